@@ -1,5 +1,5 @@
-//! What each processor does: the thread that it runs, and the interrupt and softirq that it is in,
-//! as far as the enabled groups capture switches and entries.
+//! The activity of each processor: the thread that it runs, and the interrupt and softirq that it
+//! is in, as far as the enabled groups capture context switches and interrupt entries.
 //!
 //! A processor handles at most one interrupt and one softirq at a time, and an interrupt may
 //! interrupt a softirq: two slots for each processor are enough.
@@ -7,30 +7,31 @@
 /// The activity of all processors.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    cpus: Vec<Cpu>,
+    cpus: Vec<CpuActivity>,
 }
 
 /// The activity of one processor.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuActivity {
     /// Thread and priority of the last switch.
     running: Option<(u32, u8)>,
-    pub(crate) interrupt: Option<Entry>,
-    pub(crate) softirq: Option<Entry>,
+    pub(crate) interrupt: Option<InterruptEntry>,
+    pub(crate) softirq: Option<InterruptEntry>,
 }
 
 /// The entry of an interrupt or softirq whose exit has not been seen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) kind: EntryKind,
+pub(crate) struct InterruptEntry {
+    pub(crate) kind: InterruptKind,
     /// The number of the interrupt within its kind.
     pub(crate) number: u32,
+    /// In nanoseconds.
     pub(crate) time: u64,
 }
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EntryKind {
+pub(crate) enum InterruptKind {
     Device,
     /// An interrupt of the processor itself, by its index in the table of vectors.
     Vector(usize),
@@ -38,18 +39,18 @@ pub(crate) enum EntryKind {
 }
 
 impl Activity {
-    /// Returns the activity of a processor.
-    pub(crate) fn cpu(&mut self, cpu: u16) -> Option<&mut Cpu> {
+    /// Returns the activity of a processor, which is added if necessary.
+    pub(crate) fn cpu_mut(&mut self, cpu: u16) -> Option<&mut CpuActivity> {
         let index = usize::from(cpu);
         if self.cpus.len() <= index {
-            self.cpus.resize(index.saturating_add(1), Cpu::default());
+            self.cpus.resize(index.saturating_add(1), CpuActivity::default());
         }
         self.cpus.get_mut(index)
     }
 
     /// Records the thread that a processor switched to, and its priority.
     pub(crate) fn set_running(&mut self, cpu: u16, thread: u32, priority: u8) {
-        if let Some(cpu) = self.cpu(cpu) {
+        if let Some(cpu) = self.cpu_mut(cpu) {
             cpu.running = Some((thread, priority));
         }
     }
@@ -63,7 +64,7 @@ impl Activity {
     /// Returns whether a processor is in the interrupt of a device.
     pub(crate) fn is_in_interrupt(&self, cpu: u16) -> bool {
         let interrupt = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.interrupt);
-        interrupt.is_some_and(|entry| entry.kind == EntryKind::Device)
+        interrupt.is_some_and(|entry| entry.kind == InterruptKind::Device)
     }
 
     /// Returns whether a processor is in a softirq.

@@ -3,37 +3,39 @@
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
 
-use crate::counter::{Code, Counter, MAX_COUNTERS};
+use crate::counter::{Counter, CounterCode, MAX_COUNTERS};
 use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, can_report_build_ids};
-use crate::record::Parts;
+use crate::record::SampleParts;
 use crate::settings::{CaptureSettings, EventExtras, HookSet, Scope};
-use crate::spec::{PerfSource, Spec};
+use crate::spec::{PerfEventSpec, PerfSource};
 use crate::targets::Targets;
-use crate::tracefs::{Field, Format};
+use crate::tracefs::{TracepointField, TracepointFormat};
 
 /// The largest number of frames in a stack, even if the kernel allows more.
 const MAX_FRAMES: u16 = 192;
+/// The kernel's default for `perf_event_max_stack`.
+const DEFAULT_KERNEL_FRAMES: u16 = 127;
 /// The largest number of bytes of a user stack that an event can carry.
 const MAX_STACK_BYTES: u32 = 0xFFF0;
 
 /// Ring bytes that wake the reader in scope `Own`: four stack copies of 16 KiB.
-const OWN_WATERMARK: u32 = 64 << 10;
+const OWN_WATERMARK_BYTES: u32 = 64 << 10;
 
 /// Returns the attributes of the event that counts nothing and reports forks, exits, names and
 /// mappings.
 ///
 /// Every event that reports mappings requests build ids: only then does the kernel's flag for a
 /// build id count ([`record::parse_sideband`](crate::record::parse_sideband)).
-pub(crate) fn tasks_attr(settings: &CaptureSettings) -> Attr {
+pub(crate) fn task_records_attr(settings: &CaptureSettings) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,
         config: u64::from(sys::PERF_COUNT_SW_DUMMY),
-        sample_type: Parts::ALWAYS.0,
+        sample_type: SampleParts::ALWAYS.0,
         clockid: libc::CLOCK_MONOTONIC_RAW,
         ..Attr::default()
     };
-    Targets::limit(settings.scope, &mut attr);
+    Targets::restrict_attr(settings.scope, &mut attr);
     attr.set_disabled(1);
     attr.set_sample_id_all(1);
     attr.set_use_clockid(1);
@@ -45,59 +47,63 @@ pub(crate) fn tasks_attr(settings: &CaptureSettings) -> Attr {
     attr.set_task(1);
     attr.set_context_switch(u64::from(settings.scope == Scope::Own));
     attr.set_watermark(1);
-    attr.__bindgen_anon_2.wakeup_watermark = watermark(settings);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark_bytes(settings);
     attr
 }
 
 /// Returns the number of ring bytes that wakes the reader.
 ///
 /// An unprivileged reader has small rings and ordinary priority, so it is woken earlier.
-pub(crate) fn watermark(settings: &CaptureSettings) -> u32 {
+pub(crate) fn watermark_bytes(settings: &CaptureSettings) -> u32 {
     let quarter = u32::try_from(settings.ring_bytes / 4).unwrap_or(u32::MAX);
     match settings.scope {
         Scope::Everything => quarter,
-        Scope::Own => quarter.min(OWN_WATERMARK),
+        Scope::Own => quarter.min(OWN_WATERMARK_BYTES),
     }
 }
 
 /// Returns the largest stack copy per event when the limit on locked memory restricts rings to
 /// this size: [`LIMITED_RING_COPIES`] copies fit into a ring.
-pub(crate) fn stack_limit(limited_ring_bytes: usize) -> u32 {
+pub(crate) fn stack_limit_bytes(limited_ring_bytes: usize) -> u32 {
     u32::try_from(limited_ring_bytes).unwrap_or(u32::MAX) / LIMITED_RING_COPIES
 }
 
 /// Returns the bytes of user stack in each record: the requested size, bounded by the kernel and
-/// by `limit`. The kernel requires a multiple of eight and itself keeps records within 64 KiB.
-pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit: Option<u32>) -> u32 {
-    let most = limit.unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
-    stack_bytes.min(most).next_multiple_of(8)
+/// by `limit_bytes`. The kernel requires a multiple of eight and itself keeps records within 64
+/// KiB.
+pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit_bytes: Option<u32>) -> u32 {
+    let max_bytes = limit_bytes.unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
+    stack_bytes.min(max_bytes).next_multiple_of(8)
 }
 
 /// Returns whether an event has to be open for these settings.
-pub(crate) fn is_needed(spec: &Spec, settings: &CaptureSettings, stacks: &HookSet) -> bool {
+pub(crate) fn is_event_needed(spec: &PerfEventSpec, settings: &CaptureSettings, stacks: &HookSet) -> bool {
     let is_available = match spec.source {
         PerfSource::Counter(index) => settings.profile_sources.get(index).is_some(),
         _ => true,
     };
     let is_allowed = match settings.scope {
-        Scope::Everything => !spec.is_for_own,
+        Scope::Everything => !spec.is_own_scope_only,
         Scope::Own => !matches!(spec.source, PerfSource::Tracepoint(..)),
     };
     is_available && is_allowed && spec.is_enabled(&settings.groups, stacks)
 }
 
 /// Returns the codes of the counters that are read with events.
-pub(crate) fn counter_codes(settings: &CaptureSettings) -> Result<Vec<Code>> {
+pub(crate) fn find_counter_codes(settings: &CaptureSettings) -> Result<Vec<CounterCode>> {
     let missing = |counter: &Counter| Error::NotSupported { what: format!("counter {}", counter.name) };
     let counters = settings.counters.iter().take(MAX_COUNTERS);
-    counters.map(|counter| counter.code().ok_or_else(|| missing(counter))).collect()
+    counters.map(|counter| counter.find_code().ok_or_else(|| missing(counter))).collect()
 }
 
 /// Finds the fields of a tracepoint in the kernel's format description of it.
-pub(crate) fn find_fields(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
+pub(crate) fn find_fields(
+    spec: &PerfEventSpec,
+    format: &TracepointFormat,
+) -> Result<Vec<Option<TracepointField>>> {
     let find = |name: &&str| match name.strip_prefix('?') {
-        Some(optional) => Ok(format.field(optional)),
-        None => match format.field(name) {
+        Some(optional) => Ok(format.find_field(optional)),
+        None => match format.find_field(name) {
             Some(field) => Ok(Some(field)),
             None => Err(Error::Format { name: spec.name(), field: (*name).to_owned() }),
         },
@@ -109,46 +115,46 @@ pub(crate) fn find_fields(spec: &Spec, format: &Format) -> Result<Vec<Option<Fie
 /// whichever is smaller.
 pub(crate) fn max_frames() -> u16 {
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
-    text.trim().parse::<u16>().unwrap_or(127).min(MAX_FRAMES)
+    text.trim().parse::<u16>().unwrap_or(DEFAULT_KERNEL_FRAMES).min(MAX_FRAMES)
 }
 
 /// The settings with which an event is open. If one of them changes, the event is opened again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventKey {
-    pub(crate) parts: Parts,
-    /// Counts between two samples, for events whose period can be set.
+    pub(crate) parts: SampleParts,
+    /// Counts between two samples (nanoseconds for clocks), for events whose period can be set.
     pub(crate) period: u64,
     /// The profile source for which the event is opened.
     pub(crate) source: Option<Counter>,
     /// Counters that are read with the event.
-    pub(crate) members: Vec<Code>,
+    pub(crate) counters: Vec<CounterCode>,
     pub(crate) stack_bytes: u32,
 }
 
 impl EventKey {
     /// Returns the settings with which an event is opened.
     pub(crate) fn new(
-        spec: &Spec,
+        spec: &PerfEventSpec,
         settings: &CaptureSettings,
         extras: &EventExtras,
-        counters: &[Code],
+        counters: &[CounterCode],
     ) -> Self {
-        let members = if extras.counted.has_any(spec.hooks) { counters } else { &[] };
-        let mut parts = Parts::ALWAYS.with(spec.parts);
+        let counters = if extras.counted.has_any(spec.hooks) { counters } else { &[] };
+        let mut parts = SampleParts::ALWAYS.with(spec.parts);
         if matches!(spec.source, PerfSource::Tracepoint(..)) {
-            parts = parts.with(Parts::RAW);
+            parts = parts.with(SampleParts::RAW);
         }
         if extras.stacks.has_any(spec.hooks) {
-            parts = parts.with(Parts::CALLCHAIN);
+            parts = parts.with(SampleParts::CALLCHAIN);
         }
-        if parts.has(Parts::CALLCHAIN) && settings.stack_bytes > 0 {
-            parts = parts.with(Parts::REGS_USER).with(Parts::STACK_USER);
+        if parts.has(SampleParts::CALLCHAIN) && settings.stack_bytes > 0 {
+            parts = parts.with(SampleParts::REGS_USER).with(SampleParts::STACK_USER);
         }
         if extras.registers.has_any(spec.hooks) {
-            parts = parts.with(Parts::REGS_INTR);
+            parts = parts.with(SampleParts::REGS_INTR);
         }
-        if !members.is_empty() {
-            parts = parts.with(Parts::READ);
+        if !counters.is_empty() {
+            parts = parts.with(SampleParts::READ);
         }
         let (source, period) = match spec.source {
             PerfSource::Profile => (None, u64::from(settings.interval.max(1)).saturating_mul(100)),
@@ -159,8 +165,8 @@ impl EventKey {
             }
             _ => (None, 0),
         };
-        let stack_bytes = if parts.has(Parts::STACK_USER) { settings.stack_bytes } else { 0 };
-        Self { parts, period, source, members: members.to_vec(), stack_bytes }
+        let stack_bytes = if parts.has(SampleParts::STACK_USER) { settings.stack_bytes } else { 0 };
+        Self { parts, period, source, counters: counters.to_vec(), stack_bytes }
     }
 }
 
@@ -169,18 +175,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_rings_wake_early_and_hold_many_stack_copies() {
+    fn rings_of_own_scope_wake_sooner_and_fit_many_stack_copies() {
         let settings =
             |scope, ring_bytes| CaptureSettings { scope, ring_bytes, ..CaptureSettings::default() };
-        assert_eq!(watermark(&settings(Scope::Everything, 16 << 20)), 4 << 20);
-        assert_eq!(watermark(&settings(Scope::Own, 2 << 20)), 64 << 10);
-        assert_eq!(watermark(&settings(Scope::Own, 64 << 10)), 16 << 10);
-        let limited = |stack_bytes, ring_bytes| stack_copy_bytes(stack_bytes, Some(stack_limit(ring_bytes)));
-        assert_eq!(limited(16 << 10, 2 << 20), 16 << 10);
-        assert_eq!(limited(64 << 10, 16 << 20), MAX_STACK_BYTES);
-        assert_eq!(limited(64 << 10, 512 << 10), 16 << 10);
-        assert_eq!(limited(16 << 10, 64 << 10), 2 << 10);
-        assert_eq!(limited(1001, 2 << 20), 1008);
+        assert_eq!(watermark_bytes(&settings(Scope::Everything, 16 << 20)), 4 << 20);
+        assert_eq!(watermark_bytes(&settings(Scope::Own, 2 << 20)), 64 << 10);
+        assert_eq!(watermark_bytes(&settings(Scope::Own, 64 << 10)), 16 << 10);
+        let limited_copy_bytes =
+            |stack_bytes, ring_bytes| stack_copy_bytes(stack_bytes, Some(stack_limit_bytes(ring_bytes)));
+        assert_eq!(limited_copy_bytes(16 << 10, 2 << 20), 16 << 10);
+        assert_eq!(limited_copy_bytes(64 << 10, 16 << 20), MAX_STACK_BYTES);
+        assert_eq!(limited_copy_bytes(64 << 10, 512 << 10), 16 << 10);
+        assert_eq!(limited_copy_bytes(16 << 10, 64 << 10), 2 << 10);
+        assert_eq!(limited_copy_bytes(1001, 2 << 20), 1008);
         assert_eq!(stack_copy_bytes(64 << 10, None), MAX_STACK_BYTES, "only the kernel's limit applies");
     }
 }

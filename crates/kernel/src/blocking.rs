@@ -1,8 +1,8 @@
 //! Runs reads that other processes can block, with a timeout.
 //!
 //! ```text
-//!   run(timeout, work) ──▶ a worker thread runs it ──answer──▶ the caller, if it still waits
-//!                                  └ blocks: the caller goes on, another worker runs the next work
+//!   run_with_timeout ──▶ a worker thread runs the work ──answer──▶ the caller, if it still waits
+//!                              └ blocks: the caller goes on, another worker runs the next work
 //! ```
 //!
 //! A file may lie on a file system served by a program, and so may the memory of a process: reading
@@ -28,66 +28,71 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The usual timeout of a read, on a busy machine: a thousand times its usual duration.
+/// The usual timeout of a read: a thousand times its usual duration, for busy machines.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// The budget for all waits in one poll.
-const BUDGET: Duration = Duration::from_millis(500);
-/// Answers within this time do not reduce the budget.
-const AT_ONCE: Duration = Duration::from_millis(1);
+const POLL_BUDGET: Duration = Duration::from_millis(500);
+/// A wait up to this time does not reduce the budget.
+const FREE_WAIT: Duration = Duration::from_millis(1);
 /// The largest number of workers, including blocked ones.
 const MAX_WORKERS: usize = 16;
 /// Stack size of a worker, which only reads files.
-const STACK: usize = 256 << 10;
+const WORKER_STACK_BYTES: usize = 256 << 10;
 /// Thread name of a worker.
-const WORKER: &str = "weir-read";
+const WORKER_NAME: &str = "weir-read";
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The worker threads of this process.
 struct Workers {
     idle: Vec<Sender<Job>>,
-    all: usize,
+    count: usize,
 }
 
-static WORKERS: Mutex<Workers> = Mutex::new(Workers { idle: Vec::new(), all: 0 });
+static WORKERS: Mutex<Workers> = Mutex::new(Workers { idle: Vec::new(), count: 0 });
 
-fn workers() -> MutexGuard<'static, Workers> {
+fn lock_workers() -> MutexGuard<'static, Workers> {
     WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The remaining budget of the poll on this thread.
 #[derive(Debug)]
-struct Budget {
-    left: Duration,
+struct PollBudget {
+    remaining: Duration,
     /// Processes that caused a timeout.
-    blocked: HashSet<u32>,
-    abandoned: u64,
+    blocked_processes: HashSet<u32>,
+    abandoned_reads: u64,
 }
 
 thread_local! {
-    /// `None` outside of a poll, where callers wait for their full timeout.
-    static POLL: RefCell<Option<Budget>> = const { RefCell::new(None) };
+    /// The budget of the poll that runs on this thread; `None` outside of a poll, where callers
+    /// wait for their full timeout.
+    static CURRENT_POLL: RefCell<Option<PollBudget>> = const { RefCell::new(None) };
 }
 
 /// Begins a poll on this thread, with a full budget.
 pub(crate) fn begin_poll() {
-    POLL.set(Some(Budget { left: BUDGET, blocked: HashSet::new(), abandoned: 0 }));
+    CURRENT_POLL.set(Some(PollBudget {
+        remaining: POLL_BUDGET,
+        blocked_processes: HashSet::new(),
+        abandoned_reads: 0,
+    }));
 }
 
 /// Ends the poll on this thread. Returns how many reads were given up.
 pub(crate) fn end_poll() -> u64 {
-    POLL.take().map_or(0, |budget| budget.abandoned)
+    CURRENT_POLL.take().map_or(0, |budget| budget.abandoned_reads)
 }
 
 /// Returns how much of a timeout the budget allows now. Returns `None`, and counts a read that was
 /// given up, if the budget is exhausted or the process has caused a timeout.
 pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option<Duration> {
-    POLL.with_borrow_mut(|poll| {
+    CURRENT_POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return Some(timeout) };
-        let allowed = timeout.min(budget.left.checked_div(2).unwrap_or_default());
-        let is_blocked = process.is_some_and(|process| budget.blocked.contains(&process));
-        if is_blocked || allowed < AT_ONCE {
-            budget.abandoned = budget.abandoned.saturating_add(1);
+        let allowed = timeout.min(budget.remaining.checked_div(2).unwrap_or_default());
+        let is_blocked = process.is_some_and(|process| budget.blocked_processes.contains(&process));
+        if is_blocked || allowed < FREE_WAIT {
+            budget.abandoned_reads = budget.abandoned_reads.saturating_add(1);
             return None;
         }
         Some(allowed)
@@ -95,27 +100,27 @@ pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option
 }
 
 /// Subtracts a wait from the budget. `is_timeout` is whether there was no answer.
-pub(crate) fn charge(took: Duration, process: Option<u32>, is_timeout: bool) {
-    POLL.with_borrow_mut(|poll| {
+pub(crate) fn charge_budget(duration: Duration, process: Option<u32>, is_timeout: bool) {
+    CURRENT_POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return };
-        let free = if is_timeout { Duration::ZERO } else { AT_ONCE };
-        budget.left = budget.left.saturating_sub(took.saturating_sub(free));
+        let free_wait = if is_timeout { Duration::ZERO } else { FREE_WAIT };
+        budget.remaining = budget.remaining.saturating_sub(duration.saturating_sub(free_wait));
         if is_timeout {
-            budget.abandoned = budget.abandoned.saturating_add(1);
-            budget.blocked.extend(process);
+            budget.abandoned_reads = budget.abandoned_reads.saturating_add(1);
+            budget.blocked_processes.extend(process);
         }
     });
 }
 
 /// Runs `work` on a worker thread and returns its result, or `None` on a timeout.
-pub(crate) fn run<T: Send + 'static>(
+pub(crate) fn run_with_timeout<T: Send + 'static>(
     timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     run_job(timeout, None, work)
 }
 
-/// Like [`run`], for work that reads something of a process (P6).
+/// Like [`run_with_timeout`], for work that reads something of a process (P6).
 pub(crate) fn run_for_process<T: Send + 'static>(
     process: u32,
     timeout: Duration,
@@ -131,27 +136,27 @@ fn run_job<T: Send + 'static>(
 ) -> Option<T> {
     let timeout = allowed_timeout(timeout, process)?;
     let Some(receiver) = start_job(work) else {
-        charge(Duration::ZERO, None, true);
+        charge_budget(Duration::ZERO, None, true);
         return None;
     };
     match receiver.recv_timeout(timeout).ok() {
-        // The time that the worker took, without delays from other load on this machine.
-        Some((answer, took)) => {
-            charge(took, process, false);
+        // The duration is that of the work itself, without delays from other load on this machine.
+        Some((answer, duration)) => {
+            charge_budget(duration, process, false);
             Some(answer)
         }
         None => {
-            charge(timeout, process, true);
+            charge_budget(timeout, process, true);
             None
         }
     }
 }
 
-/// Starts work on a worker, which sends the result and how long it took.
+/// Starts work on a worker, which sends the result and the duration of the work.
 fn start_job<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<Receiver<(T, Duration)>> {
-    let worker = idle_worker()?;
+    let worker = take_idle_worker()?;
     let (sender, receiver) = channel();
     let job: Job = Box::new(move || {
         let begun = Instant::now();
@@ -165,29 +170,34 @@ fn start_job<T: Send + 'static>(
 
 /// Returns whether this thread is a worker, which survives panics.
 pub fn is_blocking_worker() -> bool {
-    std::thread::current().name() == Some(WORKER)
+    std::thread::current().name() == Some(WORKER_NAME)
 }
 
-/// Returns a worker that has nothing to do, starting one if necessary and allowed.
-fn idle_worker() -> Option<Sender<Job>> {
-    let mut workers = workers();
+/// Takes a worker that has nothing to do. Starts a new worker if none is idle and one more is
+/// allowed.
+fn take_idle_worker() -> Option<Sender<Job>> {
+    let mut workers = lock_workers();
     if let Some(idle) = workers.idle.pop() {
         return Some(idle);
     }
-    if workers.all >= MAX_WORKERS {
+    if workers.count >= MAX_WORKERS {
         return None;
     }
     let (sender, jobs) = channel::<Job>();
-    let own = sender.clone();
-    let serve = move || {
+    let idle_sender = sender.clone();
+    let run_jobs = move || {
         for job in jobs {
             // A job that panics sends no answer. The worker goes on with the next job.
             let _ = catch_unwind(AssertUnwindSafe(job));
-            self::workers().idle.push(own.clone());
+            lock_workers().idle.push(idle_sender.clone());
         }
     };
-    std::thread::Builder::new().name(WORKER.into()).stack_size(STACK).spawn(serve).ok()?;
-    workers.all = workers.all.saturating_add(1);
+    std::thread::Builder::new()
+        .name(WORKER_NAME.into())
+        .stack_size(WORKER_STACK_BYTES)
+        .spawn(run_jobs)
+        .ok()?;
+    workers.count = workers.count.saturating_add(1);
     Some(sender)
 }
 
@@ -199,10 +209,10 @@ mod tests {
 
     /// Repeats work until a worker runs it. All tests share the workers, and a worker that has sent
     /// an answer is not idle at once.
-    fn serve<T: Send + 'static>(work: impl Fn() -> T + Clone + Send + 'static) -> T {
+    fn run_until_served<T: Send + 'static>(work: impl Fn() -> T + Clone + Send + 'static) -> T {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
-            if let Some(answer) = run(Duration::from_secs(60), work.clone()) {
+            if let Some(answer) = run_with_timeout(Duration::from_secs(60), work.clone()) {
                 return answer;
             }
             assert!(Instant::now() < deadline, "no worker is available");
@@ -212,16 +222,16 @@ mod tests {
 
     #[test]
     fn blocked_work_times_out_and_other_work_runs() {
-        assert_eq!(serve(|| 7), 7);
-        let (hold, held) = channel::<()>();
+        assert_eq!(run_until_served(|| 7), 7);
+        let (release, released) = channel::<()>();
         let begun = Instant::now();
-        let blocked = run(Duration::from_millis(20), move || {
-            let _ = held.recv();
+        let blocked = run_with_timeout(Duration::from_millis(20), move || {
+            let _ = released.recv();
         });
         assert_eq!(blocked, None);
         assert!(begun.elapsed() < Duration::from_secs(30));
-        assert_eq!(serve(|| 8), 8, "another worker runs it");
-        drop(hold);
+        assert_eq!(run_until_served(|| 8), 8, "another worker runs the second work");
+        drop(release);
     }
 
     #[test]
@@ -230,13 +240,13 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(120);
         while PANICS.load(Relaxed) < 2 * MAX_WORKERS {
             assert!(Instant::now() < deadline, "no worker is available");
-            let answer = run::<()>(Duration::from_secs(60), || {
+            let answer = run_with_timeout::<()>(Duration::from_secs(60), || {
                 PANICS.fetch_add(1, Relaxed);
                 panic!("intended by this test")
             });
             assert_eq!(answer, None);
         }
-        assert!(serve(is_blocking_worker));
+        assert!(run_until_served(is_blocking_worker));
         assert!(!is_blocking_worker());
     }
 
@@ -244,18 +254,18 @@ mod tests {
     fn waits_of_a_poll_stay_within_its_budget() {
         begin_poll();
         let begun = Instant::now();
-        let (hold, held) = channel::<()>();
-        assert_eq!(run_for_process(7, READ_TIMEOUT, move || held.recv().is_ok()), None);
-        let after_one = begun.elapsed();
+        let (release, released) = channel::<()>();
+        assert_eq!(run_for_process(7, READ_TIMEOUT, move || released.recv().is_ok()), None);
+        let after_timeout = begun.elapsed();
         for _ in 0..1000 {
             assert_eq!(run_for_process(7, READ_TIMEOUT, || 1), None, "the process has caused a timeout");
         }
-        assert!(begun.elapsed() - after_one < READ_TIMEOUT, "these calls return at once");
-        drop(hold);
+        assert!(begun.elapsed() - after_timeout < READ_TIMEOUT, "calls for a blocked process return at once");
+        drop(release);
         let slow = || std::thread::sleep(Duration::from_millis(10));
         let served =
             (0..1000).filter(|number| run_for_process(100 + number, READ_TIMEOUT, slow).is_some()).count();
-        assert!(served < 100, "{served}");
+        assert!(served < 100, "{served} slow reads exceed the budget");
         assert!(allowed_timeout(READ_TIMEOUT, None).is_none());
         assert!(end_poll() >= 1 + 1000 + 900);
         assert_eq!(allowed_timeout(READ_TIMEOUT, Some(7)), Some(READ_TIMEOUT), "outside of a poll");

@@ -29,26 +29,26 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use self::reader::Reader;
+use self::reader::RingReader;
 use self::relay::{Relay, RingSource};
-use crate::attributes::{max_frames, stack_limit, tasks_attr};
+use crate::attributes::{max_frames, stack_limit_bytes, task_records_attr};
 use crate::blocking;
 use crate::clock::{Clock, now_ns};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::families::Families;
 use crate::family::Rundown;
-use crate::out::{Out, Queue, QueuedRecord, max_queued_bytes};
-use crate::perf_ring::{PerfEvent, Ring};
+use crate::out::{Out, QueuedRecord, RecordQueue, max_queued_bytes};
+use crate::perf_ring::{PerfEvent, PerfRing};
 use crate::settings::{CaptureSettings, EventExtras, Scope};
-use crate::stack::unwind::Unwinder;
+use crate::stack::unwind::StackUnwinder;
 use crate::targets::Targets;
 
 /// How often a capture searches for threads that are not descendants of watched threads.
-const SEARCH_EVERY: Duration = Duration::from_secs(1);
+const THREAD_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The smallest ring size, however little memory may be locked.
-const LEAST_RING_BYTES: usize = 64 << 10;
+const MIN_RING_BYTES: usize = 64 << 10;
 
 /// A capture of kernel events for one session.
 #[derive(Debug)]
@@ -56,29 +56,29 @@ pub struct Capture {
     rings: Vec<RingSource>,
     /// The thread that empties rings whose size is limited by locked memory.
     relay: Option<Relay>,
-    queues: Vec<Queue>,
+    queues: Vec<RecordQueue>,
     families: Families,
     control: Control,
     /// Readable when a ring has filled up to its watermark.
-    waiting: OwnedFd,
+    epoll_fd: OwnedFd,
     /// Lost records by processor.
-    lost: Vec<u64>,
+    lost_by_cpu: Vec<u64>,
     /// The largest number of bytes that wait for the session.
     max_queued_bytes: usize,
-    too_large: u64,
+    lost_records: u64,
     scratch: Vec<u8>,
     max_frames: usize,
-    stack_limit: Option<u32>,
-    unwinder: Option<Unwinder>,
+    stack_limit_bytes: Option<u32>,
+    unwinder: Option<StackUnwinder>,
     has_begun: bool,
     /// The number of the last change of settings that was applied.
     applied_change: u64,
     /// Whether the start rundown has been written.
     has_run_down: bool,
     /// The time of the last search for threads that are not descendants of watched threads.
-    searched: Instant,
+    last_thread_search: Instant,
     /// Time in nanoseconds up to which all records have been handled.
-    handled: u64,
+    handled_until_ns: u64,
 }
 
 impl Capture {
@@ -95,13 +95,14 @@ impl Capture {
     /// `streams` is the number of queues for finished records: one, or one per processor.
     pub fn open(settings: &CaptureSettings, cpus: u16, streams: u16) -> Result<(Self, Control)> {
         let families = Families::new(settings);
-        let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
-        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let Rings { sources: rings, relay, ring_bytes, is_limited } = Rings::open(settings, cpus)?;
+        let to_error = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
+        let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
+        let OpenedRings { sources: rings, relay, ring_bytes, is_limited } =
+            OpenedRings::open(settings, cpus)?;
         let settings = &CaptureSettings { ring_bytes, ..settings.clone() };
-        let stack_limit = is_limited.then(|| stack_limit(ring_bytes));
+        let stack_limit_bytes = is_limited.then(|| stack_limit_bytes(ring_bytes));
         let add = |wake: BorrowedFd<'_>| {
-            epoll::add(&waiting, wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(failed)
+            epoll::add(&epoll_fd, wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(to_error)
         };
         match &relay {
             Some(relay) => add(relay.wake())?,
@@ -109,10 +110,10 @@ impl Capture {
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
         let control = Control::new(settings, events);
-        control.shared.lock_events().stack_limit = stack_limit;
+        control.shared.lock_events().stack_limit_bytes = stack_limit_bytes;
         control.set(settings)?;
-        let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
-        let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
+        let queues = (0..streams.max(1)).map(|_| RecordQueue::default()).collect();
+        let lost_by_cpu = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
         let max_queued_bytes = max_queued_bytes(settings.ring_bytes.saturating_mul(rings.len()));
         let capture = Self {
             rings,
@@ -120,19 +121,19 @@ impl Capture {
             queues,
             families,
             control: control.clone(),
-            waiting,
-            lost,
+            epoll_fd,
+            lost_by_cpu,
             max_queued_bytes,
-            too_large: 0,
+            lost_records: 0,
             scratch: Vec::new(),
             max_frames: usize::from(max_frames()),
-            stack_limit,
+            stack_limit_bytes,
             unwinder: None,
             has_begun: false,
             applied_change: 0,
             has_run_down: false,
-            handled: now_ns(),
-            searched: Instant::now(),
+            handled_until_ns: now_ns(),
+            last_thread_search: Instant::now(),
         };
         Ok((capture, control))
     }
@@ -146,7 +147,7 @@ impl Capture {
             return;
         }
         let mut open_events = self.control.shared.lock_events();
-        self.handled = now_ns();
+        self.handled_until_ns = now_ns();
         for ring in &self.rings {
             // Not expected to fail: the same credentials have just opened the event.
             let _ = ring.event().enable();
@@ -157,11 +158,11 @@ impl Capture {
     /// Returns a descriptor that is readable when a ring has filled up or a record is urgent.
     #[must_use]
     pub fn wake(&self) -> BorrowedFd<'_> {
-        self.waiting.as_fd()
+        self.epoll_fd.as_fd()
     }
 
-    /// Polls the capture: handles what the kernel has written up to now, or with `all` also records
-    /// that are newer than the start of the poll.
+    /// Handles the records that the kernel has written up to now; with `all`, also those that are
+    /// newer than the start of the poll.
     pub fn poll(&mut self, clock: &dyn Clock, all: bool) {
         blocking::begin_poll();
         self.poll_rings(clock, all);
@@ -174,21 +175,20 @@ impl Capture {
         self.families.begin_poll();
         let shared = Arc::clone(&self.control.shared);
         let mut open_events = shared.lock_events();
-        // Present if the settings have changed since the last poll.
-        let change = open_events.before.take();
+        let change = open_events.pending_change.take();
         if open_events.settings.stack_bytes > 0 && self.unwinder.is_none() {
-            self.unwinder = Unwinder::new();
+            self.unwinder = StackUnwinder::new();
         }
-        // Taken under the lock: events that were closed before wrote nothing newer than this.
-        let begun = now_ns();
-        let until = if all { u64::MAX } else { begun };
+        // The time is taken under the lock: events that were closed before wrote nothing newer.
+        let poll_start_ns = now_ns();
+        let until_ns = if all { u64::MAX } else { poll_start_ns };
         let mut out = Out {
             max_frames: self.max_frames,
             unwinder: self.unwinder.as_mut(),
             scratch: std::mem::take(&mut self.scratch),
-            time: self.handled,
+            time: self.handled_until_ns,
             max_bytes: self.max_queued_bytes,
-            ..Out::new(&mut self.queues, clock, &open_events.extras, &mut self.too_large)
+            ..Out::new(&mut self.queues, clock, &open_events.extras, &mut self.lost_records)
         };
         let groups_before = self.families.context.groups;
         let is_changed = self.applied_change != open_events.changes;
@@ -196,34 +196,34 @@ impl Capture {
             self.applied_change = open_events.changes;
             self.families.apply_settings(&open_events.settings);
         }
-        let is_due = shared.is_rundown_due.swap(false, Relaxed);
-        if !std::mem::replace(&mut self.has_run_down, true) || is_due {
+        let is_rundown_due = shared.is_rundown_due.swap(false, Relaxed);
+        if !std::mem::replace(&mut self.has_run_down, true) || is_rundown_due {
             self.families.run_down(Rundown::Start, &mut out);
         } else if is_changed {
             self.families.run_down_new_groups(&groups_before, &mut out);
         }
-        let mut reader = Reader {
+        let mut reader = RingReader {
             rings: &mut self.rings,
             open_events: &open_events,
             families: &mut self.families,
-            lost: &mut self.lost,
+            lost: &mut self.lost_by_cpu,
             replaced: Vec::new(),
         };
         reader.poll();
-        if let Some((time, extras)) = &change {
-            reader.read_until_change(*time, groups_before, extras, &mut out);
+        if let Some(change) = &change {
+            reader.read_until_change(change, groups_before, &mut out);
         }
-        reader.read(until, &mut out);
+        reader.read_until(until_ns, &mut out);
         // Records that were not read are newer than this, however many more were read.
-        self.handled = begun;
-        (out.cpu, out.time, out.sample) = (0, self.handled, None);
+        self.handled_until_ns = poll_start_ns;
+        out.set_origin(0, self.handled_until_ns);
         self.families.finish_poll(&mut out);
         self.scratch = out.scratch;
         if is_changed {
-            open_events.forget_closed();
+            open_events.forget_closed_events();
         }
-        if self.searched.elapsed() > SEARCH_EVERY {
-            self.searched = Instant::now();
+        if self.last_thread_search.elapsed() > THREAD_SEARCH_INTERVAL {
+            self.last_thread_search = Instant::now();
             let tasks = &self.families.context.tasks;
             open_events.watch_new_threads(&shared.rings, |process| tasks.has_process(process));
             shared.publish(&open_events);
@@ -242,7 +242,7 @@ impl Capture {
         self.count_unreported_losses();
         blocking::begin_poll();
         let extras = EventExtras::default();
-        let mut out = Out::new(&mut self.queues, clock, &extras, &mut self.too_large);
+        let mut out = Out::new(&mut self.queues, clock, &extras, &mut self.lost_records);
         out.max_bytes = self.max_queued_bytes;
         self.families.run_down(Rundown::End, &mut out);
         self.control.shared.add_abandoned_reads(blocking::end_poll());
@@ -266,10 +266,11 @@ impl Capture {
     fn count_unreported_losses(&mut self) {
         let open_events = self.control.shared.lock_events();
         for ring in &self.rings {
-            let all =
-                open_events.lost_on(ring.event().cpu()).saturating_add(ring.event().lost().unwrap_or(0));
-            if let Some(lost) = self.lost.get_mut(usize::from(ring.cpu())) {
-                *lost = (*lost).max(all);
+            let counted = open_events
+                .lost_records_on(ring.event().cpu())
+                .saturating_add(ring.event().lost_records().unwrap_or(0));
+            if let Some(lost) = self.lost_by_cpu.get_mut(usize::from(ring.cpu())) {
+                *lost = (*lost).max(counted);
             }
         }
     }
@@ -290,40 +291,40 @@ impl Capture {
     /// Returns the largest stack copy per event, if locked memory limits it.
     #[must_use]
     pub fn stack_limit(&self) -> Option<u32> {
-        self.stack_limit
+        self.stack_limit_bytes
     }
 
-    /// Returns the records that the kernel had no room for, by processor.
+    /// Returns the number of records that did not fit into the rings, by processor.
     #[must_use]
     pub fn lost_by_cpu(&self) -> &[u64] {
-        &self.lost
+        &self.lost_by_cpu
     }
 
-    /// Returns the number of all lost records, including those that found no room in the queues.
+    /// Returns the number of all lost records, including those that did not fit into the queues.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost.iter().fold(self.too_large, |sum, lost| sum.saturating_add(*lost))
+        self.lost_by_cpu.iter().fold(self.lost_records, |sum, lost| sum.saturating_add(*lost))
     }
 }
 
 /// Opens something on each processor that is online and skips processors that are offline.
 fn open_on_online_cpus<T>(cpus: u16, mut open: impl FnMut(u16) -> Result<T>) -> Result<Vec<T>> {
-    let (mut all, mut missing) = (Vec::new(), None);
+    let (mut opened_on, mut missing) = (Vec::new(), None);
     for cpu in 0..cpus {
         match open(cpu) {
-            Ok(opened) => all.push(opened),
+            Ok(opened) => opened_on.push(opened),
             Err(error @ Error::NotSupported { .. }) => missing = Some(error),
             Err(error) => return Err(error),
         }
     }
     match missing {
-        Some(error) if all.is_empty() => Err(error),
-        _ => Ok(all),
+        Some(error) if opened_on.is_empty() => Err(error),
+        _ => Ok(opened_on),
     }
 }
 
 /// The rings of all processors.
-struct Rings {
+struct OpenedRings {
     sources: Vec<RingSource>,
     relay: Option<Relay>,
     /// Bytes of each ring: the requested size, or as much as may be locked.
@@ -332,12 +333,12 @@ struct Rings {
     is_limited: bool,
 }
 
-impl Rings {
+impl OpenedRings {
     fn open(settings: &CaptureSettings, cpus: u16) -> Result<Self> {
         let mut smaller = settings.clone();
         let rings = loop {
             match open_on_online_cpus(cpus, |cpu| open_ring(&smaller, cpu)) {
-                Err(Error::NotPermitted { .. }) if smaller.ring_bytes > LEAST_RING_BYTES => {
+                Err(Error::NotPermitted { .. }) if smaller.ring_bytes > MIN_RING_BYTES => {
                     smaller.ring_bytes /= 2;
                 }
                 opened => break opened?,
@@ -355,15 +356,16 @@ impl Rings {
 }
 
 /// Opens the ring of a processor, with the event that reports tasks and mappings.
-fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<Ring> {
-    let failed = |e| Error::system("capturing kernel events", e);
-    let event = PerfEvent::open(&tasks_attr(settings), Targets::owner(settings.scope), i32::from(cpu));
-    let event = event.map_err(failed)?;
-    Ring::new(event, settings.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
+fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<PerfRing> {
+    let to_error = |e| Error::system("capturing kernel events", e);
+    let event =
+        PerfEvent::open(&task_records_attr(settings), Targets::ring_owner(settings.scope), i32::from(cpu));
+    let event = event.map_err(to_error)?;
+    PerfRing::new(event, settings.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
 }
 
-/// Makes the kernel write a record on each of these processors, preceded by a loss record: a thread
-/// of this process sets its name there.
+/// Makes the kernel write a record, preceded by a loss record, on each of these processors: a
+/// thread of this process sets its name there.
 fn provoke_records_on(cpus: Vec<usize>) {
     let visit = move || {
         for cpu in cpus {

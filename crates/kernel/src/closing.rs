@@ -1,9 +1,9 @@
 //! Captures that have ended but are not closed yet.
 //!
 //! ```text
-//!   Capture::end ─▶ Closing ─▶ the caller continues
+//!   Capture::end ─▶ ClosingCapture ─▶ the caller continues
 //!                      │
-//!   last handle dropped: events are closed, the probe is removed ─▶ Closing is dropped
+//!   last handle dropped: events are closed, the probe is removed ─▶ ClosingCapture is dropped
 //! ```
 //!
 //! The kernel waits for all processors when the last event of a tracepoint is closed. With many
@@ -13,38 +13,38 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-static COUNT: Mutex<usize> = Mutex::new(0);
+static CLOSING_COUNT: Mutex<usize> = Mutex::new(0);
 static CHANGED: Condvar = Condvar::new();
 
-fn count() -> MutexGuard<'static, usize> {
-    COUNT.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_count() -> MutexGuard<'static, usize> {
+    CLOSING_COUNT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counts one capture while it is being closed.
 #[derive(Debug)]
-pub(crate) struct Closing(());
+pub(crate) struct ClosingCapture(());
 
-impl Closing {
+impl ClosingCapture {
     pub(crate) fn begin() -> Self {
-        let mut count = count();
+        let mut count = lock_count();
         *count = count.saturating_add(1);
         Self(())
     }
 }
 
-impl Drop for Closing {
+impl Drop for ClosingCapture {
     fn drop(&mut self) {
-        let mut count = count();
+        let mut count = lock_count();
         *count = count.saturating_sub(1);
         CHANGED.notify_all();
     }
 }
 
-/// Waits until all ended captures of this process are closed, at most for `limit`.
+/// Waits until all ended captures of this process are closed, at most for `timeout`.
 ///
 /// Returns whether they are closed.
-pub fn wait_until_closed(limit: Duration) -> bool {
-    let waited = CHANGED.wait_timeout_while(count(), limit, |count| *count > 0);
+pub fn wait_until_closed(timeout: Duration) -> bool {
+    let waited = CHANGED.wait_timeout_while(lock_count(), timeout, |count| *count > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn wait_ends_when_the_last_capture_is_closed() {
-        let (first, second) = (Closing::begin(), Closing::begin());
+        let (first, second) = (ClosingCapture::begin(), ClosingCapture::begin());
         assert!(!wait_until_closed(Duration::ZERO));
         drop(first);
         assert!(!wait_until_closed(Duration::ZERO));

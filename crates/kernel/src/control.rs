@@ -8,7 +8,7 @@
 //!    lock from beginning to end, including the rundown, which may take seconds. A change waits for
 //!    that, so it is made by a thread that may block.
 //! 2. The queries [`Control::missing_events`], [`Control::unwatched_threads`] and
-//!    [`Control::abandoned_reads`] use a lock of their own, which is held only to copy values: no
+//!    [`Control::abandoned_reads`] use a separate lock, which is held only to copy values: no
 //!    query waits for a poll.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,12 +23,12 @@ use crate::settings::CaptureSettings;
 /// A handle that changes a running capture from any thread.
 #[derive(Clone, Debug)]
 pub struct Control {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedCapture>,
 }
 
 /// The state that a capture and its control share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedCapture {
     open_events: Mutex<OpenEvents>,
     omissions: Mutex<Omissions>,
     /// The event of each processor's ring.
@@ -37,18 +37,19 @@ pub(crate) struct Shared {
     pub(crate) is_rundown_due: AtomicBool,
 }
 
-/// What a capture leaves out, as the queries of [`Control`] return it.
+/// The events, threads and reads that a capture leaves out, as the queries of [`Control`] return
+/// them.
 #[derive(Debug, Default)]
 struct Omissions {
     missing_events: Vec<String>,
-    unwatched: u64,
+    unwatched_threads: u64,
     abandoned_reads: u64,
 }
 
 impl Control {
     pub(crate) fn new(settings: &CaptureSettings, rings: Vec<Arc<PerfEvent>>) -> Self {
-        let shared = Shared {
-            open_events: Mutex::new(OpenEvents::empty(settings)),
+        let shared = SharedCapture {
+            open_events: Mutex::new(OpenEvents::new_empty(settings)),
             omissions: Mutex::default(),
             rings,
             is_rundown_due: AtomicBool::new(false),
@@ -60,7 +61,7 @@ impl Control {
     pub fn set(&self, settings: &CaptureSettings) -> Result<()> {
         families::read_symbols(settings.groups);
         let mut open_events = self.shared.lock_events();
-        let changed = open_events.change(settings, &self.shared.rings);
+        let changed = open_events.apply_settings(settings, &self.shared.rings);
         self.shared.publish(&open_events);
         changed
     }
@@ -68,21 +69,21 @@ impl Control {
     /// Returns the names of selected events that this kernel does not have.
     #[must_use]
     pub fn missing_events(&self) -> Vec<String> {
-        self.shared.omissions().missing_events.clone()
+        self.shared.lock_omissions().missing_events.clone()
     }
 
     /// Returns how many threads of this user lack a file descriptor, in captures that watch each
     /// thread separately.
     #[must_use]
     pub fn unwatched_threads(&self) -> u64 {
-        self.shared.omissions().unwatched
+        self.shared.lock_omissions().unwatched_threads
     }
 
     /// Returns how many command lines, mappings, programs and tables were not read because reading
     /// them took too long.
     #[must_use]
     pub fn abandoned_reads(&self) -> u64 {
-        self.shared.omissions().abandoned_reads
+        self.shared.lock_omissions().abandoned_reads
     }
 
     /// Requests another start rundown at the next poll.
@@ -91,26 +92,27 @@ impl Control {
     }
 }
 
-impl Shared {
+impl SharedCapture {
     /// Locks the table of open events.
     pub(crate) fn lock_events(&self) -> MutexGuard<'_, OpenEvents> {
         self.open_events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn omissions(&self) -> MutexGuard<'_, Omissions> {
+    fn lock_omissions(&self) -> MutexGuard<'_, Omissions> {
         self.omissions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copies the query results from the table of open events.
     pub(crate) fn publish(&self, open_events: &OpenEvents) {
-        let (missing_events, unwatched) = (open_events.missing.clone(), open_events.targets.unwatched());
-        let mut omissions = self.omissions();
-        (omissions.missing_events, omissions.unwatched) = (missing_events, unwatched);
+        let (missing_events, unwatched_threads) =
+            (open_events.missing.clone(), open_events.targets.unwatched_threads());
+        let mut omissions = self.lock_omissions();
+        (omissions.missing_events, omissions.unwatched_threads) = (missing_events, unwatched_threads);
     }
 
     /// Adds the number of reads that a poll gave up.
     pub(crate) fn add_abandoned_reads(&self, count: u64) {
-        let mut omissions = self.omissions();
+        let mut omissions = self.lock_omissions();
         omissions.abandoned_reads = omissions.abandoned_reads.saturating_add(count);
     }
 }
@@ -124,14 +126,14 @@ mod tests {
     #[test]
     fn queries_do_not_wait_for_a_poll() {
         let control = Control::new(&CaptureSettings::default(), Vec::new());
-        let mut held = control.shared.lock_events();
-        held.missing = vec!["a:b".to_owned()];
-        control.shared.publish(&held);
+        let mut open_events = control.shared.lock_events();
+        open_events.missing = vec!["a:b".to_owned()];
+        control.shared.publish(&open_events);
         let (sender, receiver) = channel();
         let clone = control.clone();
         std::thread::spawn(move || sender.send((clone.missing_events(), clone.unwatched_threads())));
         let answer = receiver.recv_timeout(Duration::from_secs(60));
-        assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "while the table is locked");
-        drop(held);
+        assert_eq!(answer, Ok((vec!["a:b".to_owned()], 0)), "the queries return while the table is locked");
+        drop(open_events);
     }
 }

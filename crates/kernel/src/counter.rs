@@ -22,14 +22,14 @@ use traceweir_format::spec::info::software_source;
 /// The largest number of counters that sample, and of counters that are read with events.
 pub const MAX_COUNTERS: usize = 7;
 /// The sysfs directory of perf event sources.
-const DEVICES: &str = "/sys/bus/event_source/devices";
+const DEVICES_FOLDER: &str = "/sys/bus/event_source/devices";
 /// Read limit for files in this directory, which contain one line.
-const MAX_FILE: u64 = 4096;
+const MAX_FILE_BYTES: u64 = 4096;
 
 /// A profile source that counts events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// The id that information class 7 lists.
+    /// The id in the list of profile sources (`TraceProfileSourceListInfo`).
     pub id: u32,
     /// The name of the counter.
     pub name: String,
@@ -40,19 +40,19 @@ pub struct Counter {
 
 /// The `type` and `config` of a counter in perf events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code {
+pub(crate) struct CounterCode {
     pub(crate) kind: u32,
     pub(crate) config: u64,
 }
 
 impl Counter {
     /// Returns the perf event code, or `None` if there is no such counter.
-    pub(crate) fn code(&self) -> Option<Code> {
-        self.code_in(Path::new(DEVICES))
+    pub(crate) fn find_code(&self) -> Option<CounterCode> {
+        self.find_code_in(Path::new(DEVICES_FOLDER))
     }
 
-    fn code_in(&self, devices: &Path) -> Option<Code> {
-        fixed(self.id).or_else(|| named(devices, &self.name))
+    fn find_code_in(&self, devices: &Path) -> Option<CounterCode> {
+        find_fixed_code(self.id).or_else(|| find_processor_code(devices, &self.name))
     }
 
     /// Returns the interval in the unit of the perf event.
@@ -63,23 +63,24 @@ impl Counter {
 }
 
 /// Returns the code of a counter with a fixed meaning.
-fn fixed(id: u32) -> Option<Code> {
-    const fn hardware(config: u32) -> Option<Code> {
-        Some(Code { kind: sys::PERF_TYPE_HARDWARE, config: config as u64 })
+fn find_fixed_code(id: u32) -> Option<CounterCode> {
+    const fn hardware(config: u32) -> Option<CounterCode> {
+        Some(CounterCode { kind: sys::PERF_TYPE_HARDWARE, config: config as u64 })
     }
-    const fn software(config: u32) -> Option<Code> {
-        Some(Code { kind: sys::PERF_TYPE_SOFTWARE, config: config as u64 })
+    const fn software(config: u32) -> Option<CounterCode> {
+        Some(CounterCode { kind: sys::PERF_TYPE_SOFTWARE, config: config as u64 })
     }
     // Cache, operation (read is 0) and result, one byte each.
-    const fn misses(cache: u32) -> Option<Code> {
+    const fn cache_misses(cache: u32) -> Option<CounterCode> {
         let config = cache as u64 | (sys::PERF_COUNT_HW_CACHE_RESULT_MISS as u64) << 16;
-        Some(Code { kind: sys::PERF_TYPE_HW_CACHE, config })
+        Some(CounterCode { kind: sys::PERF_TYPE_HW_CACHE, config })
     }
+    // The ids are those of the documented profile sources.
     match id {
         2 => hardware(sys::PERF_COUNT_HW_INSTRUCTIONS),
         6 => hardware(sys::PERF_COUNT_HW_BRANCH_INSTRUCTIONS),
-        8 => misses(sys::PERF_COUNT_HW_CACHE_L1D),
-        9 => misses(sys::PERF_COUNT_HW_CACHE_L1I),
+        8 => cache_misses(sys::PERF_COUNT_HW_CACHE_L1D),
+        9 => cache_misses(sys::PERF_COUNT_HW_CACHE_L1I),
         10 => hardware(sys::PERF_COUNT_HW_CACHE_MISSES),
         11 => hardware(sys::PERF_COUNT_HW_BRANCH_MISSES),
         19 => hardware(sys::PERF_COUNT_HW_CPU_CYCLES),
@@ -91,7 +92,7 @@ fn fixed(id: u32) -> Option<Code> {
 }
 
 /// Returns the code of a counter named by the processor, from the first CPU device that has it.
-fn named(devices: &Path, name: &str) -> Option<Code> {
+fn find_processor_code(devices: &Path, name: &str) -> Option<CounterCode> {
     if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
         return None;
     }
@@ -100,16 +101,16 @@ fn named(devices: &Path, name: &str) -> Option<Code> {
     let mut cpu_devices: Vec<PathBuf> = entries.filter(is_cpu).map(|entry| entry.path()).collect();
     cpu_devices.sort();
     cpu_devices.iter().find_map(|device| {
-        let kind = read(&device.join("type"))?.trim().parse().ok()?;
-        let terms = read(&device.join("events").join(name))?;
-        Some(Code { kind, config: config_of(device, terms.trim())? })
+        let kind = read_text(&device.join("type"))?.trim().parse().ok()?;
+        let terms = read_text(&device.join("events").join(name))?;
+        Some(CounterCode { kind, config: parse_config(device, terms.trim())? })
     })
 }
 
 /// Converts terms such as `event=0x3c,umask=0x01` to `config`, by the formats of the device.
 ///
 /// Returns `None` for terms outside `config` (such as `ldlat` in `config1`).
-fn config_of(device: &Path, terms: &str) -> Option<u64> {
+fn parse_config(device: &Path, terms: &str) -> Option<u64> {
     let mut config = 0_u64;
     for term in terms.split(',') {
         let (name, value) = term.split_once('=').unwrap_or((term, "1"));
@@ -120,14 +121,14 @@ fn config_of(device: &Path, terms: &str) -> Option<u64> {
             Some(hex) => u64::from_str_radix(hex, 16).ok()?,
             None => value.parse().ok()?,
         };
-        let format = read(&device.join("format").join(name))?;
-        config |= spread(value, format.trim().strip_prefix("config:")?)?;
+        let format = read_text(&device.join("format").join(name))?;
+        config |= distribute_bits(value, format.trim().strip_prefix("config:")?)?;
     }
     Some(config)
 }
 
 /// Distributes the bits of a value over the ranges of a format such as `0-7,32-35`, lowest first.
-fn spread(mut value: u64, ranges: &str) -> Option<u64> {
+fn distribute_bits(mut value: u64, ranges: &str) -> Option<u64> {
     let mut config = 0_u64;
     for range in ranges.split(',') {
         let (low, high) = range.split_once('-').unwrap_or((range, range));
@@ -141,9 +142,9 @@ fn spread(mut value: u64, ranges: &str) -> Option<u64> {
 }
 
 /// Reads the start of a text file.
-fn read(path: &Path) -> Option<String> {
+fn read_text(path: &Path) -> Option<String> {
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(MAX_FILE).read_to_string(&mut text).ok()?;
+    fs::File::open(path).ok()?.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
@@ -157,19 +158,19 @@ mod tests {
 
     #[test]
     fn counters_with_fixed_meaning_need_no_names() {
-        let code = |id| counter(id, "").code();
-        assert_eq!(code(19), Some(Code { kind: 0, config: 0 }));
-        assert_eq!(code(2), Some(Code { kind: 0, config: 1 }));
-        assert_eq!(code(8), Some(Code { kind: 3, config: 0x1_0000 }), "L1-dcache-load-misses");
-        assert_eq!(code(9), Some(Code { kind: 3, config: 0x1_0001 }));
-        assert_eq!(code(0x0801), Some(Code { kind: 1, config: 2 }));
+        let code = |id| counter(id, "").find_code();
+        assert_eq!(code(19), Some(CounterCode { kind: 0, config: 0 }));
+        assert_eq!(code(2), Some(CounterCode { kind: 0, config: 1 }));
+        assert_eq!(code(8), Some(CounterCode { kind: 3, config: 0x1_0000 }), "L1-dcache-load-misses");
+        assert_eq!(code(9), Some(CounterCode { kind: 3, config: 0x1_0001 }));
+        assert_eq!(code(0x0801), Some(CounterCode { kind: 1, config: 2 }));
         assert_eq!((code(0), code(5)), (None, None));
         assert_eq!((counter(0x0800, "").period(), counter(19, "").period()), (700, 7));
     }
 
     #[test]
     fn processor_counters_are_resolved_by_device_formats() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder is created");
         let cpu = folder.path().join("cpu");
         for (file, text) in [
             ("type", "4\n"),
@@ -183,13 +184,13 @@ mod tests {
             ("events/large", "event=0x3c,edge=2\n"),
         ] {
             let path = cpu.join(file);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-            fs::write(path, text).expect("a file");
+            fs::create_dir_all(path.parent().expect("the path has a parent")).expect("the folder is created");
+            fs::write(path, text).expect("the file is written");
         }
-        let config = |name| counter(0x1000, name).code_in(folder.path());
-        assert_eq!(config("plain"), Some(Code { kind: 4, config: 0x3c }));
-        assert_eq!(config("wide"), Some(Code { kind: 4, config: 0x1_0004_03c2 }));
-        assert_eq!((config("loads"), config("large"), config("none")), (None, None, None));
-        assert_eq!((config("../cpu/events/plain"), config("")), (None, None));
+        let find_code = |name| counter(0x1000, name).find_code_in(folder.path());
+        assert_eq!(find_code("plain"), Some(CounterCode { kind: 4, config: 0x3c }));
+        assert_eq!(find_code("wide"), Some(CounterCode { kind: 4, config: 0x1_0004_03c2 }));
+        assert_eq!((find_code("loads"), find_code("large"), find_code("none")), (None, None, None));
+        assert_eq!((find_code("../cpu/events/plain"), find_code("")), (None, None));
     }
 }

@@ -3,30 +3,30 @@
 use traceweir_format::kernel::hook;
 use traceweir_format::logfile::group_masks;
 
-use crate::family::config::Config;
-use crate::family::disk::Disks;
-use crate::family::file::{self, Files};
-use crate::family::image::Images;
-use crate::family::interrupt::{self, Interrupts};
-use crate::family::memory::Memory;
-use crate::family::network::Network;
-use crate::family::process::{self, Processes};
-use crate::family::profile::Profile;
-use crate::family::schedule::Schedule;
-use crate::family::syscall::{self, SystemCalls};
-use crate::family::{Context, Family, Rundown};
+use crate::family::config::ConfigFamily;
+use crate::family::disk::DiskFamily;
+use crate::family::file::{self, FileFamily};
+use crate::family::image::ImageFamily;
+use crate::family::interrupt::{self, InterruptFamily};
+use crate::family::memory::MemoryFamily;
+use crate::family::network::NetworkFamily;
+use crate::family::process::{self, ProcessFamily};
+use crate::family::profile::ProfileFamily;
+use crate::family::schedule::ScheduleFamily;
+use crate::family::syscall::{self, SystemCallFamily};
+use crate::family::{Context, EventFamily, Rundown};
 use crate::groups::{Group, Groups};
 use crate::kallsyms;
 use crate::out::Out;
 use crate::record::SidebandRecord;
 use crate::settings::CaptureSettings;
-use crate::spec::{Event, Spec};
+use crate::spec::{PerfEventSpec, SampleEvent};
 
 /// Declares the families of a capture. Their order is that in which they handle records and write
 /// their rundown: the process family updates the tasks that the following ones use.
 macro_rules! families {
     ($($field:ident: $family:ident,)*) => {
-        /// All families, and the facts that they share.
+        /// All families, and the context that they share.
         #[derive(Debug, Default)]
         pub(crate) struct Families {
             pub(crate) context: Context,
@@ -41,17 +41,18 @@ macro_rules! families {
         const FAMILY_COUNT: usize = [$(FamilyId::$family,)*].len();
 
         /// Returns the perf events of all families.
-        pub(crate) fn specs() -> impl Iterator<Item = (RowId, &'static Spec)> {
-            std::iter::empty()$(.chain(specs_of::<$family>(FamilyId::$family)))*
+        pub(crate) fn specs() -> impl Iterator<Item = (RowId, &'static PerfEventSpec)> {
+            std::iter::empty()$(.chain(family_specs::<$family>(FamilyId::$family)))*
         }
 
         impl Families {
-            fn all(&mut self) -> ([&mut dyn Family; FAMILY_COUNT], &mut Context) {
+            /// Returns all families and, separately, the context that they share.
+            fn split_context(&mut self) -> ([&mut dyn EventFamily; FAMILY_COUNT], &mut Context) {
                 ([$(&mut self.$field,)*], &mut self.context)
             }
 
             /// Passes a sample to the handler of its row.
-            pub(crate) fn on_sample(&mut self, row: RowId, event: &Event<'_>, out: &mut Out<'_>) {
+            pub(crate) fn on_sample(&mut self, row: RowId, event: &SampleEvent<'_>, out: &mut Out<'_>) {
                 match row.family {
                     $(FamilyId::$family => {
                         if let Some(row) = $family::rows().get(row.index) {
@@ -65,17 +66,17 @@ macro_rules! families {
 }
 
 families! {
-    config: Config,
-    processes: Processes,
-    images: Images,
-    schedule: Schedule,
-    interrupts: Interrupts,
-    system_calls: SystemCalls,
-    memory: Memory,
-    disks: Disks,
-    files: Files,
-    network: Network,
-    profile: Profile,
+    config: ConfigFamily,
+    processes: ProcessFamily,
+    images: ImageFamily,
+    schedule: ScheduleFamily,
+    interrupts: InterruptFamily,
+    system_calls: SystemCallFamily,
+    memory: MemoryFamily,
+    disks: DiskFamily,
+    files: FileFamily,
+    network: NetworkFamily,
+    profile: ProfileFamily,
 }
 
 /// Identifies a row: its family, and its index there.
@@ -85,7 +86,7 @@ pub(crate) struct RowId {
     index: usize,
 }
 
-fn specs_of<F: Family>(family: FamilyId) -> impl Iterator<Item = (RowId, &'static Spec)> {
+fn family_specs<F: EventFamily>(family: FamilyId) -> impl Iterator<Item = (RowId, &'static PerfEventSpec)> {
     let rows = F::rows().iter().enumerate();
     rows.map(move |(index, row)| (RowId { family, index }, &row.spec))
 }
@@ -94,12 +95,12 @@ fn specs_of<F: Family>(family: FamilyId) -> impl Iterator<Item = (RowId, &'stati
 /// reading is slow, and no ring may fill up meanwhile.
 pub(crate) fn read_symbols(groups: Groups) {
     if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
-        kallsyms::read_once(|name| syscall::is_entry(name) || interrupt::is_routine(name));
+        kallsyms::read_once(|name| syscall::is_entry_function(name) || interrupt::is_routine(name));
     }
 }
 
-/// Groups that begin with a rundown. What the rundown has written may have ended before the groups
-/// were enabled, and those ends are written too.
+/// Groups that begin with a rundown. A process, image or file of the rundown may have ended before
+/// the groups were enabled, and its end is written too.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
 impl Families {
@@ -108,7 +109,7 @@ impl Families {
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
         let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };
-        families.images.prepare(&families.context);
+        families.images.prepare_kernel_images(&families.context);
         families
     }
 
@@ -122,8 +123,8 @@ impl Families {
     pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
         // Images are unloaded before the end of their process is written, and loaded after its
         // start.
-        self.images.unload_ended(record, &self.context, out);
-        let (families, context) = self.all();
+        self.images.unload_ended_program(record, &self.context, out);
+        let (families, context) = self.split_context();
         for family in families {
             family.on_sideband(record, context, out);
         }
@@ -131,7 +132,7 @@ impl Families {
 
     /// Drops state that lost records may have made wrong.
     pub(crate) fn forget_after_loss(&mut self) {
-        let (families, context) = self.all();
+        let (families, context) = self.split_context();
         for family in families {
             family.forget_after_loss();
         }
@@ -141,16 +142,16 @@ impl Families {
     /// Writes the rundown of the machine, processes, threads, images, open files and intervals, and
     /// the event that ends it.
     pub(crate) fn run_down(&mut self, when: Rundown, out: &mut Out<'_>) {
-        let (families, context) = self.all();
+        let (families, context) = self.split_context();
         for family in families {
             family.run_down(when, context, out);
         }
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         match when {
-            Rundown::Start => out.perfinfo(hook::RUNDOWN_COMPLETE, 2, payload),
+            Rundown::Start => out.write_perfinfo(hook::RUNDOWN_COMPLETE, 2, payload),
             Rundown::End => {
                 payload.extend_from_slice(&group_masks(&context.groups.0));
-                out.perfinfo(hook::END_GROUP_MASKS, 2, payload);
+                out.write_perfinfo(hook::END_GROUP_MASKS, 2, payload);
             }
         }
     }
@@ -160,7 +161,7 @@ impl Families {
         let context = &mut self.context;
         let enabled = context.groups;
         // The groups that were enabled before have had their rundown.
-        context.groups = enabled.without(before);
+        context.groups = enabled.difference(before);
         if context.groups.has_any(process::GROUPS) {
             self.processes.run_down(Rundown::Start, context, out);
         }
@@ -175,21 +176,21 @@ impl Families {
     /// then, and the new groups that begin with a rundown.
     pub(crate) fn groups_until_change(&self, before: Groups) -> Groups {
         let enabled = &self.context.groups;
-        RUNDOWN_GROUPS.iter().fold(before, |all, groups| all.with_enabled(enabled, groups))
+        RUNDOWN_GROUPS.iter().fold(before, |set, groups| set.with_enabled(enabled, groups))
     }
 
     /// Handles a change of groups, intervals or sources since the last poll.
     pub(crate) fn on_settings_change(&mut self, out: &mut Out<'_>) {
-        let (families, context) = self.all();
+        let (families, context) = self.split_context();
         for family in families {
             family.on_settings_change(context, out);
         }
     }
 
-    /// Begins a poll: reads sources other than the rings, and what would be gone later.
+    /// Begins a poll: reads the sources other than the rings, whose contents would be gone later.
     pub(crate) fn begin_poll(&mut self) {
         self.context.tasks.poll(self.context.groups.has_any(process::EXEC_GROUPS));
-        let (families, context) = self.all();
+        let (families, context) = self.split_context();
         for family in families {
             family.begin_poll(context);
         }
@@ -204,14 +205,14 @@ impl Families {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activity::{Entry, EntryKind};
+    use crate::activity::{InterruptEntry, InterruptKind};
 
     #[test]
     fn lost_records_drop_running_threads_and_interrupts() {
         let mut families = Families::default();
-        let entry = Some(Entry { kind: EntryKind::Device, number: 36, time: 1 });
+        let entry = Some(InterruptEntry { kind: InterruptKind::Device, number: 36, time: 1 });
         families.context.activity.set_running(1, 7, 9);
-        let cpu = families.context.activity.cpu(1).expect("a processor");
+        let cpu = families.context.activity.cpu_mut(1).expect("processor 1 has a slot");
         (cpu.interrupt, cpu.softirq) = (entry, entry);
         let state = |families: &Families| {
             let activity = &families.context.activity;

@@ -1,8 +1,8 @@
 //! Families of kernel events: the perf events that each needs, and the handlers that convert them.
 //!
 //! ```text
-//!   Row: perf event ─▶ handler      Context: groups, tasks, processors (shared by all families)
-//!              │                         ▲
+//!   Row: perf event ─▶ handler     Context: groups, tasks, processors
+//!              │                         ▲                 (shared by all families)
 //!   sample ────┴─▶ handler of the row ───┤
 //!   side-band record ─▶ on_sideband ─────┼─▶ state of the family ─▶ Out: finished records
 //!   start, end ─▶ run_down ──────────────┘
@@ -42,9 +42,9 @@ pub(crate) mod testing;
 use crate::activity::Activity;
 use crate::groups::{Group, Groups};
 use crate::out::Out;
-use crate::record::{Parts, SidebandRecord};
+use crate::record::{SampleParts, SidebandRecord};
 use crate::settings::CaptureSettings;
-use crate::spec::{Event, PerfSource, Spec};
+use crate::spec::{PerfEventSpec, PerfSource, SampleEvent};
 use crate::tasks::Tasks;
 
 /// The facts that all families share.
@@ -66,7 +66,7 @@ pub(crate) enum Rundown {
 }
 
 /// One family of kernel events, with its state.
-pub(crate) trait Family: 'static {
+pub(crate) trait EventFamily: 'static {
     /// Returns the perf events that the family needs, with their handlers.
     fn rows() -> &'static [Row<Self>]
     where
@@ -78,7 +78,7 @@ pub(crate) trait Family: 'static {
     /// Handles a side-band record: a fork, an exit, a name, a mapping or a switch.
     fn on_sideband(&mut self, _: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {}
 
-    /// Writes what exists already at the start or at the end of a capture.
+    /// Writes the objects that exist at the start or at the end of a capture.
     fn run_down(&mut self, _: Rundown, _: &mut Context, _: &mut Out<'_>) {}
 
     /// Begins a poll: renews bounds and drops state that is no longer kept up to date.
@@ -93,11 +93,11 @@ pub(crate) trait Family: 'static {
 }
 
 /// A function that handles one sample.
-pub(crate) type Handler<F> = fn(&mut F, &Event<'_>, &mut Context, &mut Out<'_>);
+pub(crate) type Handler<F> = fn(&mut F, &SampleEvent<'_>, &mut Context, &mut Out<'_>);
 
 /// A perf event of a family, and the handler of its samples.
 pub(crate) struct Row<F> {
-    pub(crate) spec: Spec,
+    pub(crate) spec: PerfEventSpec,
     pub(crate) on_sample: Handler<F>,
 }
 
@@ -110,7 +110,8 @@ impl<F> Row<F> {
         fields: &'static [&'static str],
         on_sample: Handler<F>,
     ) -> Self {
-        let mut row = Self::new(PerfSource::Tracepoint(system, name), groups, hooks, Parts(0), on_sample);
+        let mut row =
+            Self::new(PerfSource::Tracepoint(system, name), groups, hooks, SampleParts(0), on_sample);
         row.spec.fields = fields;
         row
     }
@@ -120,29 +121,37 @@ impl<F> Row<F> {
         source: PerfSource,
         groups: &'static [Group],
         hooks: &'static [u16],
-        parts: Parts,
+        parts: SampleParts,
         on_sample: Handler<F>,
     ) -> Self {
-        let spec =
-            Spec { source, groups, hooks, fields: &[], parts, wakes: false, is_for_own: false, filter: None };
+        let spec = PerfEventSpec {
+            source,
+            groups,
+            hooks,
+            fields: &[],
+            parts,
+            wakes_session: false,
+            is_own_scope_only: false,
+            filter: None,
+        };
         Self { spec, on_sample }
     }
 
     /// Makes each record wake the session at once.
-    pub(crate) const fn waking(mut self) -> Self {
-        self.spec.wakes = true;
+    pub(crate) const fn with_wakeup(mut self) -> Self {
+        self.spec.wakes_session = true;
         self
     }
 
     /// Lets the kernel filter the events.
-    pub(crate) const fn filtered(mut self, filter: &'static str) -> Self {
+    pub(crate) const fn with_filter(mut self, filter: &'static str) -> Self {
         self.spec.filter = Some(filter);
         self
     }
 
     /// Restricts the row to captures of scope `Own`.
-    pub(crate) const fn for_own(mut self) -> Self {
-        self.spec.is_for_own = true;
+    pub(crate) const fn with_own_scope_only(mut self) -> Self {
+        self.spec.is_own_scope_only = true;
         self
     }
 }

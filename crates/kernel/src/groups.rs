@@ -16,58 +16,58 @@ pub struct Group(pub u32);
 
 #[allow(missing_docs)] // The names are those of the published flags.
 impl Group {
-    pub const PROCESS: Self = Self::named("PROCESS");
-    pub const THREAD: Self = Self::named("THREAD");
-    pub const IMAGE_LOAD: Self = Self::named("IMAGE_LOAD");
-    pub const PROCESS_COUNTERS: Self = Self::named("PROCESS_COUNTERS");
-    pub const CSWITCH: Self = Self::named("CSWITCH");
-    pub const DPC: Self = Self::named("DPC");
-    pub const INTERRUPT: Self = Self::named("INTERRUPT");
-    pub const SYSTEMCALL: Self = Self::named("SYSTEMCALL");
-    pub const DISK_IO: Self = Self::named("DISK_IO");
-    pub const DISK_FILE_IO: Self = Self::named("DISK_FILE_IO");
-    pub const DISK_IO_INIT: Self = Self::named("DISK_IO_INIT");
-    pub const DISPATCHER: Self = Self::named("DISPATCHER");
-    pub const PAGE_FAULTS: Self = Self::named("MEMORY_PAGE_FAULTS");
-    pub const HARD_FAULTS: Self = Self::named("MEMORY_HARD_FAULTS");
-    pub const VIRTUAL_ALLOC: Self = Self::named("VIRTUAL_ALLOC");
-    pub const VAMAP: Self = Self::named("VAMAP");
-    pub const NETWORK: Self = Self::named("NETWORK_TCPIP");
-    pub const DBGPRINT: Self = Self::named("DBGPRINT");
-    pub const JOB: Self = Self::named("JOB");
-    pub const SPLIT_IO: Self = Self::named("SPLIT_IO");
-    pub const PROFILE: Self = Self::named("PROFILE");
-    pub const FILE_IO: Self = Self::named("FILE_IO");
-    pub const FILE_IO_INIT: Self = Self::named("FILE_IO_INIT");
-    pub const NO_SYSCONFIG: Self = Self::named("NO_SYSCONFIG");
-    pub const PMC_PROFILE: Self = Self::named("PMC_PROFILE");
-    pub const AFFINITY: Self = Self::named("AFFINITY");
-    pub const PRIORITY: Self = Self::named("PRIORITY");
-    pub const CLOCK_INTERRUPT: Self = Self::named("CLOCK_INTERRUPT");
-    pub const IPI: Self = Self::named("IPI");
+    pub const PROCESS: Self = Self::from_name("PROCESS");
+    pub const THREAD: Self = Self::from_name("THREAD");
+    pub const IMAGE_LOAD: Self = Self::from_name("IMAGE_LOAD");
+    pub const PROCESS_COUNTERS: Self = Self::from_name("PROCESS_COUNTERS");
+    pub const CSWITCH: Self = Self::from_name("CSWITCH");
+    pub const DPC: Self = Self::from_name("DPC");
+    pub const INTERRUPT: Self = Self::from_name("INTERRUPT");
+    pub const SYSTEMCALL: Self = Self::from_name("SYSTEMCALL");
+    pub const DISK_IO: Self = Self::from_name("DISK_IO");
+    pub const DISK_FILE_IO: Self = Self::from_name("DISK_FILE_IO");
+    pub const DISK_IO_INIT: Self = Self::from_name("DISK_IO_INIT");
+    pub const DISPATCHER: Self = Self::from_name("DISPATCHER");
+    pub const PAGE_FAULTS: Self = Self::from_name("MEMORY_PAGE_FAULTS");
+    pub const HARD_FAULTS: Self = Self::from_name("MEMORY_HARD_FAULTS");
+    pub const VIRTUAL_ALLOC: Self = Self::from_name("VIRTUAL_ALLOC");
+    pub const VAMAP: Self = Self::from_name("VAMAP");
+    pub const NETWORK: Self = Self::from_name("NETWORK_TCPIP");
+    pub const DBGPRINT: Self = Self::from_name("DBGPRINT");
+    pub const JOB: Self = Self::from_name("JOB");
+    pub const SPLIT_IO: Self = Self::from_name("SPLIT_IO");
+    pub const PROFILE: Self = Self::from_name("PROFILE");
+    pub const FILE_IO: Self = Self::from_name("FILE_IO");
+    pub const FILE_IO_INIT: Self = Self::from_name("FILE_IO_INIT");
+    pub const NO_SYSCONFIG: Self = Self::from_name("NO_SYSCONFIG");
+    pub const PMC_PROFILE: Self = Self::from_name("PMC_PROFILE");
+    pub const AFFINITY: Self = Self::from_name("AFFINITY");
+    pub const PRIORITY: Self = Self::from_name("PRIORITY");
+    pub const CLOCK_INTERRUPT: Self = Self::from_name("CLOCK_INTERRUPT");
+    pub const IPI: Self = Self::from_name("IPI");
 
     /// Returns the group with this name in the table. An unknown name fails to compile.
-    const fn named(name: &str) -> Self {
-        let mut rest: &[(u32, &str)] = &KERNEL_GROUPS;
-        while let Some(((number, group_name), others)) = rest.split_first() {
+    const fn from_name(name: &str) -> Self {
+        let mut remaining: &[(u32, &str)] = &KERNEL_GROUPS;
+        while let Some(((number, group_name), tail)) = remaining.split_first() {
             if is_same(group_name.as_bytes(), name.as_bytes()) {
                 return Self(*number);
             }
-            rest = others;
+            remaining = tail;
         }
-        assert!(!rest.is_empty(), "no group has this name");
+        assert!(!remaining.is_empty(), "no group has this name");
         Self(0)
     }
 }
 
-const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
-    while let (Some((a, one_rest)), Some((b, other_rest))) = (one.split_first(), other.split_first()) {
+const fn is_same(mut left: &[u8], mut right: &[u8]) -> bool {
+    while let (Some((a, left_tail)), Some((b, right_tail))) = (left.split_first(), right.split_first()) {
         if *a != *b {
             return false;
         }
-        (one, other) = (one_rest, other_rest);
+        (left, right) = (left_tail, right_tail);
     }
-    one.is_empty() && other.is_empty()
+    left.is_empty() && right.is_empty()
 }
 
 /// A set of kernel event groups, stored as a group mask.
@@ -102,10 +102,10 @@ impl Groups {
     }
 
     /// Returns the groups of this set that `other` does not contain.
-    pub(crate) fn without(&self, other: &Self) -> Self {
-        let mut left = *self;
-        left.0.iter_mut().zip(other.0).for_each(|(word, not)| *word &= !not);
-        left
+    pub(crate) fn difference(&self, other: &Self) -> Self {
+        let mut difference = *self;
+        difference.0.iter_mut().zip(other.0).for_each(|(word, other)| *word &= !other);
+        difference
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         assert!(groups.has(Group::PROCESS) && groups.has(Group::CSWITCH) && groups.has(Group::PRIORITY));
         assert!(!groups.has(Group::THREAD) && !groups.has(Group::AFFINITY));
         assert!(groups.has_any(&[Group::THREAD, Group::PROCESS]) && !groups.has_any(&[Group::DISK_IO]));
-        let left = groups.without(&Groups([1, 0, 0, 0, 0, 0, 0, u32::MAX]));
+        let left = groups.difference(&Groups([1, 0, 0, 0, 0, 0, 0, u32::MAX]));
         assert_eq!(left, Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
         let more = left.with_enabled(&groups, &[Group::PROCESS, Group::THREAD, Group::PRIORITY]);
         assert_eq!(more, groups);

@@ -17,43 +17,43 @@ use std::sync::OnceLock;
 
 const PATH: &str = "/proc/kallsyms";
 /// Upper bound for the size of the table, which has some megabytes.
-const MAX_BYTES: u64 = 128 << 20;
+const MAX_TABLE_BYTES: u64 = 128 << 20;
 
-static TABLE: OnceLock<HashMap<Box<str>, u64>> = OnceLock::new();
+static ADDRESSES: OnceLock<HashMap<Box<str>, u64>> = OnceLock::new();
 
 /// Reads the functions that `is_needed` selects. Only the first call reads the table, which takes a
 /// tenth of a second; all calls must select the same functions.
 pub(crate) fn read_once(is_needed: impl Fn(&str) -> bool) {
-    TABLE.get_or_init(|| match File::open(PATH) {
-        Ok(file) => read(BufReader::with_capacity(64 << 10, file.take(MAX_BYTES)), is_needed),
+    ADDRESSES.get_or_init(|| match File::open(PATH) {
+        Ok(file) => read_table(BufReader::with_capacity(64 << 10, file.take(MAX_TABLE_BYTES)), is_needed),
         Err(_) => HashMap::new(),
     });
 }
 
 /// Returns the address of a function, or 0 if it is unknown or the table has not been read.
-pub(crate) fn address(name: &str) -> u64 {
-    TABLE.get().and_then(|table| table.get(name)).copied().unwrap_or(0)
+pub(crate) fn find_address(name: &str) -> u64 {
+    ADDRESSES.get().and_then(|table| table.get(name)).copied().unwrap_or(0)
 }
 
 /// Reads the needed entries of a table, up to the first line that fails to read.
-fn read(mut text: impl BufRead, is_needed: impl Fn(&str) -> bool) -> HashMap<Box<str>, u64> {
-    let mut kept = HashMap::new();
+fn read_table(mut text: impl BufRead, is_needed: impl Fn(&str) -> bool) -> HashMap<Box<str>, u64> {
+    let mut addresses = HashMap::new();
     let mut line = Vec::new();
     while text.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let entry = std::str::from_utf8(&line).ok().and_then(parse);
+        let entry = std::str::from_utf8(&line).ok().and_then(parse_line);
         if let Some((address, name)) = entry.filter(|(_, name)| is_needed(name)) {
-            let unique = kept.entry(Box::from(name)).or_insert(address);
+            let unique = addresses.entry(Box::from(name)).or_insert(address);
             if *unique != address {
                 *unique = 0;
             }
         }
         line.clear();
     }
-    kept
+    addresses
 }
 
 /// Parses a line. Returns the address and name of a function of the kernel itself.
-fn parse(line: &str) -> Option<(u64, &str)> {
+fn parse_line(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
     if !matches!(kind, "t" | "T") || words.next().is_some() {
@@ -74,7 +74,7 @@ mod tests {
             ffffffff81000010 t net_rx_action\nffffffff81000020 t tasklet_action\n\
             ffffffff81000030 t tasklet_action\nffffffff81000040 D __x64_sys_write\nnonsense\n\u{fffd}";
         let is_needed = |name: &str| name.starts_with("__x64_sys_") || name.ends_with("_action");
-        let table = read(text.as_bytes(), is_needed);
+        let table = read_table(text.as_bytes(), is_needed);
         assert_eq!(table.get("__x64_sys_getppid"), Some(&0xffff_ffff_8137_4e30));
         assert_eq!(table.get("net_rx_action"), Some(&0xffff_ffff_8100_0010));
         assert_eq!(table.get("tasklet_action"), Some(&0), "a name shared by two functions");

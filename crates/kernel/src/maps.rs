@@ -16,11 +16,11 @@ use std::path::Path;
 use crate::blocking::{self, READ_TIMEOUT};
 
 /// The most bytes of one process's list that are read.
-const MAX_BYTES: u64 = 64 << 20;
+const MAX_LIST_BYTES: u64 = 64 << 20;
 /// The most executable mappings of one process.
 pub(crate) const MAX_MAPPINGS: usize = 1 << 14;
 /// The most bytes of a name that are kept.
-const MAX_NAME: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 
 /// Name of memory without a file, here and in perf's records.
 pub(crate) const ANONYMOUS: &str = "//anon";
@@ -41,14 +41,15 @@ pub(crate) struct CodeMapping {
 
 /// Returns the executable mappings of a process; none if it is gone or must not be inspected.
 pub(crate) fn read_code_mappings(pid: u32) -> Vec<CodeMapping> {
-    let read = move || File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), parse_code);
+    let read =
+        move || File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), parse_code_mappings);
     // A process that keeps changing its mappings can block this read, so it has a timeout.
     blocking::run_for_process(pid, READ_TIMEOUT, read).unwrap_or_default()
 }
 
 /// Returns the executable mappings in a list.
-pub(crate) fn parse_code(list: impl Read) -> Vec<CodeMapping> {
-    let mut lines = BufReader::with_capacity(16 << 10, list.take(MAX_BYTES));
+pub(crate) fn parse_code_mappings(list: impl Read) -> Vec<CodeMapping> {
+    let mut lines = BufReader::with_capacity(16 << 10, list.take(MAX_LIST_BYTES));
     let (mut line, mut mappings) = (Vec::new(), Vec::new());
     loop {
         line.clear();
@@ -60,33 +61,41 @@ pub(crate) fn parse_code(list: impl Read) -> Vec<CodeMapping> {
 }
 
 fn parse_line(line: &[u8]) -> Option<CodeMapping> {
-    let mut rest = line;
-    let mut word = || {
-        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
-        let (word, after) = rest.split_at_checked(end)?;
-        rest = after.trim_ascii_start();
+    let mut remaining = line;
+    let mut next_word = || {
+        let end = remaining.iter().position(|byte| *byte == b' ').unwrap_or(remaining.len());
+        let (word, after) = remaining.split_at_checked(end)?;
+        remaining = after.trim_ascii_start();
         std::str::from_utf8(word).ok()
     };
-    let (range, rights, offset, device, inode) = (word()?, word()?, word()?, word()?, word()?);
+    let (range, rights, offset, device, inode) =
+        (next_word()?, next_word()?, next_word()?, next_word()?, next_word()?);
     let (start, end) = range.split_once('-')?;
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)?);
     // `[vsyscall]`, a page at the top of the address space, is listed for each process but belongs
     // to none.
-    let is_code = rights.as_bytes().get(2) == Some(&b'x') && start < end && rest != b"[vsyscall]";
+    let is_code = rights.as_bytes().get(2) == Some(&b'x') && start < end && remaining != b"[vsyscall]";
     let (major, minor) = device.split_once(':')?;
     let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let inode = inode.parse().ok()?;
-    is_code.then(|| CodeMapping { start, end, offset, device, inode, name: image_name(&unescape(rest)) })
+    is_code.then(|| CodeMapping {
+        start,
+        end,
+        offset,
+        device,
+        inode,
+        name: image_name(&unescape_newlines(remaining)),
+    })
 }
 
 /// Replaces `\012` by a line end. The kernel escapes nothing else.
-fn unescape(name: &[u8]) -> Vec<u8> {
+fn unescape_newlines(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((byte, after)) = rest.split_first() {
-        rest = after.strip_prefix(b"012").filter(|_| *byte == b'\\').unwrap_or(after);
-        out.push(if rest.len() == after.len() { *byte } else { b'\n' });
+    let mut remaining = name;
+    while let Some((byte, after)) = remaining.split_first() {
+        remaining = after.strip_prefix(b"012").filter(|_| *byte == b'\\').unwrap_or(after);
+        out.push(if remaining.len() == after.len() { *byte } else { b'\n' });
     }
     out
 }
@@ -98,11 +107,11 @@ pub(crate) fn image_name(name: &[u8]) -> String {
     if name.is_empty() || name.starts_with(b"[anon:") {
         return ANONYMOUS.to_owned();
     }
-    String::from_utf8_lossy(name.get(..MAX_NAME).unwrap_or(name)).into_owned()
+    String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name)).into_owned()
 }
 
 /// Whether a mapping name is the path of a file.
-pub(crate) fn is_file(name: &str) -> bool {
+pub(crate) fn is_file_path(name: &str) -> bool {
     name.starts_with('/') && name != ANONYMOUS
 }
 
@@ -127,7 +136,7 @@ mod tests {
             7f0000004000-7f0000005000 r-xs 00002000 00:01 9 /tmp/a\\012b\\x\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n\
             nonsense\n7f-zz r-xp 0 0 0\n7f0000009000-7f0000008000 r-xp 0 0 0 x\n";
-        let mappings = parse_code(&list[..]);
+        let mappings = parse_code_mappings(&list[..]);
         let names: Vec<_> = mappings
             .iter()
             .map(|mapping| (mapping.start, mapping.offset, mapping.inode, mapping.name.as_str()))
@@ -147,7 +156,7 @@ mod tests {
     #[test]
     fn own_process_has_code_and_threads() {
         let mappings = read_code_mappings(std::process::id());
-        assert!(mappings.iter().any(|mapping| is_file(&mapping.name)), "{mappings:?}");
+        assert!(mappings.iter().any(|mapping| is_file_path(&mapping.name)), "{mappings:?}");
         assert!(count_threads(std::process::id()) >= 1);
         assert_eq!(read_code_mappings(u32::MAX), []);
     }

@@ -14,16 +14,16 @@
 //!   otherwise counted as lost. So are the records that would follow it, because they would be
 //!   attributed to another event.
 //! - O4 A process can cause records much larger than its ring data (command lines, names). So all
-//!   queues together are bounded, each queue has a share of its own, and what exceeds the bound is
-//!   counted as lost.
+//!   queues together are bounded, a share is reserved for each queue, and records beyond the bound
+//!   are counted as lost.
 //! - O5 Records that the session has taken do not count, and their memory is freed ([`queue`]).
 //! - O6 The session takes records only between polls. Within a poll, a written record can still be
 //!   completed.
 
 mod queue;
 
-pub(crate) use self::queue::Queue;
 pub use self::queue::QueuedRecord;
+pub(crate) use self::queue::RecordQueue;
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
@@ -35,16 +35,17 @@ use traceweir_format::wire::u64_at;
 
 use crate::clock::{Clock, now_ns};
 use crate::counter::MAX_COUNTERS;
-use crate::record::Sample;
+use crate::record::PerfSample;
 use crate::settings::EventExtras;
-use crate::stack::unwind::Unwinder;
-use crate::stack::{self, KERNEL, STACK_LAYOUT, USER, registers};
+use crate::stack::unwind::StackUnwinder;
+use crate::stack::{self, KERNEL_MARKER, STACK_LAYOUT, USER_MARKER, registers};
+use crate::tasks::TaskIds;
 
 /// The largest number of bytes in all queues, not counting an allowance for [ring
 /// contents](max_queued_bytes).
-const MAX_QUEUED: usize = 512 << 20;
-/// The largest part of the machine's memory that the queues use: one of this many.
-const MEMORY_PART: u64 = 8;
+const MAX_QUEUED_BYTES: usize = 512 << 20;
+/// The queues use at most the machine's memory divided by this number.
+const MEMORY_DIVISOR: u64 = 8;
 
 /// Returns the largest number of bytes in all queues for rings of this total size. A ring record
 /// can turn into several records with headers, so four times the ring size is added.
@@ -54,53 +55,53 @@ pub(crate) fn max_queued_bytes(ring_bytes: usize) -> usize {
 }
 
 fn max_queued_for_memory(ring_bytes: usize, memory: u64) -> usize {
-    let bytes = MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4));
-    bytes.min(usize::try_from(memory / MEMORY_PART).unwrap_or(usize::MAX))
+    let bytes = MAX_QUEUED_BYTES.saturating_add(ring_bytes.saturating_mul(4));
+    bytes.min(usize::try_from(memory / MEMORY_DIVISOR).unwrap_or(usize::MAX))
 }
 
 /// The position of a payload in a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PayloadPosition {
-    queue: usize,
-    payload: usize,
+    queue_index: usize,
+    payload_start: usize,
 }
 
 /// Returns the ids of this process and thread, the writer of events with no other originator.
-pub(crate) fn writer_ids() -> (u32, u32) {
+pub(crate) fn writer_ids() -> TaskIds {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    (std::process::id(), u32::try_from(thread).unwrap_or(0))
+    TaskIds { pid: std::process::id(), tid: u32::try_from(thread).unwrap_or(0) }
 }
 
 /// The output of handlers.
 pub(crate) struct Out<'a> {
-    pub(crate) queues: &'a mut [Queue],
+    pub(crate) queues: &'a mut [RecordQueue],
     pub(crate) clock: &'a dyn Clock,
     /// The events that are recorded with additional data.
     pub(crate) extras: &'a EventExtras,
     /// The largest number of frames in a stack.
     pub(crate) max_frames: usize,
     /// Unwinds user stacks, if samples contain stack copies.
-    pub(crate) unwinder: Option<&'a mut Unwinder>,
+    pub(crate) unwinder: Option<&'a mut StackUnwinder>,
     /// The largest number of bytes in all queues.
     pub(crate) max_bytes: usize,
     /// The number of records that were too large or exceeded the bound of the queues.
-    pub(crate) too_large: &'a mut u64,
-    /// Memory that [`payload`](Self::payload) reuses.
+    pub(crate) lost_records: &'a mut u64,
+    /// Memory that [`new_payload`](Self::new_payload) reuses.
     pub(crate) scratch: Vec<u8>,
     pub(crate) cpu: u16,
     /// The time of the events that are being written, in nanoseconds.
     pub(crate) time: u64,
     /// The sample that is being handled, which contains the stack.
-    pub(crate) sample: Option<Sample<'a>>,
+    pub(crate) sample: Option<PerfSample<'a>>,
 }
 
 impl<'a> Out<'a> {
     /// Creates an output to these queues, without a sample.
     pub(crate) fn new(
-        queues: &'a mut [Queue],
+        queues: &'a mut [RecordQueue],
         clock: &'a dyn Clock,
         extras: &'a EventExtras,
-        too_large: &'a mut u64,
+        lost_records: &'a mut u64,
     ) -> Self {
         Self {
             queues,
@@ -108,8 +109,8 @@ impl<'a> Out<'a> {
             extras,
             max_frames: 0,
             unwinder: None,
-            max_bytes: MAX_QUEUED,
-            too_large,
+            max_bytes: MAX_QUEUED_BYTES,
+            lost_records,
             scratch: Vec::new(),
             cpu: 0,
             time: now_ns(),
@@ -119,65 +120,69 @@ impl<'a> Out<'a> {
 }
 
 impl Out<'_> {
+    /// Sets the processor and time of the following events, which belong to no sample.
+    pub(crate) fn set_origin(&mut self, cpu: u16, time: u64) {
+        (self.cpu, self.time, self.sample) = (cpu, time, None);
+    }
+
     /// Returns an empty payload to fill and pass to one of the methods below.
-    pub(crate) fn payload(&mut self) -> Vec<u8> {
+    pub(crate) fn new_payload(&mut self) -> Vec<u8> {
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         payload
     }
 
     /// Converts a time to the session's clock.
-    pub(crate) fn stamp(&self, ns: u64) -> i64 {
+    pub(crate) fn to_stamp(&self, ns: u64) -> i64 {
         self.clock.stamp(ns)
     }
 
     /// Writes an event with process and thread id in its header.
-    pub(crate) fn system(
-        &mut self,
-        hook: u16,
-        version: u8,
-        (process_id, thread_id): (u32, u32),
-        payload: Vec<u8>,
-    ) {
+    pub(crate) fn write_system(&mut self, hook: u16, version: u8, ids: TaskIds, payload: Vec<u8>) {
+        let (process_id, thread_id) = (ids.pid, ids.tid);
         let cpu_times = Some((0, 0));
         let header =
             SystemHeader { pointer_size: 8, version, hook, thread_id, process_id, time: 0, cpu_times };
-        let is_written = self.put(system::SIZE, &payload, false, |out| header.encode(&payload, out));
+        let is_written =
+            self.append_record(system::SIZE, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
         self.put_stacks(hook, is_written);
     }
 
     /// Writes an event with only a time in its header.
-    pub(crate) fn perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) {
-        self.perfinfo_to_complete(hook, version, payload);
+    pub(crate) fn write_perfinfo(&mut self, hook: u16, version: u8, payload: Vec<u8>) {
+        self.write_perfinfo_to_complete(hook, version, payload);
     }
 
-    /// Writes an event like [`perfinfo`](Self::perfinfo) and returns its position, so that it can
-    /// be [completed](Self::complete) later. Returns `None` if the event was lost.
-    pub(crate) fn perfinfo_to_complete(
+    /// Writes an event like [`write_perfinfo`](Self::write_perfinfo) and returns its position, so
+    /// that it can be [completed](Self::complete_payload) later. Returns `None` if the event was
+    /// lost.
+    pub(crate) fn write_perfinfo_to_complete(
         &mut self,
         hook: u16,
         version: u8,
         payload: Vec<u8>,
     ) -> Option<PayloadPosition> {
         let mut values = [0; MAX_COUNTERS];
-        let counters = self.counters_for(hook, &mut values);
+        let counters = self.copy_counters(hook, &mut values);
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters };
         let size = perfinfo::SIZE.saturating_add(size_of_val(counters));
-        let is_written = self.put(size, &payload, false, |out| header.encode(&payload, out));
+        let is_written = self.append_record(size, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
-        let queue = self.queue_index();
-        let start = self.queues.get(queue).and_then(Queue::last_start).filter(|_| is_written);
-        let written = start.map(|start| PayloadPosition { queue, payload: start.saturating_add(size) });
+        let queue_index = self.queue_index();
+        let start =
+            self.queues.get(queue_index).and_then(RecordQueue::last_record_start).filter(|_| is_written);
+        let written =
+            start.map(|start| PayloadPosition { queue_index, payload_start: start.saturating_add(size) });
         self.put_stacks(hook, is_written);
         written
     }
 
     /// Sets the first four bytes of a payload. This works only in the poll that wrote the payload;
     /// after that the session takes it.
-    pub(crate) fn complete(&mut self, written: PayloadPosition, first: u32) {
-        if let Some(queue) = self.queues.get_mut(written.queue) {
-            queue.set(written.payload, first);
+    pub(crate) fn complete_payload(&mut self, position: PayloadPosition, first_word: u32) {
+        if let Some(queue) = self.queues.get_mut(position.queue_index) {
+            queue.overwrite_u32(position.payload_start, first_word);
         }
     }
 
@@ -187,7 +192,7 @@ impl Out<'_> {
     }
 
     /// Returns the counters that were read with the sample, if events with this hook carry them.
-    fn counters_for<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
+    fn copy_counters<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
         let read = self.sample.map_or(&[][..], |sample| sample.counters);
         if read.is_empty() || !self.extras.counted.has(hook) {
             return &[];
@@ -201,17 +206,18 @@ impl Out<'_> {
     }
 
     /// Writes an event of a class that has no hook.
-    pub(crate) fn classic(
+    pub(crate) fn write_classic(
         &mut self,
         class: Guid,
         opcode: u8,
         version: u16,
-        (process_id, thread_id): (u32, u32),
+        ids: TaskIds,
         payload: Vec<u8>,
     ) {
+        let (process_id, thread_id) = (ids.pid, ids.tid);
         let header =
             ClassicHeader { class, opcode, version, process_id, thread_id, ..ClassicHeader::default() };
-        self.put(classic::SIZE, &payload, false, |out| header.encode(&payload, out));
+        self.append_record(classic::SIZE, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
     }
 
@@ -220,22 +226,22 @@ impl Out<'_> {
     fn put_stacks(&mut self, hook: u16, is_written: bool) {
         let Some(sample) = self.sample else { return };
         if self.extras.stacks.has(hook) {
-            self.put_stack(&sample, KERNEL, is_written);
-            self.put_stack(&sample, USER, is_written);
+            self.put_stack(&sample, KERNEL_MARKER, is_written);
+            self.put_stack(&sample, USER_MARKER, is_written);
         }
         if !sample.regs.is_empty() && self.extras.registers.has(hook) {
-            let mut payload = self.payload();
+            let mut payload = self.new_payload();
             registers::put_payload(sample.pid, sample.tid, sample.regs, &mut payload);
             let version = registers::LAYOUT.version();
             self.put_following(hook::CONTEXT_REGISTERS, version, payload, is_written);
         }
     }
 
-    fn put_stack(&mut self, sample: &Sample<'_>, part: u64, is_written: bool) {
-        let mut payload = self.payload();
+    fn put_stack(&mut self, sample: &PerfSample<'_>, marker: u64, is_written: bool) {
+        let mut payload = self.new_payload();
         put_kernel_event!(&mut payload, STACK_LAYOUT, { ProcessId: sample.pid, ThreadId: sample.tid });
-        let empty = payload.len();
-        let has_stack_copy = part == USER && !sample.user_stack.is_empty();
+        let length_before = payload.len();
+        let has_stack_copy = marker == USER_MARKER && !sample.user_stack.is_empty();
         let max_frames = self.max_frames;
         let is_unwound = has_stack_copy
             && self
@@ -243,10 +249,10 @@ impl Out<'_> {
                 .as_mut()
                 .is_some_and(|unwinder| unwinder.put_frames(sample, max_frames, &mut payload));
         if !is_unwound {
-            payload.truncate(empty);
-            stack::put_part(sample.callchain, part, &mut payload);
+            payload.truncate(length_before);
+            stack::put_frames_after(marker, sample.callchain, &mut payload);
         }
-        if payload.len() > empty {
+        if payload.len() > length_before {
             self.put_following(hook::STACK_WALK, STACK_LAYOUT.version(), payload, is_written);
         } else {
             self.scratch = payload;
@@ -257,44 +263,45 @@ impl Out<'_> {
     fn put_following(&mut self, hook: u16, version: u8, payload: Vec<u8>, is_written: bool) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
         if is_written {
-            self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
+            self.append_record(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));
         } else {
-            *self.too_large = self.too_large.saturating_add(1);
+            *self.lost_records = self.lost_records.saturating_add(1);
         }
         self.scratch = payload;
     }
 
     /// Appends a record to the queue of its processor. Returns `false` and counts the record as
     /// lost if it is too large or the queue is full.
-    fn put(
+    fn append_record(
         &mut self,
-        header: usize,
+        header_bytes: usize,
         payload: &[u8],
         is_stack: bool,
         encode: impl FnOnce(&mut Vec<u8>) -> traceweir_format::Result<()>,
     ) -> bool {
         let raw = self.clock.raw(self.time);
         let queue_index = self.queue_index();
-        let next = QueuedRecord { length: header.saturating_add(payload.len()), raw, is_stack };
-        let has_room = self.has_room(queue_index, Queue::cost(next.length));
+        let next = QueuedRecord { length: header_bytes.saturating_add(payload.len()), raw, is_stack };
+        let has_space = self.has_space(queue_index, RecordQueue::cost_bytes(next.length));
         let Some(queue) = self.queues.get_mut(queue_index) else { return false };
-        let is_written = has_room && queue.push(next, encode);
+        let is_written = has_space && queue.push(next, encode);
         if !is_written {
-            *self.too_large = self.too_large.saturating_add(1);
+            *self.lost_records = self.lost_records.saturating_add(1);
         }
         is_written
     }
 
-    /// Returns whether a queue may grow by `cost` bytes. Half of the bound is divided equally and
-    /// reserved for each queue; the rest goes to the queues that need it first.
-    fn has_room(&self, queue_index: usize, cost: usize) -> bool {
-        let part = (self.max_bytes / 2).checked_div(self.queues.len()).unwrap_or(0);
-        let would_wait = self.queues.get(queue_index).map_or(0, Queue::waiting).saturating_add(cost);
-        if would_wait <= part {
+    /// Returns whether a queue may grow by `cost` bytes. One half of the bound is reserved in equal
+    /// shares for the queues. The other half goes to the queues that need it first.
+    fn has_space(&self, queue_index: usize, cost: usize) -> bool {
+        let reserved = (self.max_bytes / 2).checked_div(self.queues.len()).unwrap_or(0);
+        let would_wait =
+            self.queues.get(queue_index).map_or(0, RecordQueue::waiting_bytes).saturating_add(cost);
+        if would_wait <= reserved {
             return true;
         }
         let others = self.queues.iter().enumerate().filter(|(index, _)| *index != queue_index);
-        let others = others.map(|(_, queue)| queue.waiting().max(part));
+        let others = others.map(|(_, queue)| queue.waiting_bytes().max(reserved));
         others.fold(would_wait, usize::saturating_add) <= self.max_bytes
     }
 }

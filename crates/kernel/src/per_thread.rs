@@ -17,7 +17,7 @@ pub(crate) struct PerThread<T> {
 }
 
 /// The largest number of threads with a stored value.
-const SLOTS: usize = 1 << 14;
+const SLOT_COUNT: usize = 1 << 14;
 
 impl<T> Default for PerThread<T> {
     fn default() -> Self {
@@ -26,23 +26,23 @@ impl<T> Default for PerThread<T> {
 }
 
 impl<T> PerThread<T> {
-    const fn slot_of(thread: u32) -> usize {
-        thread as usize & (SLOTS - 1)
+    const fn slot_index(thread: u32) -> usize {
+        thread as usize & (SLOT_COUNT - 1)
     }
 
     /// Stores a value for a thread, replacing the entry of its slot.
     pub(crate) fn put(&mut self, thread: u32, value: T) {
         if self.slots.is_empty() {
-            self.slots.resize_with(SLOTS, || None);
+            self.slots.resize_with(SLOT_COUNT, || None);
         }
-        if let Some(slot) = self.slots.get_mut(Self::slot_of(thread)) {
+        if let Some(slot) = self.slots.get_mut(Self::slot_index(thread)) {
             *slot = Some((thread, value));
         }
     }
 
     /// Removes and returns the value of a thread.
     pub(crate) fn take(&mut self, thread: u32) -> Option<T> {
-        let slot = self.slots.get_mut(Self::slot_of(thread))?;
+        let slot = self.slots.get_mut(Self::slot_index(thread))?;
         slot.take_if(|(owner, _)| *owner == thread).map(|(_, value)| value)
     }
 }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn value_is_kept_until_another_thread_takes_the_slot() {
-        let other = 7 + SLOTS as u32;
+        let other = 7 + SLOT_COUNT as u32;
         let mut values = PerThread::default();
         assert_eq!(values.take(7), None);
         values.put(7, "seven");

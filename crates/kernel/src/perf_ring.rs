@@ -31,13 +31,13 @@ use perf_event_open_sys::bindings::{
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 /// Size of a record header in bytes: type, misc, size.
-pub(crate) const RECORD_HEAD: usize = 8;
+pub(crate) const RECORD_HEADER_BYTES: usize = 8;
 
 /// Size of the largest record in bytes (R5).
-const MAX_RECORD: u64 = 64 << 10;
+const MAX_RECORD_BYTES: u64 = 64 << 10;
 
 /// The read format in which an event also returns its number of lost records.
-const LOST: u64 = PERF_FORMAT_LOST as u64;
+const READ_FORMAT_LOST: u64 = PERF_FORMAT_LOST as u64;
 
 /// The attributes of an event, as the published structure defines them.
 pub(crate) type Attr = perf_event_attr;
@@ -56,23 +56,23 @@ pub(crate) struct PerfEvent {
 impl PerfEvent {
     /// Opens an event for a process and a processor, either of which may be −1 for all.
     pub(crate) fn open(attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
-        Self::open_in(attr, process, cpu, -1)
+        Self::open_with_group(attr, process, cpu, -1)
     }
 
     /// Opens a counter that is read together with this event.
     pub(crate) fn open_in_group(&self, attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
-        Self::open_in(attr, process, cpu, self.fd.as_raw_fd())
+        Self::open_with_group(attr, process, cpu, self.fd.as_raw_fd())
     }
 
-    fn open_in(attr: &Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
+    fn open_with_group(attr: &Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
         let mut attr = *attr;
         if attr.read_format == 0 && can_count_lost() {
-            attr.read_format = LOST;
+            attr.read_format = READ_FORMAT_LOST;
         }
-        Self::open_as_is(attr, process, cpu, group)
+        Self::open_unchanged(attr, process, cpu, group)
     }
 
-    fn open_as_is(mut attr: Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
+    fn open_unchanged(mut attr: Attr, process: i32, cpu: i32, group: i32) -> io::Result<Self> {
         attr.size = size_of::<Attr>() as u32;
         let flags = u64::from(PERF_FLAG_FD_CLOEXEC);
         // SAFETY: the structure is fully initialized, contains its size, and outlives the call.
@@ -82,10 +82,10 @@ impl PerfEvent {
         }
         // SAFETY: the call returned a new descriptor that nothing else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { fd, target: process, cpu, counts_lost: attr.read_format == LOST })
+        Ok(Self { fd, target: process, cpu, counts_lost: attr.read_format == READ_FORMAT_LOST })
     }
 
-    fn checked(result: libc::c_int) -> io::Result<()> {
+    fn check_result(result: libc::c_int) -> io::Result<()> {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -100,43 +100,43 @@ impl PerfEvent {
     }
 
     /// Returns how many of its records did not fit into the ring, if the kernel counts them.
-    pub(crate) fn lost(&self) -> Option<u64> {
+    pub(crate) fn lost_records(&self) -> Option<u64> {
         let mut words = [0; 16];
         // Two words: the count of the event and the number of lost records.
-        let read = self.counts_lost && rustix::io::read(&self.fd, &mut words).is_ok_and(|size| size == 16);
+        let is_read = self.counts_lost && rustix::io::read(&self.fd, &mut words).is_ok_and(|size| size == 16);
         let [.., a, b, c, d, e, f, g, h] = words;
-        read.then(|| u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+        is_read.then(|| u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
     }
 
     /// Returns the id that the event's records carry.
-    pub(crate) fn id(&self) -> io::Result<u64> {
+    pub(crate) fn read_id(&self) -> io::Result<u64> {
         let mut id = 0;
-        // SAFETY: the request writes 64 bits.
-        Self::checked(unsafe { ioctls::ID(self.fd.as_raw_fd(), &raw mut id) })?;
+        // SAFETY: `id` has the 64 bits that the request writes, and it outlives the call.
+        Self::check_result(unsafe { ioctls::ID(self.fd.as_raw_fd(), &raw mut id) })?;
         Ok(id)
     }
 
     pub(crate) fn enable(&self) -> io::Result<()> {
         // SAFETY: the request has no argument that is a pointer.
-        Self::checked(unsafe { ioctls::ENABLE(self.fd.as_raw_fd(), 0) })
+        Self::check_result(unsafe { ioctls::ENABLE(self.fd.as_raw_fd(), 0) })
     }
 
     pub(crate) fn disable(&self) -> io::Result<()> {
         // SAFETY: the request has no argument that is a pointer.
-        Self::checked(unsafe { ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
+        Self::check_result(unsafe { ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
     }
 
     /// Redirects the event's records into the ring of another event.
-    pub(crate) fn write_to(&self, other: &Self) -> io::Result<()> {
+    pub(crate) fn redirect_to(&self, other: &Self) -> io::Result<()> {
         let fd = other.fd.as_raw_fd();
-        // SAFETY: the request takes a descriptor.
-        Self::checked(unsafe { ioctls::SET_OUTPUT(self.fd.as_raw_fd(), fd) })
+        // SAFETY: the request takes a descriptor, which is open, and no pointer.
+        Self::check_result(unsafe { ioctls::SET_OUTPUT(self.fd.as_raw_fd(), fd) })
     }
 
     /// Limits a tracepoint to the events that match an expression of the kernel's filter language.
-    pub(crate) fn filter(&self, filter: &CStr) -> io::Result<()> {
-        // SAFETY: the request reads a null-terminated string.
-        Self::checked(unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), filter.as_ptr().cast_mut()) })
+    pub(crate) fn set_filter(&self, filter: &CStr) -> io::Result<()> {
+        // SAFETY: the request reads a null-terminated string, which outlives the call.
+        Self::check_result(unsafe { ioctls::SET_FILTER(self.fd.as_raw_fd(), filter.as_ptr().cast_mut()) })
     }
 }
 
@@ -186,28 +186,28 @@ pub(crate) fn request_short_slices() {
 }
 
 /// Returns whether this kernel opens a dummy event of this thread with these attributes.
-fn accepts(set_attributes: impl FnOnce(&mut Attr)) -> bool {
+fn accepts_attributes(set_attributes: impl FnOnce(&mut Attr)) -> bool {
     let mut attr = Attr { type_: PERF_TYPE_SOFTWARE, ..Attr::default() };
     attr.config = u64::from(PERF_COUNT_SW_DUMMY);
     attr.set_disabled(1);
     attr.set_exclude_kernel(1);
     set_attributes(&mut attr);
-    PerfEvent::open_as_is(attr, 0, -1, -1).is_ok()
+    PerfEvent::open_unchanged(attr, 0, -1, -1).is_ok()
 }
 
 /// Returns whether events count their lost records (Linux 6.0 and later).
 fn can_count_lost() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| accepts(|attr| attr.read_format = LOST))
+    static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
+    *IS_SUPPORTED.get_or_init(|| accepts_attributes(|attr| attr.read_format = READ_FORMAT_LOST))
 }
 
 /// Returns whether mapping records can contain build ids (Linux 5.12 and later).
 ///
 /// The answer never changes, so that the parser expects what the events request.
 pub(crate) fn can_report_build_ids() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        accepts(|attr| {
+    static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
+    *IS_SUPPORTED.get_or_init(|| {
+        accepts_attributes(|attr| {
             attr.set_mmap(1);
             attr.set_mmap2(1);
             attr.set_build_id(1);
@@ -216,27 +216,27 @@ pub(crate) fn can_report_build_ids() -> bool {
 }
 
 /// Returns the size of a record in bytes, from its header.
-pub(crate) const fn record_length(head: &[u8; RECORD_HEAD]) -> usize {
+pub(crate) const fn record_length(head: &[u8; RECORD_HEADER_BYTES]) -> usize {
     let [.., low, high] = *head;
     u16::from_le_bytes([low, high]) as usize
 }
 
 /// The ring of a processor.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct PerfRing {
     event: Arc<PerfEvent>,
     control: NonNull<perf_event_mmap_page>,
     data: NonNull<u8>,
     /// A power of two.
-    size: usize,
-    mapped: usize,
+    data_bytes: usize,
+    mapped_bytes: usize,
     /// The position up to which records were read.
     tail: u64,
-    /// The position up to which room was released to the kernel.
+    /// The position up to which bytes were released to the kernel.
     released: u64,
     /// The position up to which the kernel had written at the last poll.
     head: u64,
-    /// Whether there was hardly any room left at the last poll.
+    /// Whether the ring was nearly full at the last poll.
     was_full: bool,
     /// Whether the ring was full and the kernel has written nothing since: it may have losses to
     /// report, which it does only before its next record.
@@ -248,15 +248,15 @@ pub(crate) struct Ring {
 }
 
 // SAFETY: the structure owns its mapping. Any thread may read it, one at a time because of `&mut`.
-unsafe impl Send for Ring {}
+unsafe impl Send for PerfRing {}
 
-impl Ring {
+impl PerfRing {
     /// Maps a ring for an event, with `bytes` rounded up to 2ⁿ pages.
     pub(crate) fn new(event: PerfEvent, bytes: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let size = bytes.max(page).next_power_of_two();
         let mapped = size.checked_add(page).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: creates a new mapping at an address that the kernel chooses.
+        // SAFETY: the kernel chooses the address, so the new mapping replaces no other.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -271,15 +271,25 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let control = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the mapping is longer than a page.
+        // SAFETY: the mapping has a page of control data and then at least one page of data.
         let data = unsafe { control.cast::<u8>().add(page) };
-        let event = Arc::new(event);
-        Ok(Self {
-            event,
+        Ok(Self::over_mapping(event, control, data, size, mapped))
+    }
+
+    /// Creates a ring over an existing mapping, whose records are all unread.
+    fn over_mapping(
+        event: PerfEvent,
+        control: NonNull<perf_event_mmap_page>,
+        data: NonNull<u8>,
+        data_bytes: usize,
+        mapped_bytes: usize,
+    ) -> Self {
+        Self {
+            event: Arc::new(event),
             control,
             data,
-            size,
-            mapped,
+            data_bytes,
+            mapped_bytes,
             tail: 0,
             released: 0,
             head: 0,
@@ -287,52 +297,36 @@ impl Ring {
             has_unreported_losses: false,
             is_damaged: false,
             wrapped: Vec::new(),
-        })
+        }
     }
 
     /// Creates a ring with these bytes, to which no kernel writes.
     #[cfg(test)]
-    pub(crate) fn forged(bytes: &[u8], cpu: i32) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8], cpu: i32) -> Self {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         let page = rustix::param::page_size();
         let size = bytes.len().max(page).next_power_of_two();
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: creates a new mapping at an address that the kernel chooses.
+        // SAFETY: the kernel chooses the address, so the new mapping replaces no other.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), page + size, rights, flags, -1, 0) };
         assert!(start != libc::MAP_FAILED && bytes.len() <= size);
         let control: NonNull<perf_event_mmap_page> = NonNull::new(start.cast()).unwrap();
-        // SAFETY: nothing else knows the mapping, which has a control page and room for the bytes.
+        // SAFETY: nothing else knows the mapping, whose data pages are at least as long as `bytes`.
         let data = unsafe {
             (*control.as_ptr()).data_head = bytes.len() as u64;
             let data = control.cast::<u8>().add(page);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.as_ptr(), bytes.len());
             data
         };
-        let event = Arc::new(PerfEvent { fd, cpu, target: -1, counts_lost: false });
-        let (mapped, wrapped) = (page + size, Vec::new());
-        let (tail, released, head, was_full, has_unreported_losses, is_damaged) =
-            (0, 0, 0, false, false, false);
-        Self {
-            event,
-            control,
-            data,
-            size,
-            mapped,
-            tail,
-            released,
-            head,
-            was_full,
-            has_unreported_losses,
-            is_damaged,
-            wrapped,
-        }
+        let event = PerfEvent { fd, cpu, target: -1, counts_lost: false };
+        Self::over_mapping(event, control, data, size, page + size)
     }
 
     /// Returns the position up to which the kernel may write again, from the control page.
     #[cfg(test)]
-    pub(crate) fn released(&self) -> u64 {
-        // SAFETY: only computes an address inside the mapping.
-        self.word(|page| unsafe { &raw mut (*page).data_tail }).load(Ordering::Acquire)
+    pub(crate) fn read_tail(&self) -> u64 {
+        // SAFETY: only computes the address of a field in the control page; nothing is read.
+        self.control_word(|page| unsafe { &raw mut (*page).data_tail }).load(Ordering::Acquire)
     }
 
     /// Returns the processor that the ring belongs to.
@@ -346,20 +340,20 @@ impl Ring {
     }
 
     /// Returns a word of the control page.
-    fn word(&self, field: impl FnOnce(*mut perf_event_mmap_page) -> *mut u64) -> &AtomicU64 {
+    fn control_word(&self, field: impl FnOnce(*mut perf_event_mmap_page) -> *mut u64) -> &AtomicU64 {
         // SAFETY: the field is an aligned 64-bit word of the control page, which is mapped as long
         // as `self` lives. The kernel and this module access it only atomically.
         unsafe { AtomicU64::from_ptr(field(self.control.as_ptr())) }
     }
 
-    /// Takes note of what has been written up to now. Returns whether there is anything to read.
+    /// Records how far the kernel has written the ring. Returns whether there are unread records.
     pub(crate) fn poll(&mut self) -> bool {
-        // SAFETY: only computes an address inside the mapping.
-        let head = self.word(|page| unsafe { &raw mut (*page).data_head });
+        // SAFETY: only computes the address of a field in the control page; nothing is read.
+        let head = self.control_word(|page| unsafe { &raw mut (*page).data_head });
         // Acquire: pairs with the kernel's barrier before its store (R1).
         self.head = head.load(Ordering::Acquire);
-        let room = (self.size as u64).saturating_sub(self.waiting());
-        self.was_full = room < MAX_RECORD.min(self.size as u64 / 8);
+        let free_bytes = (self.data_bytes as u64).saturating_sub(self.unread_bytes());
+        self.was_full = free_bytes < MAX_RECORD_BYTES.min(self.data_bytes as u64 / 8);
         let has_records = self.head != self.tail;
         self.has_unreported_losses = self.was_full || (self.has_unreported_losses && !has_records);
         has_records
@@ -371,7 +365,7 @@ impl Ring {
         self.has_unreported_losses
     }
 
-    /// Returns whether the last poll found so little room that records may have been lost.
+    /// Returns whether the ring was so full at the last poll that records may have been lost.
     pub(crate) fn was_full(&self) -> bool {
         self.was_full
     }
@@ -382,21 +376,21 @@ impl Ring {
     }
 
     /// Returns the number of bytes that were polled and not read yet.
-    pub(crate) fn waiting(&self) -> u64 {
+    pub(crate) fn unread_bytes(&self) -> u64 {
         self.head.wrapping_sub(self.tail)
     }
 
     /// Returns the bytes at a position as two slices, the second of which follows the wrap.
     fn bytes_at(&self, position: u64, length: usize) -> (&[u8], &[u8]) {
-        let offset = (position as usize) & self.size.wrapping_sub(1);
-        let first = length.min(self.size.saturating_sub(offset));
-        let rest = length.saturating_sub(first).min(offset);
+        let offset = (position as usize) & self.data_bytes.wrapping_sub(1);
+        let first = length.min(self.data_bytes.saturating_sub(offset));
+        let wrapped = length.saturating_sub(first).min(offset);
         // SAFETY: both slices lie inside the data pages. Callers request only bytes between tail
         // and head, where the kernel does not write (R2).
         unsafe {
             (
                 std::slice::from_raw_parts(self.data.as_ptr().add(offset), first),
-                std::slice::from_raw_parts(self.data.as_ptr(), rest),
+                std::slice::from_raw_parts(self.data.as_ptr(), wrapped),
             )
         }
     }
@@ -404,17 +398,17 @@ impl Ring {
     /// Returns the next record with its header, or `None` if all polled records are read. The same
     /// record is returned until [`skip`](Self::skip).
     pub(crate) fn peek(&mut self) -> Option<&[u8]> {
-        let waiting = usize::try_from(self.waiting()).unwrap_or(0).min(self.size);
-        if waiting < RECORD_HEAD {
+        let waiting = usize::try_from(self.unread_bytes()).unwrap_or(0).min(self.data_bytes);
+        if waiting < RECORD_HEADER_BYTES {
             return None;
         }
-        let mut head = [0; RECORD_HEAD];
-        let (first, rest) = self.bytes_at(self.tail, RECORD_HEAD);
-        for (to, from) in head.iter_mut().zip(first.iter().chain(rest)) {
+        let mut head = [0; RECORD_HEADER_BYTES];
+        let (first, wrapped) = self.bytes_at(self.tail, RECORD_HEADER_BYTES);
+        for (to, from) in head.iter_mut().zip(first.iter().chain(wrapped)) {
             *to = *from;
         }
         let length = record_length(&head);
-        if length < RECORD_HEAD || length > waiting {
+        if length < RECORD_HEADER_BYTES || length > waiting {
             // The kernel never writes this, so the remaining bytes cannot be parsed.
             (self.tail, self.is_damaged) = (self.head, true);
             return None;
@@ -424,9 +418,9 @@ impl Ring {
         }
         let mut wrapped = std::mem::take(&mut self.wrapped);
         wrapped.clear();
-        let (first, rest) = self.bytes_at(self.tail, length);
+        let (first, after_wrap) = self.bytes_at(self.tail, length);
         wrapped.extend_from_slice(first);
-        wrapped.extend_from_slice(rest);
+        wrapped.extend_from_slice(after_wrap);
         self.wrapped = wrapped;
         Some(&self.wrapped)
     }
@@ -437,23 +431,24 @@ impl Ring {
     }
 
     /// Returns the number of bytes that were read and not released yet.
-    pub(crate) fn unreleased(&self) -> u64 {
+    pub(crate) fn unreleased_bytes(&self) -> u64 {
         self.tail.wrapping_sub(self.released)
     }
 
-    /// Releases the room of records that were read, so that the kernel can reuse it.
+    /// Releases the bytes that were read, so that the kernel can overwrite them.
     pub(crate) fn release(&mut self) {
-        // SAFETY: only computes an address inside the mapping.
-        let tail = self.word(|page| unsafe { &raw mut (*page).data_tail });
+        // SAFETY: only computes the address of a field in the control page; nothing is read.
+        let tail = self.control_word(|page| unsafe { &raw mut (*page).data_tail });
         // Release: reads are complete before the kernel may write there (R1).
         tail.store(self.tail, Ordering::Release);
         self.released = self.tail;
     }
 }
 
-impl Drop for Ring {
+impl Drop for PerfRing {
     fn drop(&mut self) {
-        // SAFETY: unmaps what `new` mapped; nothing borrows it any more.
-        unsafe { libc::munmap(self.control.as_ptr().cast(), self.mapped) };
+        // SAFETY: the mapping belongs to this ring, which is dropped, so nothing borrows it any
+        // more.
+        unsafe { libc::munmap(self.control.as_ptr().cast(), self.mapped_bytes) };
     }
 }

@@ -19,7 +19,7 @@
 //!    path lookup may block too: callers use a timeout, or a thread for which nothing waits.
 //! 3. A file is [trusted](PlainFile::is_trusted) if only root and this user could have created it.
 //!    A file system provided by another user may claim anything about its files. Such file systems
-//!    are mounted nosuid, or they are overlays, of which only the one that is the daemon's own root
+//!    are mounted nosuid, or they are overlays, of which only the root file system of the daemon
 //!    is trusted.
 
 use std::fs::File;
@@ -31,28 +31,27 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 /// `AT_STATX_DONT_SYNC`: cached attributes suffice, and no server is queried. rustix defines the
 /// flag for glibc only.
 pub(crate) const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
-/// File systems that store files on this machine: ext2 to ext4, xfs, btrfs, tmpfs, f2fs, squashfs,
-/// erofs, zfs, ramfs, bcachefs, and overlays of them.
-const LOCAL: [u64; 11] = [
-    0xEF53,
-    0x5846_5342,
-    0x9123_683E,
+/// Magic numbers of file systems that store files on this machine, and of overlays.
+const LOCAL_FILE_SYSTEMS: [u64; 11] = [
+    0xEF53,      // ext2 to ext4
+    0x5846_5342, // xfs
+    0x9123_683E, // btrfs
     TMPFS,
-    0xF2F5_2010,
-    0x7371_7368,
-    0xE0F5_E1E2,
-    0x2FC1_2FC1,
-    0x8584_58F6,
-    0xCA45_1A4E,
+    0xF2F5_2010, // f2fs
+    0x7371_7368, // squashfs
+    0xE0F5_E1E2, // erofs
+    0x2FC1_2FC1, // zfs
+    0x8584_58F6, // ramfs
+    0xCA45_1A4E, // bcachefs
     OVERLAY,
 ];
 /// The owners of tmpfs files are real, because the files are created on this machine.
 const TMPFS: u64 = 0x0102_1994;
 const OVERLAY: u64 = 0x794C_7630;
 /// The mount flag `ST_NOSUID`.
-const NOSUID: u64 = 2;
+const ST_NOSUID: u64 = 2;
 /// The mode bits that let group and others write.
-const OTHERS_WRITE: u16 = 0o022;
+const GROUP_OR_OTHERS_WRITE: u16 = 0o022;
 
 /// The identity and version of a file at the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,31 +80,32 @@ impl PlainFile {
     }
 }
 
-/// Returns the paths to a file that a process has mapped, best first, to pass to [`find`].
+/// Returns the paths to a file that a process has mapped, best first, to pass to
+/// [`find_plain_file`].
 pub(crate) fn mapped_file_paths(process: u32, range: &Range<u64>, path: &str) -> [(String, OFlags); 3] {
     let link = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
-    let named = format!("/proc/{process}/root/{}", path.trim_start_matches('/'));
-    [(link, OFlags::empty()), (named, OFlags::NOFOLLOW), (path.to_owned(), OFlags::NOFOLLOW)]
+    let path_in_root = format!("/proc/{process}/root/{}", path.trim_start_matches('/'));
+    [(link, OFlags::empty()), (path_in_root, OFlags::NOFOLLOW), (path.to_owned(), OFlags::NOFOLLOW)]
 }
 
 /// Finds a regular file that is not empty. Nothing is opened for reading.
-pub(crate) fn find(path: &str, flags: OFlags) -> Option<PlainFile> {
+pub(crate) fn find_plain_file(path: &str, flags: OFlags) -> Option<PlainFile> {
     let handle = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let system = rustix::fs::fstatfs(&handle).ok()?;
     // The magic number and the mount flags; their types differ between platforms.
     #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast)]
-    let (kind, mounted) = (system.f_type as u64 & 0xFFFF_FFFF, system.f_flags as u64);
-    let is_foreign = mounted & NOSUID != 0 && kind != TMPFS;
-    if !LOCAL.contains(&kind) {
+    let (magic, mount_flags) = (system.f_type as u64 & 0xFFFF_FFFF, system.f_flags as u64);
+    let is_foreign = mount_flags & ST_NOSUID != 0 && magic != TMPFS;
+    if !LOCAL_FILE_SYSTEMS.contains(&magic) {
         return None;
     }
-    let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-    let quietly = AtFlags::EMPTY_PATH | DONT_SYNC;
-    let stat = rustix::fs::statx(&handle, "", quietly, asked).ok()?;
+    let requested = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let at_flags = AtFlags::EMPTY_PATH | DONT_SYNC;
+    let stat = rustix::fs::statx(&handle, "", at_flags, requested).ok()?;
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile || stat.stx_size == 0 {
         return None;
     }
-    let is_trusted = is_ours(&stat, is_foreign) && (kind != OVERLAY || is_in_root(&stat));
+    let is_trusted = is_owned_by_us(&stat, is_foreign) && (magic != OVERLAY || is_in_root(&stat));
     let changed = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     let version = FileVersion { device, inode: stat.stx_ino, changed, size: stat.stx_size };
@@ -114,19 +114,19 @@ pub(crate) fn find(path: &str, flags: OFlags) -> Option<PlainFile> {
 
 /// Returns whether a file belongs to root or this user, and no other user may write to it.
 /// `is_foreign` means that the file system may falsely claim that files belong to root.
-fn is_ours(stat: &Statx, is_foreign: bool) -> bool {
+fn is_owned_by_us(stat: &Statx, is_foreign: bool) -> bool {
     let is_owned = match stat.stx_uid {
         0 => !is_foreign,
         owner => owner == rustix::process::geteuid().as_raw(),
     };
-    is_owned && stat.stx_mode & OTHERS_WRITE == 0
+    is_owned && stat.stx_mode & GROUP_OR_OTHERS_WRITE == 0
 }
 
 /// Returns whether a file lies in the mount that is this process's root.
 fn is_in_root(stat: &Statx) -> bool {
-    let asked = StatxFlags::MNT_ID;
-    let root = rustix::fs::statx(CWD, "/", DONT_SYNC, asked);
-    let has_mount_id = |stat: &Statx| StatxFlags::from_bits_retain(stat.stx_mask).contains(asked);
+    let requested = StatxFlags::MNT_ID;
+    let root = rustix::fs::statx(CWD, "/", DONT_SYNC, requested);
+    let has_mount_id = |stat: &Statx| StatxFlags::from_bits_retain(stat.stx_mask).contains(requested);
     root.is_ok_and(|root| has_mount_id(&root) && has_mount_id(stat) && root.stx_mnt_id == stat.stx_mnt_id)
 }
 
@@ -145,13 +145,13 @@ mod tests {
         symlink("/dev/zero", at("device")).unwrap();
         rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for name in ["empty", "link", "device", "pipe", "none", ""] {
-            assert!(find(&at(name), OFlags::NOFOLLOW).is_none(), "{name}");
+            assert!(find_plain_file(&at(name), OFlags::NOFOLLOW).is_none(), "{name}");
         }
-        assert!(find(&at("device"), OFlags::empty()).is_none(), "a link that is followed");
+        assert!(find_plain_file(&at("device"), OFlags::empty()).is_none(), "a link that is followed");
         for path in ["/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null", "/"] {
-            assert!(find(path, OFlags::NOFOLLOW).is_none(), "{path}");
+            assert!(find_plain_file(path, OFlags::NOFOLLOW).is_none(), "{path}");
         }
-        let found = find(&at("plain"), OFlags::NOFOLLOW).expect("a regular file");
+        let found = find_plain_file(&at("plain"), OFlags::NOFOLLOW).expect("a regular file");
         assert_eq!(found.version.inode, std::fs::metadata(at("plain")).unwrap().ino());
         assert_eq!(std::io::read_to_string(found.open().unwrap()).unwrap(), "x");
     }
@@ -161,24 +161,27 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let stat_with = |mode| {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-            let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-            rustix::fs::statx(CWD, file.path(), AtFlags::empty(), asked).unwrap()
+            let requested = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+            rustix::fs::statx(CWD, file.path(), AtFlags::empty(), requested).unwrap()
         };
         for (mode, is_trusted) in [(0o644, true), (0o755, true), (0o664, false), (0o646, false)] {
-            assert_eq!(is_ours(&stat_with(mode), false), is_trusted, "{mode:o}");
+            assert_eq!(is_owned_by_us(&stat_with(mode), false), is_trusted, "{mode:o}");
         }
         let mut stat = stat_with(0o644);
         stat.stx_uid = rustix::process::geteuid().as_raw().wrapping_add(1).max(1);
-        assert!(!is_ours(&stat, false), "owned by another user");
+        assert!(!is_owned_by_us(&stat, false), "owned by another user");
         stat.stx_uid = 0;
-        assert!(is_ours(&stat, false) && !is_ours(&stat, true), "a foreign file system that claims root");
+        assert!(
+            is_owned_by_us(&stat, false) && !is_owned_by_us(&stat, true),
+            "a foreign file system that claims root"
+        );
     }
 
     #[test]
     fn mapping_is_searched_in_its_own_process_first() {
-        let [link, named, path] = mapped_file_paths(7, &(0x1000..0x2000), "/a b");
+        let [link, path_in_root, path] = mapped_file_paths(7, &(0x1000..0x2000), "/a b");
         assert_eq!((link.0.as_str(), link.1), ("/proc/7/map_files/1000-2000", OFlags::empty()));
-        assert_eq!((named.0.as_str(), named.1), ("/proc/7/root/a b", OFlags::NOFOLLOW));
+        assert_eq!((path_in_root.0.as_str(), path_in_root.1), ("/proc/7/root/a b", OFlags::NOFOLLOW));
         assert_eq!((path.0.as_str(), path.1), ("/a b", OFlags::NOFOLLOW));
     }
 }

@@ -8,22 +8,23 @@
 //!   sideband header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!
-//! The attributes of the event determine which of the bracketed parts are present ([`Parts`]). The
-//! id, first in a sample and last in a side-band record, identifies the event.
+//! The attributes of the event determine which of the bracketed parts are present
+//! ([`SampleParts`]). The id, first in a sample and last in a side-band record, identifies the
+//! event.
 
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 
-use crate::perf_ring::RECORD_HEAD;
+use crate::perf_ring::RECORD_HEADER_BYTES;
 use perf_event_open_sys::bindings as sys;
 
 /// Bytes at the end of side-band records: pid, tid, time, id.
-const TRAILER: usize = 24;
+const TRAILER_BYTES: usize = 24;
 
 /// The parts of a sample other than id, process, thread and time: the bits of `sample_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parts(pub(crate) u64);
+pub(crate) struct SampleParts(pub(crate) u64);
 
-impl Parts {
+impl SampleParts {
     pub(crate) const IP: Self = Self(sys::PERF_SAMPLE_IP as u64);
     pub(crate) const ADDR: Self = Self(sys::PERF_SAMPLE_ADDR as u64);
     /// Counts of the event and of the counters in its group, in the layout of `PERF_FORMAT_GROUP`
@@ -49,7 +50,7 @@ impl Parts {
 
 /// A parsed sample.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sample<'a> {
+pub(crate) struct PerfSample<'a> {
     /// `CLOCK_MONOTONIC_RAW` time in nanoseconds.
     pub(crate) time: u64,
     pub(crate) cpu: u16,
@@ -75,6 +76,7 @@ pub(crate) struct Sample<'a> {
 /// A record that is not a sample: perf calls these side-band records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SidebandRecord<'a> {
+    /// `CLOCK_MONOTONIC_RAW` time in nanoseconds.
     pub(crate) time: u64,
     /// The process and thread that ran when the record was written.
     pub(crate) pid: u32,
@@ -125,13 +127,13 @@ pub(crate) struct Mmap<'a> {
     pub(crate) offset: u64,
     pub(crate) protection: u32,
     /// The inode or build id of the file.
-    pub(crate) identity: Identity<'a>,
+    pub(crate) identity: MappingIdentity<'a>,
     pub(crate) name: &'a [u8],
 }
 
 /// The identity of a mapped file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Identity<'a> {
+pub(crate) enum MappingIdentity<'a> {
     Inode(u64),
     BuildId(&'a [u8]),
 }
@@ -151,7 +153,7 @@ pub(crate) fn is_sample(record: &[u8]) -> bool {
 /// Returns the id of the event that wrote a record.
 pub(crate) fn event_id(record: &[u8]) -> u64 {
     if is_sample(record) {
-        u64_at(record, RECORD_HEAD)
+        u64_at(record, RECORD_HEADER_BYTES)
     } else {
         u64_at(record, record.len().saturating_sub(8))
     }
@@ -163,120 +165,121 @@ pub(crate) fn sideband_time(record: &[u8]) -> u64 {
 }
 
 /// Returns the time of a sample with these parts.
-pub(crate) fn sample_time(record: &[u8], parts: Parts) -> u64 {
-    let before = if parts.has(Parts::IP) { 32 } else { 24 };
-    u64_at(record, before)
+pub(crate) fn sample_time(record: &[u8], parts: SampleParts) -> u64 {
+    let offset = if parts.has(SampleParts::IP) { 32 } else { 24 };
+    u64_at(record, offset)
 }
 
 /// Reads the parts of a record one after the other.
-struct Cursor<'a> {
-    rest: &'a [u8],
+struct RecordCursor<'a> {
+    remaining: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
-    fn u64(&mut self) -> Option<u64> {
-        let (word, rest) = self.rest.split_first_chunk::<8>()?;
-        self.rest = rest;
+impl<'a> RecordCursor<'a> {
+    fn take_u64(&mut self) -> Option<u64> {
+        let (word, remaining) = self.remaining.split_first_chunk::<8>()?;
+        self.remaining = remaining;
         Some(u64::from_le_bytes(*word))
     }
 
-    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(length)?;
-        self.rest = rest;
+    fn take_bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, remaining) = self.remaining.split_at_checked(length)?;
+        self.remaining = remaining;
         Some(bytes)
     }
 
-    fn words(&mut self, count: u64) -> Option<&'a [u8]> {
-        self.bytes(usize::try_from(count.checked_mul(8)?).ok()?)
+    fn take_words(&mut self, count: u64) -> Option<&'a [u8]> {
+        self.take_bytes(usize::try_from(count.checked_mul(8)?).ok()?)
     }
 }
 
-/// Parses a sample. The last argument is the number of user registers and of registers that the
-/// event was opened with. Returns `None` if the record does not contain what was requested.
+/// The numbers of registers that an event was opened to sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RegisterCounts {
+    pub(crate) user: u32,
+    /// Registers at the moment of the event.
+    pub(crate) interrupted: u32,
+}
+
+/// Parses a sample. Returns `None` if the record does not contain the requested parts.
 pub(crate) fn parse_sample<'a>(
     record: &'a [u8],
-    parts: Parts,
+    parts: SampleParts,
     cpu: u16,
-    (user_regs, regs): (u32, u32),
-) -> Option<Sample<'a>> {
-    let mut cursor = Cursor { rest: record.get(RECORD_HEAD..)? };
-    let mut sample = Sample { cpu, ..Sample::default() };
-    cursor.u64()?;
-    if parts.has(Parts::IP) {
-        sample.ip = cursor.u64()?;
+    registers: RegisterCounts,
+) -> Option<PerfSample<'a>> {
+    let mut cursor = RecordCursor { remaining: record.get(RECORD_HEADER_BYTES..)? };
+    let mut sample = PerfSample { cpu, ..PerfSample::default() };
+    cursor.take_u64()?;
+    if parts.has(SampleParts::IP) {
+        sample.ip = cursor.take_u64()?;
     }
-    let ids = cursor.u64()?;
+    let ids = cursor.take_u64()?;
     (sample.pid, sample.tid) = ((ids & 0xFFFF_FFFF) as u32, (ids >> 32) as u32);
-    sample.time = cursor.u64()?;
-    if parts.has(Parts::ADDR) {
-        sample.addr = cursor.u64()?;
+    sample.time = cursor.take_u64()?;
+    if parts.has(SampleParts::ADDR) {
+        sample.addr = cursor.take_u64()?;
     }
-    if parts.has(Parts::READ) {
-        let count = cursor.u64()?;
+    if parts.has(SampleParts::READ) {
+        let count = cursor.take_u64()?;
         // The first count is that of the event itself.
-        sample.counters = cursor.words(count)?.get(8..).unwrap_or_default();
+        sample.counters = cursor.take_words(count)?.get(8..).unwrap_or_default();
     }
-    if parts.has(Parts::CALLCHAIN) {
-        let count = cursor.u64()?;
-        sample.callchain = cursor.words(count)?;
+    if parts.has(SampleParts::CALLCHAIN) {
+        let count = cursor.take_u64()?;
+        sample.callchain = cursor.take_words(count)?;
     }
-    if parts.has(Parts::RAW) {
-        let size = usize::try_from(u32_at(cursor.rest, 0)).ok()?;
+    if parts.has(SampleParts::RAW) {
+        let size = usize::try_from(u32_at(cursor.remaining, 0)).ok()?;
         // The size includes the padding that aligns size and data to eight bytes.
-        cursor.bytes(4)?;
-        sample.raw = cursor.bytes(size)?;
+        cursor.take_bytes(4)?;
+        sample.raw = cursor.take_bytes(size)?;
     }
-    if parts.has(Parts::REGS_USER) {
-        let abi = cursor.u64()?;
-        sample.user_regs = if abi == 0 { &[] } else { cursor.words(u64::from(user_regs))? };
+    if parts.has(SampleParts::REGS_USER) {
+        let abi = cursor.take_u64()?;
+        sample.user_regs = if abi == 0 { &[] } else { cursor.take_words(u64::from(registers.user))? };
     }
-    if parts.has(Parts::STACK_USER) {
-        let size = usize::try_from(cursor.u64()?).ok()?;
-        let stack = cursor.bytes(size)?;
-        let filled = if size == 0 { 0 } else { usize::try_from(cursor.u64()?).ok()? };
+    if parts.has(SampleParts::STACK_USER) {
+        let size = usize::try_from(cursor.take_u64()?).ok()?;
+        let stack = cursor.take_bytes(size)?;
+        let filled = if size == 0 { 0 } else { usize::try_from(cursor.take_u64()?).ok()? };
         sample.user_stack = stack.get(..filled.min(size))?;
     }
-    if parts.has(Parts::REGS_INTR) {
-        let abi = cursor.u64()?;
-        sample.regs = if abi == 0 { &[] } else { cursor.words(u64::from(regs))? };
+    if parts.has(SampleParts::REGS_INTR) {
+        let abi = cursor.take_u64()?;
+        sample.regs = if abi == 0 { &[] } else { cursor.take_words(u64::from(registers.interrupted))? };
     }
     Some(sample)
 }
 
-/// Returns a text up to its terminator.
-pub(crate) fn text(bytes: &[u8]) -> &[u8] {
+/// Returns the bytes before the first NUL.
+pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Parses a side-band record. Returns `None` for types that are not requested.
 ///
-/// `asks_build_ids` is whether all events that report mappings request build ids. The kernel
+/// `requests_build_ids` is whether all events that report mappings request build ids. The kernel
 /// reports one mapping to all interested events, and once it has set the build id flag for one of
 /// them, the flag stays set for the following ones, even though these get device and inode. For an
 /// event that requests build ids the flag is correct: the kernel has the build id of a file for all
 /// events or for none.
-pub(crate) fn parse_sideband(record: &[u8], asks_build_ids: bool) -> Option<SidebandRecord<'_>> {
-    let end = record.len().checked_sub(TRAILER)?;
-    let fields = record.get(RECORD_HEAD..end)?;
+pub(crate) fn parse_sideband(record: &[u8], requests_build_ids: bool) -> Option<SidebandRecord<'_>> {
+    let end = record.len().checked_sub(TRAILER_BYTES)?;
+    let fields = record.get(RECORD_HEADER_BYTES..end)?;
     let (pid, tid) = (u32_at(record, end), u32_at(record, end.saturating_add(4)));
     let misc = record_misc(record);
-    let task = || (u32_at(fields, 0), u32_at(fields, 4), u32_at(fields, 8), u32_at(fields, 12));
+    let word = |index: usize| u32_at(fields, index.saturating_mul(4));
     let body = match record_kind(record) {
-        sys::PERF_RECORD_MMAP2 => Sideband::Mmap(mmap(fields, misc, asks_build_ids)?),
+        sys::PERF_RECORD_MMAP2 => Sideband::Mmap(parse_mmap(fields, misc, requests_build_ids)?),
         sys::PERF_RECORD_COMM => Sideband::Comm {
-            pid: u32_at(fields, 0),
-            tid: u32_at(fields, 4),
-            name: text(fields.get(8..)?),
+            pid: word(0),
+            tid: word(1),
+            name: until_nul(fields.get(8..)?),
             is_exec: misc & sys::PERF_RECORD_MISC_COMM_EXEC != 0,
         },
-        sys::PERF_RECORD_FORK => {
-            let (pid, ppid, tid, ptid) = task();
-            Sideband::Fork { pid, ppid, tid, ptid }
-        }
-        sys::PERF_RECORD_EXIT => {
-            let (pid, ppid, tid, _) = task();
-            Sideband::Exit { pid, ppid, tid }
-        }
+        sys::PERF_RECORD_FORK => Sideband::Fork { pid: word(0), ppid: word(1), tid: word(2), ptid: word(3) },
+        sys::PERF_RECORD_EXIT => Sideband::Exit { pid: word(0), ppid: word(1), tid: word(2) },
         sys::PERF_RECORD_LOST => Sideband::Lost(u64_at(fields, 8)),
         sys::PERF_RECORD_LOST_SAMPLES => Sideband::Lost(u64_at(fields, 0)),
         sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => Sideband::Switch {
@@ -288,15 +291,15 @@ pub(crate) fn parse_sideband(record: &[u8], asks_build_ids: bool) -> Option<Side
     Some(SidebandRecord { time: sideband_time(record), pid, tid, body })
 }
 
-fn mmap(body: &[u8], misc: u32, asks_build_ids: bool) -> Option<Mmap<'_>> {
-    /// The flag for a build id instead of device and inode.
+fn parse_mmap(body: &[u8], misc: u32, requests_build_ids: bool) -> Option<Mmap<'_>> {
+    /// `PERF_RECORD_MISC_MMAP_BUILD_ID`: a build id takes the place of device and inode.
     const WITH_BUILD_ID: u32 = 1 << 14;
     let field = body.get(32..56)?;
-    let identity = if misc & WITH_BUILD_ID != 0 && asks_build_ids {
+    let identity = if misc & WITH_BUILD_ID != 0 && requests_build_ids {
         // An invalid build id leaves the file unknown.
-        build_id(field).map_or(Identity::Inode(0), Identity::BuildId)
+        parse_build_id(field).map_or(MappingIdentity::Inode(0), MappingIdentity::BuildId)
     } else {
-        Identity::Inode(u64_at(field, 8))
+        MappingIdentity::Inode(u64_at(field, 8))
     };
     Some(Mmap {
         pid: u32_at(body, 0),
@@ -306,12 +309,12 @@ fn mmap(body: &[u8], misc: u32, asks_build_ids: bool) -> Option<Mmap<'_>> {
         offset: u64_at(body, 24),
         protection: u32_at(body, 56),
         identity,
-        name: text(body.get(64..)?),
+        name: until_nul(body.get(64..)?),
     })
 }
 
-/// Returns the build id in a mapping: its size, three zero bytes, room for twenty bytes.
-fn build_id(field: &[u8]) -> Option<&[u8]> {
+/// Returns the build id in a mapping record: its size, three zero bytes, up to twenty bytes.
+fn parse_build_id(field: &[u8]) -> Option<&[u8]> {
     let ([size, 0, 0, 0], id) = field.split_first_chunk::<4>()? else { return None };
     id.get(..usize::from(*size)).filter(|id| !id.is_empty())
 }
@@ -327,33 +330,36 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..200),
             kind in 0_u8..20,
             parts in any::<u64>(),
-            regs in any::<(u32, u32)>(),
-            asks in any::<bool>(),
+            user in any::<u32>(),
+            interrupted in any::<u32>(),
+            requests_build_ids in any::<bool>(),
         ) {
             let mut record = vec![kind, 0, 0, 0];
             record.extend(bytes);
-            let parts = Parts(parts);
-            if let Some(sample) = parse_sample(&record, parts, 0, regs) {
+            let parts = SampleParts(parts);
+            if let Some(sample) = parse_sample(&record, parts, 0, RegisterCounts { user, interrupted }) {
                 prop_assert!(sample.counters.len() % 8 == 0 && sample.raw.len() <= record.len());
             }
-            if let Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) = parse_sideband(&record, asks) {
+            if let Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) = parse_sideband(&record, requests_build_ids) {
                 prop_assert!(mmap.name.len() <= record.len());
             }
         }
     }
 
     /// Builds a sample from a header and these words.
-    fn record(words: &[u64]) -> Vec<u8> {
-        let mut bytes = vec![9, 0, 0, 0, 1, 0, 0, 0];
+    fn build_sample(words: &[u64]) -> Vec<u8> {
+        let mut bytes = sys::PERF_RECORD_SAMPLE.to_le_bytes().to_vec();
+        bytes.extend([1, 0, 0, 0]);
         bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         bytes
     }
 
     #[test]
     fn counters_follow_the_count_of_the_event() {
-        let parts = Parts::ALWAYS.with(Parts::ADDR).with(Parts::READ).with(Parts::CALLCHAIN);
-        let bytes = record(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
-        let sample = parse_sample(&bytes, parts, 4, (0, 0)).expect("a sample");
+        let parts =
+            SampleParts::ALWAYS.with(SampleParts::ADDR).with(SampleParts::READ).with(SampleParts::CALLCHAIN);
+        let bytes = build_sample(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
+        let sample = parse_sample(&bytes, parts, 4, RegisterCounts::default()).expect("the sample is valid");
         assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
         let counters: Vec<u64> = sample.counters.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
         assert_eq!(counters, [11, 12]);
@@ -362,48 +368,53 @@ mod tests {
 
     #[test]
     fn counts_beyond_the_end_of_a_sample_are_rejected() {
-        let parts = Parts::ALWAYS.with(Parts::READ);
+        let parts = SampleParts::ALWAYS.with(SampleParts::READ);
         for count in [3, u64::MAX, u64::MAX / 8, 1 << 61] {
-            let bytes = record(&[7, 1, 99, count, 5]);
-            assert!(parse_sample(&bytes, parts, 0, (0, 0)).is_none(), "{count}");
+            let bytes = build_sample(&[7, 1, 99, count, 5]);
+            assert!(parse_sample(&bytes, parts, 0, RegisterCounts::default()).is_none(), "{count}");
         }
-        let none = record(&[7, 1, 99, 0]);
-        assert_eq!(parse_sample(&none, parts, 0, (0, 0)).expect("a sample").counters, [0; 0]);
+        let none = build_sample(&[7, 1, 99, 0]);
+        assert_eq!(
+            parse_sample(&none, parts, 0, RegisterCounts::default()).expect("the sample is valid").counters,
+            [0; 0]
+        );
     }
 
     /// Builds a mapping with the build id flag and this field for device and inode or build id.
-    fn mapping(field: [u8; 24]) -> Vec<u8> {
-        let mut bytes = vec![10, 0, 0, 0, 0, 0x40, 0, 0];
+    fn build_mapping(field: [u8; 24]) -> Vec<u8> {
+        let mut bytes = sys::PERF_RECORD_MMAP2.to_le_bytes().to_vec();
+        bytes.extend([0, 0x40, 0, 0]);
         bytes.extend([0; 32]);
         bytes.extend(field);
         bytes.extend([0; 8 + 8]);
-        bytes.extend([0; TRAILER]);
+        bytes.extend([0; TRAILER_BYTES]);
         bytes
     }
 
     #[test]
     fn build_id_counts_only_if_it_was_requested() {
-        let identity = |field, asks| match parse_sideband(&mapping(field), asks) {
-            Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) => match mmap.identity {
-                Identity::Inode(inode) => Err(inode),
-                Identity::BuildId(id) => Ok(id.to_vec()),
-            },
-            _ => panic!("no mapping"),
-        };
-        let with = |first: [u8; 4]| {
+        let identity =
+            |field, requests_build_ids| match parse_sideband(&build_mapping(field), requests_build_ids) {
+                Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) => match mmap.identity {
+                    MappingIdentity::Inode(inode) => Err(inode),
+                    MappingIdentity::BuildId(id) => Ok(id.to_vec()),
+                },
+                _ => panic!("the record is a mapping"),
+            };
+        let field_with_size = |first: [u8; 4]| {
             let mut field = [7; 24];
             field[..4].copy_from_slice(&first);
             field
         };
-        assert_eq!(identity(with([20, 0, 0, 0]), true), Ok(vec![7; 20]));
-        assert_eq!(identity(with([3, 0, 0, 0]), true), Ok(vec![7; 3]));
+        assert_eq!(identity(field_with_size([20, 0, 0, 0]), true), Ok(vec![7; 20]));
+        assert_eq!(identity(field_with_size([3, 0, 0, 0]), true), Ok(vec![7; 3]));
         // The major number of a device lies where the size would be.
         let mut inode = [0; 24];
         inode[0] = 8;
         inode[8..10].copy_from_slice(&[0x34, 0x12]);
         assert_eq!(identity(inode, false), Err(0x1234), "the flag was set for another event");
         for odd in [[0; 4], [21, 0, 0, 0], [255, 0, 0, 0], [20, 1, 0, 0], [20, 0, 0, 1]] {
-            assert_eq!(identity(with(odd), true), Err(0), "{odd:?}");
+            assert_eq!(identity(field_with_size(odd), true), Err(0), "{odd:?}");
         }
     }
 }

@@ -1,18 +1,20 @@
 //! The perf events that can be captured, and their samples.
 //!
 //! ```text
-//!   Spec { sched:sched_switch,     opened on each processor while one of the groups is enabled
-//!          groups: [CSWITCH],
-//!          hooks: [0x0524],        opened with a call chain if a stack of these hooks is enabled
-//!          fields: [prev_pid, …] } offsets come from the kernel's format description
+//!   PerfEventSpec {
+//!     sched:sched_switch,   opened on each processor while one of the groups is enabled
+//!     groups: [CSWITCH],
+//!     hooks: [0x0524],      opened with a call chain if a stack of these hooks is enabled
+//!     fields: [prev_pid, …] offsets come from the kernel's format description
+//!   }
 //! ```
 
 use traceweir_format::wire::{u8_at, u16_at, u32_at, u64_at};
 
 use crate::groups::{Group, Groups};
-use crate::record::{self, Parts, Sample};
+use crate::record::{self, PerfSample, SampleParts};
 use crate::settings::HookSet;
-use crate::tracefs::Field;
+use crate::tracefs::TracepointField;
 
 /// The kind of a perf event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub(crate) enum PerfSource {
 
 /// A perf event, and the kernel events that are made from it.
 #[derive(Debug)]
-pub(crate) struct Spec {
+pub(crate) struct PerfEventSpec {
     pub(crate) source: PerfSource,
     /// The event is open while one of these groups is enabled. An event without groups is open
     /// while the stack of one of its hooks is enabled.
@@ -42,18 +44,18 @@ pub(crate) struct Spec {
     /// that may be missing.
     pub(crate) fields: &'static [&'static str],
     /// Extra sample parts. Samples of tracepoints always include their raw data.
-    pub(crate) parts: Parts,
+    pub(crate) parts: SampleParts,
     /// Whether each record wakes the session at once, because the handler must inspect something
     /// that soon disappears.
-    pub(crate) wakes: bool,
+    pub(crate) wakes_session: bool,
     /// Whether only captures of scope `Own` use this event; other captures use a tracepoint
     /// instead.
-    pub(crate) is_for_own: bool,
+    pub(crate) is_own_scope_only: bool,
     /// A filter expression for the kernel, if only some of the events are needed.
     pub(crate) filter: Option<&'static str>,
 }
 
-impl Spec {
+impl PerfEventSpec {
     /// Returns whether the event has to be open.
     pub(crate) fn is_enabled(&self, groups: &Groups, stacks: &HookSet) -> bool {
         if self.groups.is_empty() { stacks.has_any(self.hooks) } else { groups.has_any(self.groups) }
@@ -72,15 +74,15 @@ impl Spec {
 
 /// A sample, with the tracepoint fields that its specification lists.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Event<'a> {
-    pub(crate) sample: Sample<'a>,
-    pub(crate) fields: &'a [Option<Field>],
+pub(crate) struct SampleEvent<'a> {
+    pub(crate) sample: PerfSample<'a>,
+    pub(crate) fields: &'a [Option<TracepointField>],
     /// The id of the profile source for which the event was opened.
-    pub(crate) tag: u32,
+    pub(crate) source_id: u32,
 }
 
-impl<'a> Event<'a> {
-    fn field(&self, index: usize) -> Option<Field> {
+impl<'a> SampleEvent<'a> {
+    fn field(&self, index: usize) -> Option<TracepointField> {
         self.fields.get(index).copied().flatten()
     }
 
@@ -92,16 +94,16 @@ impl<'a> Event<'a> {
     /// Returns a number, sign-extended if the field is signed; 0 if the field is missing.
     #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // Sign extension is intended.
     pub(crate) fn number(&self, index: usize) -> i64 {
-        let Some(Field { offset, size, is_signed, .. }) = self.field(index) else { return 0 };
-        let (at, raw) = (usize::from(offset), self.sample.raw);
+        let Some(TracepointField { offset, size, is_signed, .. }) = self.field(index) else { return 0 };
+        let (offset, raw) = (usize::from(offset), self.sample.raw);
         match (size, is_signed) {
-            (1, false) => i64::from(u8_at(raw, at)),
-            (1, true) => i64::from(u8_at(raw, at) as i8),
-            (2, false) => i64::from(u16_at(raw, at)),
-            (2, true) => i64::from(u16_at(raw, at) as i16),
-            (4, false) => i64::from(u32_at(raw, at)),
-            (4, true) => i64::from(u32_at(raw, at) as i32),
-            (8, _) => u64_at(raw, at) as i64,
+            (1, false) => i64::from(u8_at(raw, offset)),
+            (1, true) => i64::from(u8_at(raw, offset) as i8),
+            (2, false) => i64::from(u16_at(raw, offset)),
+            (2, true) => i64::from(u16_at(raw, offset) as i16),
+            (4, false) => i64::from(u32_at(raw, offset)),
+            (4, true) => i64::from(u32_at(raw, offset) as i32),
+            (8, _) => u64_at(raw, offset) as i64,
             _ => 0,
         }
     }
@@ -121,17 +123,17 @@ impl<'a> Event<'a> {
     /// Returns the bytes of an array field, or those that a `__data_loc` field points to.
     pub(crate) fn bytes(&self, index: usize) -> &'a [u8] {
         let Some(field) = self.field(index) else { return &[] };
-        let (at, size) = if field.is_data_loc {
+        let (offset, size) = if field.is_data_loc {
             let location = u32_at(self.sample.raw, usize::from(field.offset));
             ((location & 0xFFFF) as usize, (location >> 16) as usize)
         } else {
             (usize::from(field.offset), usize::from(field.size))
         };
-        self.sample.raw.get(at..).map_or(&[], |rest| rest.get(..size).unwrap_or(rest))
+        self.sample.raw.get(offset..).map_or(&[], |tail| tail.get(..size).unwrap_or(tail))
     }
 
     /// Returns a text field without its terminator.
     pub(crate) fn text(&self, index: usize) -> &'a [u8] {
-        record::text(self.bytes(index))
+        record::until_nul(self.bytes(index))
     }
 }

@@ -1,7 +1,7 @@
 //! Stacks and registers that follow kernel events.
 //!
 //! ```text
-//!   call chain   KERNEL marker │ frames … │ USER marker │ frames …   by the kernel's unwinder and
+//!   call chain   kernel marker │ frames … │ user marker │ frames …   by the kernel's unwinder and
 //!                                                                    by frame pointers
 //!   or           user registers, copy of the user stack              by DWARF tables (unwind)
 //!
@@ -29,17 +29,17 @@ pub(crate) const STACK_LAYOUT: PayloadLayout = PayloadLayout::new(hook::STACK_WA
 /// Values from here on are markers between the parts of a call chain.
 const FIRST_MARKER: u64 = -4095_i64 as u64;
 /// The marker before kernel frames.
-pub(crate) const KERNEL: u64 = -128_i64 as u64;
+pub(crate) const KERNEL_MARKER: u64 = -128_i64 as u64;
 /// The marker before user frames.
-pub(crate) const USER: u64 = -512_i64 as u64;
+pub(crate) const USER_MARKER: u64 = -512_i64 as u64;
 
-/// Appends the frames of one part of a call chain.
-pub(crate) fn put_part(callchain: &[u8], part: u64, out: &mut Vec<u8>) {
-    let mut current = 0;
+/// Appends the frames of a call chain that follow a marker, up to the next marker.
+pub(crate) fn put_frames_after(marker: u64, callchain: &[u8], out: &mut Vec<u8>) {
+    let mut current_marker = 0;
     for frame in callchain.chunks_exact(8).map(|frame| u64_at(frame, 0)) {
         if frame >= FIRST_MARKER {
-            current = frame;
-        } else if current == part && frame != 0 {
+            current_marker = frame;
+        } else if current_marker == marker && frame != 0 {
             out.put_u64(frame);
         }
     }
@@ -51,14 +51,15 @@ mod tests {
 
     #[test]
     fn parts_of_a_call_chain_are_separated() {
-        let chain = [KERNEL, 0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0001, USER, 0x5000, 0, 0x6000];
+        let chain =
+            [KERNEL_MARKER, 0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0001, USER_MARKER, 0x5000, 0, 0x6000];
         let bytes: Vec<u8> = chain.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let part = |part| {
+        let frames_after = |marker| {
             let mut out = Vec::new();
-            put_part(&bytes, part, &mut out);
+            put_frames_after(marker, &bytes, &mut out);
             out.chunks_exact(8).map(|word| u64_at(word, 0)).collect::<Vec<_>>()
         };
-        assert_eq!(part(KERNEL), [0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0001]);
-        assert_eq!(part(USER), [0x5000, 0x6000]);
+        assert_eq!(frames_after(KERNEL_MARKER), [0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0001]);
+        assert_eq!(frames_after(USER_MARKER), [0x5000, 0x6000]);
     }
 }

@@ -10,10 +10,10 @@
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
 //!   skipped. A process counts as unfollowed if no start of it was recorded between two searches.
-//! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with the
-//!   lowest ids, which are usually the oldest. A command that was started to be recorded is new. The
-//!   recording process needs descriptors for other purposes (connections, files), so a part of its
-//!   limit stays free.
+//! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with
+//!   the lowest ids, which are usually the oldest. A command that was started to be recorded is
+//!   new. The recording process needs descriptors for other purposes (connections, files), so a
+//!   part of its limit stays free.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ use crate::settings::Scope;
 /// The largest number of file descriptors that stay free in captures that watch each thread: half
 /// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
 /// that a capture does not make it reject them.
-const MAX_RESERVE: u64 = 2048;
+const MAX_RESERVED_DESCRIPTORS: u64 = 2048;
 
 /// The largest number of watched threads.
 const MAX_THREADS: usize = 8192;
@@ -43,7 +43,7 @@ pub(crate) struct Targets {
     threads: BTreeSet<i32>,
     /// Processes that were not followed at the last search.
     unfollowed: BTreeSet<u32>,
-    unwatched: u64,
+    unwatched_threads: u64,
 }
 
 impl Targets {
@@ -51,15 +51,15 @@ impl Targets {
         if scope == Scope::Own {
             raise_descriptor_limit();
         }
-        let unfollowed = own_processes().into_iter().collect();
-        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, unwatched: 0 };
+        let unfollowed = list_own_processes().into_iter().collect();
+        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, unwatched_threads: 0 };
         targets.find_new_threads(|_| false);
         targets
     }
 
     /// Returns the targets as `perf_event_open` numbers them, the newest threads first: −1 is all
     /// processes.
-    pub(crate) fn ids(&self) -> Vec<i32> {
+    pub(crate) fn target_ids(&self) -> Vec<i32> {
         match self.scope {
             Scope::Everything => vec![-1],
             Scope::Own => self.threads.iter().rev().copied().collect(),
@@ -67,7 +67,7 @@ impl Targets {
     }
 
     /// Returns the target of the events that own the rings.
-    pub(crate) fn owner(scope: Scope) -> i32 {
+    pub(crate) fn ring_owner(scope: Scope) -> i32 {
         match scope {
             Scope::Everything => -1,
             // The first thread of this process, which lives as long as the process.
@@ -76,13 +76,13 @@ impl Targets {
     }
 
     /// Returns the number of threads that are not watched for lack of resources.
-    pub(crate) const fn unwatched(&self) -> u64 {
-        self.unwatched
+    pub(crate) const fn unwatched_threads(&self) -> u64 {
+        self.unwatched_threads
     }
 
     /// Counts a thread or event that is not watched.
     pub(crate) fn count_unwatched(&mut self) {
-        self.unwatched = self.unwatched.saturating_add(1);
+        self.unwatched_threads = self.unwatched_threads.saturating_add(1);
     }
 
     /// Finds threads of this user that are not watched yet, the newest first. `is_followed` returns
@@ -92,15 +92,15 @@ impl Targets {
             return Vec::new();
         }
         let mut new = Vec::new();
-        let processes = own_processes().into_iter();
+        let processes = list_own_processes().into_iter();
         let unfollowed: BTreeSet<u32> = processes.filter(|process| !is_followed(*process)).collect();
         // A new child of a watched thread is watched, but its record takes a while to arrive.
         let unfollowed_before = std::mem::replace(&mut self.unfollowed, unfollowed);
         let processes: Vec<u32> = self.unfollowed.intersection(&unfollowed_before).copied().collect();
         for process in processes.into_iter().rev() {
-            for thread in threads_of(process) {
+            for thread in list_threads(process) {
                 if self.threads.len() >= MAX_THREADS {
-                    self.unwatched = self.unwatched.saturating_add(1);
+                    self.unwatched_threads = self.unwatched_threads.saturating_add(1);
                 } else if self.threads.insert(thread) {
                     new.push(thread);
                 }
@@ -112,7 +112,7 @@ impl Targets {
     }
 
     /// Restricts the attributes of an event to what the scope allows.
-    pub(crate) fn limit(scope: Scope, attr: &mut Attr) {
+    pub(crate) fn restrict_attr(scope: Scope, attr: &mut Attr) {
         if scope == Scope::Own {
             attr.set_inherit(1);
             attr.set_exclude_kernel(1);
@@ -136,7 +136,7 @@ impl Targets {
             }
             (Ok(event), _) => Ok(Some(event)),
             (Err(error), Scope::Own) => match error.raw_os_error() {
-                Some(libc::ESRCH | libc::EACCES | libc::EPERM) if target != Self::owner(Scope::Own) => {
+                Some(libc::ESRCH | libc::EACCES | libc::EPERM) if target != Self::ring_owner(Scope::Own) => {
                     Ok(None)
                 }
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
@@ -168,20 +168,20 @@ fn descriptor_limit() -> u64 {
 /// Returns whether a new descriptor belongs to the part of the limit that stays free. The kernel
 /// always assigns the lowest free number.
 fn is_in_reserve(descriptor: &impl AsFd, limit: u64) -> bool {
-    let first = limit.saturating_sub((limit / 2).min(MAX_RESERVE));
+    let first = limit.saturating_sub((limit / 2).min(MAX_RESERVED_DESCRIPTORS));
     u64::try_from(descriptor.as_fd().as_raw_fd()).is_ok_and(|number| number >= first)
 }
 
 /// Lists the processes of this user.
-fn own_processes() -> Vec<u32> {
+fn list_own_processes() -> Vec<u32> {
     let user = rustix::process::geteuid().as_raw();
     let is_own =
         |process: &u32| fs::metadata(format!("/proc/{process}")).is_ok_and(|metadata| metadata.uid() == user);
-    proc::processes().filter(is_own).collect()
+    proc::list_processes().filter(is_own).collect()
 }
 
-fn threads_of(process: u32) -> Vec<i32> {
-    proc::threads_of(process).filter_map(|thread| i32::try_from(thread).ok()).take(MAX_THREADS).collect()
+fn list_threads(process: u32) -> Vec<i32> {
+    proc::list_threads(process).filter_map(|thread| i32::try_from(thread).ok()).take(MAX_THREADS).collect()
 }
 
 fn is_alive(thread: i32) -> bool {
@@ -195,14 +195,14 @@ mod tests {
 
     #[test]
     fn own_thread_is_found_once() {
-        let this = std::process::id();
-        assert!(own_processes().contains(&this));
+        let own_pid = std::process::id();
+        assert!(list_own_processes().contains(&own_pid));
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        assert!(threads_of(this).contains(&thread) && is_alive(thread));
+        assert!(list_threads(own_pid).contains(&thread) && is_alive(thread));
         let mut own = Targets::new(Scope::Own);
-        assert!(own.ids().contains(&thread));
+        assert!(own.target_ids().contains(&thread));
         assert!(own.find_new_threads(|_| false).iter().all(|found| *found != thread), "once");
-        assert_eq!(Targets::new(Scope::Everything).ids(), [-1]);
+        assert_eq!(Targets::new(Scope::Everything).target_ids(), [-1]);
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let is_newest_first = |ids: &[i32]| ids.is_sorted_by(|a, b| a > b);
         let mut own = Targets::new(Scope::Own);
-        let ids = own.ids();
+        let ids = own.target_ids();
         own.threads.clear();
         let found = own.find_new_threads(|_| false);
         child.kill().and_then(|()| child.wait()).unwrap();
@@ -226,6 +226,8 @@ mod tests {
         let is_reserved = |limit| is_in_reserve(&file, limit);
         assert!(is_reserved(1) && is_reserved(number + 1) && is_reserved(2 * number));
         assert!(!is_reserved(2 * number + 2), "the first half may be used");
-        assert!(!is_reserved(number + 1 + MAX_RESERVE.max(number + 1)) && !is_reserved(u64::MAX));
+        assert!(
+            !is_reserved(number + 1 + MAX_RESERVED_DESCRIPTORS.max(number + 1)) && !is_reserved(u64::MAX)
+        );
     }
 }

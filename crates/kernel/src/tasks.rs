@@ -12,7 +12,7 @@
 //! T3 Keys are task ids, of which a machine has at most `kernel.pid_max` (4,194,304): that bounds
 //! the table.
 //! T4 A task that a scan of `/proc` finds while its start record may still lie in a ring is
-//! *early*: it is written only when it is certain that there is no such record.
+//! *unconfirmed*: it is written only when it is certain that there is no such record.
 
 mod connector;
 mod execs;
@@ -29,7 +29,7 @@ use traceweir_format::linux::{boot_key, start_key};
 
 use self::connector::Connector;
 use self::execs::{Exec, Execs};
-use self::facts::{AppIdentity, NO_SESSION, Name, RunningProgram, Stat};
+use self::facts::{AppIdentity, NO_SESSION, ProcStat, RunningProgram, ThreadName};
 use crate::clock::now_ns;
 
 /// The exit status of a process whose status is unknown: no exit code and no signal has this value.
@@ -38,13 +38,20 @@ const UNKNOWN_STATUS: i32 = i32::MIN;
 /// How far the times of records and the ticks of `/proc` may disagree.
 const SLACK_NS: u64 = 30_000_000;
 /// How long one poll waits in all for unfinished execs and for connector messages.
-const MAX_WAIT: Duration = Duration::from_millis(5);
+const MAX_WAIT_PER_POLL: Duration = Duration::from_millis(5);
 const WAIT_STEP: Duration = Duration::from_micros(50);
+
+/// The ids of a thread and of its process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TaskIds {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+}
 
 /// The processes and threads that are alive.
 #[derive(Debug)]
 pub(crate) struct Tasks {
-    processes: BTreeMap<u32, Process>,
+    processes: BTreeMap<u32, LiveProcess>,
     /// The process of each thread.
     threads: BTreeMap<u32, u32>,
     connector: Option<Connector>,
@@ -54,52 +61,52 @@ pub(crate) struct Tasks {
     /// Whether this process has `CAP_SYS_PTRACE` and reads everything in `/proc`.
     can_trace: bool,
     /// All records up to this time have been read.
-    read_until: u64,
+    read_until_ns: u64,
     /// When this poll began.
-    poll_began: u64,
+    poll_began_ns: u64,
     pub(crate) polls: u32,
     pub(crate) scans: u32,
-    /// Whether the table contains early tasks.
-    pub(crate) has_early: bool,
-    wait_left: Duration,
+    /// Whether the table contains unconfirmed tasks.
+    pub(crate) has_unconfirmed: bool,
+    remaining_wait: Duration,
 }
 
 /// A process that is alive.
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
+pub(crate) struct LiveProcess {
     pub(crate) start_ticks: u64,
     pub(crate) key: u64,
     pub(crate) parent: u32,
     pub(crate) session: u32,
     pub(crate) user: Option<u32>,
     /// The id in the innermost PID namespace.
-    pub(crate) inner: Option<u32>,
+    pub(crate) inner_pid: Option<u32>,
     pub(crate) program: Arc<RunningProgram>,
     pub(crate) app: Arc<AppIdentity>,
-    pub(crate) threads: BTreeMap<u32, Thread>,
+    pub(crate) threads: BTreeMap<u32, LiveThread>,
     /// Number of the last scan that saw the process; 0 if no scan has.
-    pub(crate) seen: u32,
-    /// The poll that found the process early.
-    pub(crate) early: Option<u32>,
+    pub(crate) seen_in_scan: u32,
+    /// The poll that found the process, if it is unconfirmed.
+    pub(crate) unconfirmed_poll: Option<u32>,
 }
 
 /// A thread that is alive.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Thread {
-    pub(crate) name: Name,
+pub(crate) struct LiveThread {
+    pub(crate) name: ThreadName,
     /// On the scale of Windows.
     pub(crate) priority: u8,
     /// Mask of the first 64 processors that the thread may run on; 0 if it is unknown.
     pub(crate) affinity: u64,
-    pub(crate) seen: u32,
-    pub(crate) early: Option<u32>,
+    pub(crate) seen_in_scan: u32,
+    pub(crate) unconfirmed_poll: Option<u32>,
 }
 
-impl Thread {
+impl LiveThread {
     /// Builds a thread from its `/proc` files.
-    fn from_proc(tid: u32, stat: &Stat) -> Self {
+    fn from_proc(tid: u32, stat: &ProcStat) -> Self {
         let (name, priority) = (stat.name, convert_priority(stat.priority));
-        Self { name, priority, affinity: facts::affinity(tid), ..Self::default() }
+        Self { name, priority, affinity: facts::read_affinity(tid), ..Self::default() }
     }
 }
 
@@ -135,7 +142,7 @@ impl BootClock {
         Self { ahead_ns: boot.wrapping_sub(now_ns()), tick_ns: 1_000_000_000_u64.div_euclid(hertz).max(1) }
     }
 
-    fn ticks(self, ns: u64) -> u64 {
+    fn to_ticks(self, ns: u64) -> u64 {
         ns.wrapping_add(self.ahead_ns).checked_div(self.tick_ns).unwrap_or(0)
     }
 }
@@ -153,24 +160,24 @@ impl Default for Tasks {
             clock: BootClock::now(),
             boot: boot_key(&boot),
             can_trace: facts::has_cap_sys_ptrace(),
-            read_until: now,
-            poll_began: now,
+            read_until_ns: now,
+            poll_began_ns: now,
             polls: 0,
             scans: 0,
-            has_early: false,
-            wait_left: MAX_WAIT,
+            has_unconfirmed: false,
+            remaining_wait: MAX_WAIT_PER_POLL,
         }
     }
 }
 
 impl Tasks {
     /// Returns the ids of all processes.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn process_ids(&self) -> impl Iterator<Item = u32> {
         self.processes.keys().copied()
     }
 
     /// Returns the process of a thread, if it is known. The idle threads belong to process 0.
-    pub(crate) fn process_of(&self, thread: u32) -> Option<u32> {
+    pub(crate) fn find_process_of_thread(&self, thread: u32) -> Option<u32> {
         if thread == 0 { Some(0) } else { self.threads.get(&thread).copied() }
     }
 
@@ -179,11 +186,11 @@ impl Tasks {
         self.processes.contains_key(&process)
     }
 
-    pub(crate) fn get(&self, process: u32) -> Option<&Process> {
+    pub(crate) fn get(&self, process: u32) -> Option<&LiveProcess> {
         self.processes.get(&process)
     }
 
-    pub(crate) fn get_mut(&mut self, process: u32) -> Option<&mut Process> {
+    pub(crate) fn get_mut(&mut self, process: u32) -> Option<&mut LiveProcess> {
         self.processes.get_mut(&process)
     }
 
@@ -198,22 +205,23 @@ impl Tasks {
     }
 
     /// Returns the exit status of a process whose last thread was `tid`.
-    pub(crate) fn find_exit_status(&mut self, (pid, tid): (u32, u32), time: u64) -> i32 {
+    pub(crate) fn find_exit_status(&mut self, TaskIds { pid, tid }: TaskIds, time: u64) -> i32 {
         let Some(process) = self.get(pid) else { return UNKNOWN_STATUS };
         let (started, can_read) = (process.start_ticks, self.can_read_exit_code(process));
         loop {
             if let Some(status) = self.connector().take_status(tid, time) {
-                return connector::exit_status(status);
+                return connector::to_exit_status(status);
             }
             // `/proc` has the code until the parent has waited for the process; after that the
             // connector's message has arrived or is on its way.
-            let stat = facts::stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(started) <= 1);
+            let stat =
+                facts::read_stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(started) <= 1);
             if let Some(stat) = stat {
                 return status_from_code(stat.exit_code, can_read);
             }
             self.connector().drain();
             if let Some(status) = self.connector().take_status(tid, time) {
-                return connector::exit_status(status);
+                return connector::to_exit_status(status);
             }
             if !self.connector().is_open() || !self.wait_briefly() {
                 return UNKNOWN_STATUS;
@@ -222,30 +230,30 @@ impl Tasks {
     }
 
     /// Whether `/proc` shows us the exit code of a process.
-    fn can_read_exit_code(&self, process: &Process) -> bool {
+    fn can_read_exit_code(&self, process: &LiveProcess) -> bool {
         self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, &Process)> {
+    pub(crate) fn iter_processes(&self) -> impl Iterator<Item = (u32, &LiveProcess)> {
         self.processes.iter().map(|(pid, process)| (*pid, process))
     }
 
-    fn entries_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
+    fn iter_processes_mut(&mut self) -> impl Iterator<Item = (u32, &mut LiveProcess)> {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
     }
 
-    pub(crate) fn thread(&self, thread: u32) -> Option<&Thread> {
-        self.get(self.process_of(thread)?)?.threads.get(&thread)
+    pub(crate) fn thread(&self, thread: u32) -> Option<&LiveThread> {
+        self.get(self.find_process_of_thread(thread)?)?.threads.get(&thread)
     }
 
-    /// Begins a poll. `are_execs_wanted`: whether the arguments of execs are captured.
-    pub(crate) fn poll(&mut self, are_execs_wanted: bool) {
+    /// Begins a poll. `captures_execs`: whether the arguments of execs are captured.
+    pub(crate) fn poll(&mut self, captures_execs: bool) {
         self.polls = self.polls.wrapping_add(1);
-        (self.read_until, self.poll_began) = (self.poll_began, now_ns());
+        (self.read_until_ns, self.poll_began_ns) = (self.poll_began_ns, now_ns());
         self.clock = BootClock::now();
-        self.wait_left = MAX_WAIT;
+        self.remaining_wait = MAX_WAIT_PER_POLL;
         self.connector().poll();
-        if are_execs_wanted {
+        if captures_execs {
             self.execs.get_or_insert_with(Execs::open).poll();
         } else {
             self.execs = None;
@@ -254,18 +262,18 @@ impl Tasks {
 
     /// Returns the number of this poll if the record of a start at these ticks may not have been
     /// read yet.
-    fn poll_if_early(&self, start_ticks: u64) -> Option<u32> {
-        let is_early = start_ticks >= self.clock.ticks(self.read_until.saturating_sub(SLACK_NS));
-        is_early.then_some(self.polls)
+    fn poll_if_unconfirmed(&self, start_ticks: u64) -> Option<u32> {
+        let is_unconfirmed = start_ticks >= self.clock.to_ticks(self.read_until_ns.saturating_sub(SLACK_NS));
+        is_unconfirmed.then_some(self.polls)
     }
 
     /// Inserts a process and replaces one with the same id whose exit record was lost.
-    pub(crate) fn insert(&mut self, pid: u32, process: Process) {
+    pub(crate) fn insert(&mut self, pid: u32, process: LiveProcess) {
         self.remove(pid);
         self.processes.insert(pid, process);
     }
 
-    pub(crate) fn remove(&mut self, pid: u32) -> Option<Process> {
+    pub(crate) fn remove(&mut self, pid: u32) -> Option<LiveProcess> {
         let process = self.processes.remove(&pid)?;
         for tid in process.threads.keys() {
             self.threads.remove(tid);
@@ -274,7 +282,7 @@ impl Tasks {
     }
 
     /// Inserts a thread into its process, if that is in the table.
-    pub(crate) fn insert_thread(&mut self, pid: u32, tid: u32, thread: Thread) {
+    pub(crate) fn insert_thread(&mut self, pid: u32, tid: u32, thread: LiveThread) {
         if let Some(old) = self.threads.insert(tid, pid)
             && old != pid
             && let Some(process) = self.processes.get_mut(&old)
@@ -300,73 +308,77 @@ impl Tasks {
     }
 
     /// Builds the child that `parent` forked at `time` (nanoseconds).
-    pub(crate) fn new_child(&self, parent: u32, pid: u32, time: u64) -> Process {
-        let start_ticks = self.clock.ticks(time);
+    pub(crate) fn build_child(&self, parent: u32, pid: u32, time: u64) -> LiveProcess {
+        let start_ticks = self.clock.to_ticks(time);
         let key = start_key(self.boot, start_ticks, pid);
         match self.get(parent) {
-            Some(by) => Process {
+            Some(by) => LiveProcess {
                 start_ticks,
                 key,
                 parent,
                 session: by.session,
                 user: by.user,
                 // The id in the inner namespace is the only fact not inherited from the parent.
-                inner: by.inner.and_then(|_| facts::status(pid)?.inner),
+                inner_pid: by.inner_pid.and_then(|_| facts::read_status(pid)?.inner_pid),
                 program: Arc::clone(&by.program),
                 app: Arc::clone(&by.app),
                 threads: BTreeMap::new(),
-                seen: 0,
-                early: None,
+                seen_in_scan: 0,
+                unconfirmed_poll: None,
             },
             None => {
-                let stat = Stat { start_ticks, parent, ..facts::stat(&pid.to_string()).unwrap_or_default() };
-                Process { start_ticks, key, parent, ..self.process_from_proc(pid, &stat) }
+                let stat = ProcStat {
+                    start_ticks,
+                    parent,
+                    ..facts::read_stat(&pid.to_string()).unwrap_or_default()
+                };
+                LiveProcess { start_ticks, key, parent, ..self.process_from_proc(pid, &stat) }
             }
         }
     }
 
     /// Builds a process from its `/proc` files.
-    fn process_from_proc(&self, pid: u32, stat: &Stat) -> Process {
-        let status = facts::status(pid).unwrap_or_default();
-        Process {
+    fn process_from_proc(&self, pid: u32, stat: &ProcStat) -> LiveProcess {
+        let status = facts::read_status(pid).unwrap_or_default();
+        LiveProcess {
             start_ticks: stat.start_ticks,
             key: start_key(self.boot, stat.start_ticks, pid),
             parent: stat.parent,
-            session: facts::audit_session(pid),
+            session: facts::read_audit_session(pid),
             user: status.user,
-            inner: status.inner,
-            program: Arc::new(facts::program(pid, stat.name.as_bytes(), false)),
-            app: facts::app_identity(pid, status.inner.is_some()),
+            inner_pid: status.inner_pid,
+            program: Arc::new(facts::read_program(pid, stat.name.as_bytes(), false)),
+            app: facts::read_app_identity(pid, status.inner_pid.is_some()),
             threads: BTreeMap::new(),
-            seen: 0,
-            early: None,
+            seen_in_scan: 0,
+            unconfirmed_poll: None,
         }
     }
 
     /// Builds the process of the idle threads.
-    pub(crate) fn idle_process(&self) -> Process {
+    pub(crate) fn build_idle_process(&self) -> LiveProcess {
         let program = RunningProgram { image: b"swapper".to_vec(), ..RunningProgram::default() };
-        Process {
+        LiveProcess {
             start_ticks: 0,
             key: start_key(self.boot, 0, 0),
             parent: 0,
             session: NO_SESSION,
             user: Some(0),
-            inner: None,
+            inner_pid: None,
             program: Arc::new(program),
             app: Arc::default(),
             threads: BTreeMap::new(),
-            seen: 0,
-            early: None,
+            seen_in_scan: 0,
+            unconfirmed_poll: None,
         }
     }
 
     /// Builds a process whose start record is missing from what `/proc` still has; a `parent` other
     /// than 0 takes precedence.
-    pub(crate) fn read_process(&self, pid: u32, parent: u32) -> Process {
-        let mut process = match facts::stat(&pid.to_string()) {
+    pub(crate) fn read_process(&self, pid: u32, parent: u32) -> LiveProcess {
+        let mut process = match facts::read_stat(&pid.to_string()) {
             Some(stat) => self.process_from_proc(pid, &stat),
-            None => Process { session: NO_SESSION, ..self.process_from_proc(pid, &Stat::default()) },
+            None => LiveProcess { session: NO_SESSION, ..self.process_from_proc(pid, &ProcStat::default()) },
         };
         if parent != 0 {
             process.parent = parent;
@@ -375,12 +387,12 @@ impl Tasks {
     }
 
     /// Builds a thread that inherits from its creator; if that is unknown, from `/proc`.
-    pub(crate) fn new_thread(&self, creator: u32, tid: u32) -> Thread {
+    pub(crate) fn build_thread(&self, creator: u32, tid: u32) -> LiveThread {
         match self.thread(creator) {
-            Some(by) => Thread { seen: 0, early: None, ..*by },
-            None => {
-                facts::stat(&tid.to_string()).map(|stat| Thread::from_proc(tid, &stat)).unwrap_or_default()
-            }
+            Some(by) => LiveThread { seen_in_scan: 0, unconfirmed_poll: None, ..*by },
+            None => facts::read_stat(&tid.to_string())
+                .map(|stat| LiveThread::from_proc(tid, &stat))
+                .unwrap_or_default(),
         }
     }
 
@@ -388,13 +400,13 @@ impl Tasks {
     /// may have changed since the fork.
     pub(crate) fn update_after_exec(&mut self, pid: u32, name: &[u8], time: u64) {
         let program = Arc::new(self.find_program(pid, name, time));
-        let status = facts::status(pid);
-        let session = facts::audit_session(pid);
-        let app = status.map(|status| facts::app_identity(pid, status.inner.is_some()));
+        let status = facts::read_status(pid);
+        let session = facts::read_audit_session(pid);
+        let app = status.map(|status| facts::read_app_identity(pid, status.inner_pid.is_some()));
         let Some(process) = self.get_mut(pid) else { return };
         process.program = program;
         if let (Some(status), Some(app)) = (status, app) {
-            (process.user, process.inner, process.session) = (status.user, status.inner, session);
+            (process.user, process.inner_pid, process.session) = (status.user, status.inner_pid, session);
             process.app = app;
         }
     }
@@ -405,11 +417,11 @@ impl Tasks {
             if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take_exec(pid, time)) {
                 return program_from_exec(name, exec);
             }
-            let is_ready = facts::arguments(pid).is_none_or(|arguments| !arguments.is_empty());
-            let has_ended = || facts::stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
+            let is_ready = facts::read_arguments(pid).is_none_or(|arguments| !arguments.is_empty());
+            let has_ended = || facts::read_stat(&pid.to_string()).is_none_or(|stat| stat.is_zombie());
             // Otherwise the exec is not finished, and there are no arguments yet.
             if is_ready || has_ended() || !self.wait_briefly() {
-                return facts::program(pid, name, true);
+                return facts::read_program(pid, name, true);
             }
         }
     }
@@ -417,26 +429,26 @@ impl Tasks {
     /// Sleeps for a moment. Returns false, without sleeping, once this poll has used up its waiting
     /// time.
     fn wait_briefly(&mut self) -> bool {
-        if self.wait_left.is_zero() {
+        if self.remaining_wait.is_zero() {
             return false;
         }
         let begun = Instant::now();
         std::thread::sleep(WAIT_STEP);
-        self.wait_left = self.wait_left.saturating_sub(begun.elapsed());
+        self.remaining_wait = self.remaining_wait.saturating_sub(begun.elapsed());
         true
     }
 }
 
 /// Converts the exit code of `/proc/PID/stat`, which is also 0 for readers without permission.
 fn status_from_code(code: u32, can_read: bool) -> i32 {
-    if code == 0 && !can_read { UNKNOWN_STATUS } else { connector::exit_status(code) }
+    if code == 0 && !can_read { UNKNOWN_STATUS } else { connector::to_exit_status(code) }
 }
 
 /// Builds a program from its exec. If the arguments are unknown, the path passed to `execve`,
 /// followed by " …", is the command line.
 fn program_from_exec(name: &[u8], exec: Exec) -> RunningProgram {
     let is_known = !exec.arguments.is_empty();
-    let mut line = facts::command_line(if is_known { &exec.arguments } else { &exec.file_name }, true);
+    let mut line = facts::join_arguments(if is_known { &exec.arguments } else { &exec.file_name }, true);
     if !is_known {
         line.push_str(" …");
     }

@@ -29,11 +29,11 @@ const MOUNT_POINT: &str = "/sys/kernel/tracing";
 /// last.
 const DEBUGFS_MOUNT_POINT: &str = "/sys/kernel/debug/tracing";
 /// Read limit for format files, which have a page or two.
-const MAX_FORMAT: u64 = 64 << 10;
+const MAX_FORMAT_BYTES: u64 = 64 << 10;
 
 /// A field of a tracepoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Field {
+pub(crate) struct TracepointField {
     /// Offset in the raw data, in bytes.
     pub(crate) offset: u16,
     /// Size in bytes.
@@ -45,14 +45,14 @@ pub(crate) struct Field {
 
 /// The format description of a tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Format {
+pub(crate) struct TracepointFormat {
     /// The id of the tracepoint for perf events.
     pub(crate) id: u64,
-    fields: Vec<(String, Field)>,
+    fields: Vec<(String, TracepointField)>,
 }
 
-impl Format {
-    pub(crate) fn field(&self, name: &str) -> Option<Field> {
+impl TracepointFormat {
+    pub(crate) fn find_field(&self, name: &str) -> Option<TracepointField> {
         self.fields.iter().find(|(field_name, _)| field_name == name).map(|(_, field)| *field)
     }
 
@@ -72,10 +72,11 @@ impl Format {
 }
 
 /// Parses a line such as `pid_t prev_pid;  offset:24;  size:4;  signed:1;`.
-fn parse_field(line: &str) -> Option<(String, Field)> {
+fn parse_field(line: &str) -> Option<(String, TracepointField)> {
     let mut parts = line.split(';').map(str::trim);
     let declared = parts.next()?;
-    let mut field = Field { is_data_loc: declared.starts_with("__data_loc"), ..Field::default() };
+    let mut field =
+        TracepointField { is_data_loc: declared.starts_with("__data_loc"), ..TracepointField::default() };
     for part in parts {
         match part.split_once(':') {
             Some(("offset", number)) => field.offset = number.trim().parse().ok()?,
@@ -99,10 +100,10 @@ pub(crate) struct Tracefs {
 impl Tracefs {
     /// Opens the mounted tracefs, or a detached mount of this process.
     pub(crate) fn open() -> Result<Self> {
-        Self::find(Path::new(MOUNT_POINT), Path::new(DEBUGFS_MOUNT_POINT))
+        Self::open_mounted_or_detached(Path::new(MOUNT_POINT), Path::new(DEBUGFS_MOUNT_POINT))
     }
 
-    fn find(mount_point: &Path, debugfs: &Path) -> Result<Self> {
+    fn open_mounted_or_detached(mount_point: &Path, debugfs: &Path) -> Result<Self> {
         match Self::open_at(mount_point) {
             Ok(tracefs) => return Ok(tracefs),
             // It is mounted. A mount of our own would have the same owner and mode.
@@ -112,11 +113,11 @@ impl Tracefs {
             }
             Err(_) => {}
         }
-        let refused = match mount_detached() {
+        let mount_error = match mount_detached() {
             Ok(root) => return Ok(Self { root }),
             Err(error) => error,
         };
-        Self::open_at(debugfs).map_err(|_| match refused {
+        Self::open_at(debugfs).map_err(|_| match mount_error {
             Errno::NODEV => Error::NotSupported { what: "tracefs".to_owned() },
             error => Error::NotMounted { source: error.into() },
         })
@@ -131,22 +132,22 @@ impl Tracefs {
     }
 
     /// Reads the format of a tracepoint.
-    pub(crate) fn format(&self, system: &str, name: &str) -> Result<Format> {
+    pub(crate) fn read_format(&self, system: &str, name: &str) -> Result<TracepointFormat> {
         let what = || format!("tracepoint {system}:{name}");
-        let text = self.read(&format!("events/{system}/{name}/format"));
+        let text = self.read_text(&format!("events/{system}/{name}/format"));
         let text = text.map_err(|error| Error::system(what(), error))?;
-        Format::parse(&text).ok_or_else(|| Error::Format { name: what(), field: "ID".into() })
+        TracepointFormat::parse(&text).ok_or_else(|| Error::Format { name: what(), field: "ID".into() })
     }
 
-    fn read(&self, path: &str) -> io::Result<String> {
+    fn read_text(&self, path: &str) -> io::Result<String> {
         let file = openat(&self.root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let mut text = String::new();
-        File::from(file).take(MAX_FORMAT).read_to_string(&mut text)?;
+        File::from(file).take(MAX_FORMAT_BYTES).read_to_string(&mut text)?;
         Ok(text)
     }
 
     /// Returns whether a path exists.
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub(crate) fn has_path(&self, path: &str) -> bool {
         statat(&self.root, path, AtFlags::empty()).is_ok()
     }
 
@@ -171,44 +172,48 @@ fn mount_detached() -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "name: sched_switch\nID: 314\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\tfield:__data_loc char[] filename;\toffset:28;\tsize:4;\tsigned:0;\n\tfield:const char * name;\toffset:32;\tsize:8;\tsigned:0;\n\nprint fmt: \"field:x y; offset:1;\"\n";
+    const FORMAT_TEXT: &str = "name: sched_switch\nID: 314\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\tfield:__data_loc char[] filename;\toffset:28;\tsize:4;\tsigned:0;\n\tfield:const char * name;\toffset:32;\tsize:8;\tsigned:0;\n\nprint fmt: \"field:x y; offset:1;\"\n";
 
     #[test]
     fn fields_are_found_by_name() {
-        let format = Format::parse(TEXT).expect("a format");
+        let format = TracepointFormat::parse(FORMAT_TEXT).expect("the format is valid");
         assert_eq!(format.id, 314);
-        let field = |name| format.field(name).expect(name);
-        assert_eq!(field("prev_pid"), Field { offset: 24, size: 4, is_signed: true, is_data_loc: false });
+        let field = |name| format.find_field(name).expect(name);
+        assert_eq!(
+            field("prev_pid"),
+            TracepointField { offset: 24, size: 4, is_signed: true, is_data_loc: false }
+        );
         assert_eq!((field("prev_comm").offset, field("prev_comm").size), (8, 16));
         assert!(field("filename").is_data_loc);
         assert_eq!(field("name").offset, 32);
-        assert_eq!(format.field("nothing"), None);
+        assert_eq!(format.find_field("nothing"), None);
     }
 
     #[test]
     fn format_without_an_id_is_rejected() {
-        assert_eq!(Format::parse("name: x\n"), None);
-        assert_eq!(Format::parse("ID: many\n"), None);
+        assert_eq!(TracepointFormat::parse("name: x\n"), None);
+        assert_eq!(TracepointFormat::parse("ID: many\n"), None);
     }
 
     /// Runs a function on a thread without the capability to mount.
-    fn without_mount_right<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    fn run_without_mount_capability<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let mut sets = rustix::thread::capabilities(None).expect("capabilities");
+                let mut sets = rustix::thread::capabilities(None).expect("the capabilities are readable");
                 sets.effective.remove(rustix::thread::CapabilitySet::SYS_ADMIN);
-                rustix::thread::set_capabilities(None, sets).expect("fewer capabilities");
+                rustix::thread::set_capabilities(None, sets).expect("a capability can be dropped");
                 run()
             });
-            thread.join().expect("no panic")
+            thread.join().expect("the thread does not panic")
         })
     }
 
     #[test]
     fn message_names_the_mount_command_without_the_right_to_mount() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let none = folder.path();
-        let error = without_mount_right(|| Tracefs::find(none, none)).expect_err("nothing is mounted");
+        let error = run_without_mount_capability(|| Tracefs::open_mounted_or_detached(none, none))
+            .expect_err("nothing is mounted");
         assert_eq!(error.status(), traceweir_format::spec::status::Status::ERROR_PRIVILEGE_NOT_HELD);
         let text = error.to_string();
         assert!(text.contains("`mount -t tracefs tracefs /sys/kernel/tracing`"), "{text}");
@@ -217,15 +222,17 @@ mod tests {
 
     #[test]
     fn mounted_tracefs_is_preferred_over_a_detached_mount() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let tracepoint = folder.path().join("events/sched/sched_switch");
-        std::fs::create_dir_all(&tracepoint).expect("a folder");
-        std::fs::write(tracepoint.join("format"), TEXT).expect("a file");
-        let tracefs = Tracefs::find(folder.path(), folder.path()).expect("a tracefs");
-        assert_eq!(tracefs.format("sched", "sched_switch").expect("a format").id, 314);
-        let missing = tracefs.format("sched", "none").expect_err("no such tracepoint");
+        std::fs::create_dir_all(&tracepoint).expect("the folder is created");
+        std::fs::write(tracepoint.join("format"), FORMAT_TEXT).expect("the file is written");
+        let tracefs = Tracefs::open_mounted_or_detached(folder.path(), folder.path())
+            .expect("the mounted tracefs opens");
+        assert_eq!(tracefs.read_format("sched", "sched_switch").expect("the format is valid").id, 314);
+        let missing = tracefs.read_format("sched", "none").expect_err("no such tracepoint");
         assert!(matches!(missing, Error::NotSupported { .. }), "{missing}");
-        let debugfs = without_mount_right(|| Tracefs::find(&tracepoint, folder.path()));
-        assert!(debugfs.expect("the one in debugfs").has("events/sched"));
+        let debugfs =
+            run_without_mount_capability(|| Tracefs::open_mounted_or_detached(&tracepoint, folder.path()));
+        assert!(debugfs.expect("the tracefs below debugfs opens").has_path("events/sched"));
     }
 }

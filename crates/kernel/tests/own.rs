@@ -10,20 +10,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook::{
+    CONTEXT_SWITCH, DEMAND_ZERO_FAULT, IMAGE_LOAD, PROCESS_END, PROCESS_START, SAMPLED_PROFILE, STACK_WALK,
+};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
 use traceweir_format::wire::{u32_at, u64_at};
-use traceweir_kernel::{Capture, CaptureSettings, Group, Scope};
+use traceweir_kernel::{Capture, CaptureSettings, Group, Groups, Scope};
 
 #[path = "../../../tests/support/again.rs"]
 mod again;
 #[path = "capture/support.rs"]
 mod support;
 use again::again;
-use support::{NanosecondClock, groups, skip};
+use support::{NanosecondClock, skip};
 
 /// Waits until no other test has rings, so that all of the user's locked memory is free.
-fn only_capture() -> MutexGuard<'static, ()> {
+fn lock_locked_memory() -> MutexGuard<'static, ()> {
     static CAPTURE: Mutex<()> = Mutex::new(());
     CAPTURE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -34,7 +37,7 @@ fn capture_hooks(
     settings: &CaptureSettings,
     work: impl FnOnce(&mut dyn FnMut()),
 ) -> Option<Vec<(u16, Vec<u8>)>> {
-    let (mut capture, _) = match Capture::start(settings, support::cpus(), 1) {
+    let (mut capture, _) = match Capture::start(settings, support::cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
@@ -48,7 +51,7 @@ fn capture_hooks(
     while let Some(next) = capture.peek(0) {
         let mut bytes = vec![0; next.length];
         capture.pop_into(0, &mut bytes);
-        let record = Record::parse(&bytes, 0).expect("a record");
+        let record = Record::parse(&bytes, 0).expect("the record is valid");
         seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
     }
     Some(seen)
@@ -56,7 +59,7 @@ fn capture_hooks(
 
 #[test]
 fn unprivileged_user_captures_own_processes() {
-    let _only = only_capture();
+    let _lock = lock_locked_memory();
     again(5, || {
         let all = [
             Group::PROCESS,
@@ -69,19 +72,19 @@ fn unprivileged_user_captures_own_processes() {
         ];
         // The size that every user may lock.
         let settings = CaptureSettings {
-            groups: groups(&all),
+            groups: Groups::new(&all),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
-            stacks: vec![0x0F2E],
+            stacks: vec![SAMPLED_PROFILE],
             ..CaptureSettings::default()
         };
         let mut child = 0;
         let work = |poll: &mut dyn FnMut()| {
             let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.05";
-            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("a program");
+            let mut started = Command::new("sh").args(["-c", script]).spawn().expect("the program starts");
             child = started.id();
             let begun = Instant::now();
-            while started.try_wait().expect("a state").is_none() {
+            while started.try_wait().expect("the state of the program is known").is_none() {
                 poll();
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -93,82 +96,86 @@ fn unprivileged_user_captures_own_processes() {
             seen.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
         };
         // An exec ends one program and starts the next.
-        assert_eq!(count(0x0301, 8, child), 2, "process starts: a fork and an exec");
-        assert_eq!(count(0x0302, 8, child), 2, "process ends");
-        assert!(count(0x0F2E, 8, child) > 10, "samples");
-        assert!(count(0x1820, 12, child) > 10, "stacks");
+        assert_eq!(count(PROCESS_START, 8, child), 2, "process starts: a fork and an exec");
+        assert_eq!(count(PROCESS_END, 8, child), 2, "process ends");
+        assert!(count(SAMPLED_PROFILE, 8, child) > 10, "samples");
+        assert!(count(STACK_WALK, 12, child) > 10, "stacks");
         assert!(
-            count(0x0524, 0, child) > 0 && count(0x0524, 4, child) > 0,
+            count(CONTEXT_SWITCH, 0, child) > 0 && count(CONTEXT_SWITCH, 4, child) > 0,
             "switches to and from the thread"
         );
-        assert!(count(0x030A, 16, child) > 0, "image loads");
-        assert!(seen.iter().any(|(hook, payload)| *hook == 0x020B && payload.len() == 16), "page faults");
+        assert!(count(IMAGE_LOAD, 16, child) > 0, "image loads");
+        assert!(
+            seen.iter().any(|(hook, payload)| *hook == DEMAND_ZERO_FAULT && payload.len() == 16),
+            "page faults"
+        );
         // An unprivileged user gets no kernel addresses.
         let addresses: BTreeSet<u8> =
-            seen.iter().filter(|(hook, _)| *hook == 0x0F2E).map(|(_, payload)| payload[7]).collect();
+            seen.iter().filter(|(hook, _)| *hook == SAMPLED_PROFILE).map(|(_, payload)| payload[7]).collect();
         assert!(addresses.iter().all(|top| *top < 0x80), "only user mode");
     });
 }
 
 #[test]
 fn events_before_a_change_follow_the_old_settings() {
-    let _only = only_capture();
-    let with = |all: &[Group]| CaptureSettings {
-        groups: groups(all),
+    let _lock = lock_locked_memory();
+    let own_settings = |all: &[Group]| CaptureSettings {
+        groups: Groups::new(all),
         scope: Scope::Own,
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
     };
-    let (switches, none) = (with(&[Group::CSWITCH, Group::NO_SYSCONFIG]), with(&[Group::NO_SYSCONFIG]));
-    let (mut capture, control) = match Capture::start(&none, support::cpus(), 1) {
+    let (switches, none) =
+        (own_settings(&[Group::CSWITCH, Group::NO_SYSCONFIG]), own_settings(&[Group::NO_SYSCONFIG]));
+    let (mut capture, control) = match Capture::start(&none, support::cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("kernel events", &error.to_string()),
     };
-    let me = rustix::thread::gettid().as_raw_nonzero().get();
-    let switch = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
+    let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
+    let sleep_times = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
     let mut count_switches = || {
         capture.poll(&NanosecondClock, false);
         let mut count = 0;
         while let Some(next) = capture.peek(0) {
             let mut bytes = vec![0; next.length];
             capture.pop_into(0, &mut bytes);
-            let record = Record::parse(&bytes, 0).expect("a record");
-            let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(me);
-            count += u32::from(record.hook() == Some(0x0524) && is_mine());
+            let record = Record::parse(&bytes, 0).expect("the record is valid");
+            let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(own_tid);
+            count += u32::from(record.hook() == Some(CONTEXT_SWITCH) && is_mine());
         }
         count
     };
     // Other processes may make this thread wait too, so the excluded switches are far more.
-    const SOME: u32 = 20;
-    const MANY: u32 = 400;
+    const FEW_SWITCHES: u32 = 20;
+    const MANY_SWITCHES: u32 = 400;
     count_switches();
-    switch(MANY);
-    control.set(&switches).expect("a change");
-    switch(SOME);
+    sleep_times(MANY_SWITCHES);
+    control.set(&switches).expect("the settings apply");
+    sleep_times(FEW_SWITCHES);
     let after = count_switches();
-    assert!((SOME..MANY).contains(&after), "{after}: only those after the change");
-    switch(SOME);
-    control.set(&none).expect("a change");
-    switch(MANY);
+    assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&after), "{after}: only those after the change");
+    sleep_times(FEW_SWITCHES);
+    control.set(&none).expect("the settings apply");
+    sleep_times(MANY_SWITCHES);
     let before = count_switches();
-    assert!((SOME..MANY).contains(&before), "{before}: only those before the change");
-    switch(SOME);
+    assert!((FEW_SWITCHES..MANY_SWITCHES).contains(&before), "{before}: only those before the change");
+    sleep_times(FEW_SWITCHES);
     assert_eq!(count_switches(), 0);
 }
 
 /// The images that a process has loaded, by base: size, and build id of twenty bytes if there is
 /// one.
-type Ids = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
+type LoadedImages = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
 
 /// Takes the waiting records of a capture and returns the images of a process.
-fn images_of(process: u32, capture: &mut Capture) -> Ids {
-    const LOAD: u16 = 0x030A;
+fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
+    const LOAD: u16 = IMAGE_LOAD;
     const ID_RSDS: u8 = 36;
-    let (mut images, mut ids) = (Ids::new(), BTreeMap::new());
+    let (mut images, mut ids) = (LoadedImages::new(), BTreeMap::new());
     while let Some(next) = capture.peek(0) {
         let mut bytes = vec![0; next.length];
         capture.pop_into(0, &mut bytes);
-        let record = Record::parse(&bytes, 0).expect("a record");
+        let record = Record::parse(&bytes, 0).expect("the record is valid");
         let payload = record.payload();
         let base = u64_at(payload, 0);
         if record.hook() == Some(LOAD) && u32_at(payload, 16) == process {
@@ -184,19 +191,19 @@ fn images_of(process: u32, capture: &mut Capture) -> Ids {
 
 #[test]
 fn image_ids_do_not_depend_on_other_captures() {
-    let _only = only_capture();
-    let with = |scope| CaptureSettings {
-        groups: groups(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
+    let _lock = lock_locked_memory();
+    let own_settings = |scope| CaptureSettings {
+        groups: Groups::new(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         scope,
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
     };
-    let (mut own, _) = match Capture::start(&with(Scope::Own), support::cpus(), 1) {
+    let (mut own, _) = match Capture::start(&own_settings(Scope::Own), support::cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("kernel events", &error.to_string()),
     };
-    let everything = CaptureSettings { ring_bytes: 4 << 20, ..with(Scope::Everything) };
-    let (mut all, _) = match Capture::start(&everything, support::cpus(), 1) {
+    let everything = CaptureSettings { ring_bytes: 4 << 20, ..own_settings(Scope::Everything) };
+    let (mut all, _) = match Capture::start(&everything, support::cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("events of the whole machine", &error.to_string()),
     };
@@ -205,53 +212,58 @@ fn image_ids_do_not_depend_on_other_captures() {
     }
     let mut command = Command::new("sh");
     command.args(["-c", "echo; read line; true"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("a program");
+    let mut child = command.spawn().expect("the program starts");
     // The process has loaded all of its images when it prints, and stays until its input ends.
-    child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("a line");
+    child
+        .stdout
+        .as_mut()
+        .expect("the program has an output")
+        .read_exact(&mut [0])
+        .expect("the program prints a line");
     for capture in [&mut own, &mut all] {
         // The process is alive, so that its mappings can be inspected.
         capture.poll(&NanosecondClock, true);
     }
     drop(child.stdin.take());
-    assert!(child.wait().expect("an end").success());
-    let (own, all) = (images_of(child.id(), &mut own), images_of(child.id(), &mut all));
+    assert!(child.wait().expect("the process ends").success());
+    let (own, all) = (take_images(child.id(), &mut own), take_images(child.id(), &mut all));
     assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");
     assert_eq!(own, all, "captures of scope Own and Everything");
 }
 
 #[test]
 fn rings_shrink_to_the_locked_memory_limit() {
-    let _only = only_capture();
+    let _lock = lock_locked_memory();
     // Runs on a thread without the capability to lock more memory than other users.
     let run = || {
-        let mut sets = rustix::thread::capabilities(None).expect("capabilities");
+        let mut sets = rustix::thread::capabilities(None).expect("the capabilities are readable");
         sets.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
-        rustix::thread::set_capabilities(None, sets).expect("fewer capabilities");
+        rustix::thread::set_capabilities(None, sets).expect("a capability can be dropped");
         let settings = |ring_bytes| CaptureSettings {
-            groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+            groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: Scope::Own,
             ring_bytes,
             ..CaptureSettings::default()
         };
-        if let Err(error) = Capture::start(&settings(64 << 10), support::cpus(), 1) {
+        if let Err(error) = Capture::start(&settings(64 << 10), support::cpu_count(), 1) {
             return skip::skip("kernel events", &error.to_string());
         }
-        let (mut capture, _) =
-            Capture::start(&settings(64 << 20), support::cpus(), 1).expect("smaller rings");
-        let limit = capture.stack_limit().expect("smaller copies");
+        let (mut capture, _) = Capture::start(&settings(64 << 20), support::cpu_count(), 1)
+            .expect("the capture starts with smaller rings");
+        let limit = capture.stack_limit().expect("the stack copies are limited");
         assert!(limit < (64 << 20) / LIMITED_RING_COPIES, "{limit}");
         capture.poll(&NanosecondClock, false);
         assert!(capture.peek(0).is_some(), "the start rundown");
         capture.end(&NanosecondClock);
     };
-    std::thread::scope(|scope| scope.spawn(run).join()).expect("no panic");
+    std::thread::scope(|scope| scope.spawn(run).join()).expect("the thread does not panic");
 }
 
 /// Uses this much processor time.
-fn work(span: Duration) {
+fn use_cpu_time(span: Duration) {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::try_from(time).expect("a time")
+        Duration::try_from(time).expect("the time is positive")
     };
     let begun = used();
     while used() - begun < span {
@@ -261,33 +273,35 @@ fn work(span: Duration) {
 
 #[test]
 fn small_rings_lose_nothing_without_polls() {
-    let _only = only_capture();
+    let _lock = lock_locked_memory();
     again(5, || {
         let settings = CaptureSettings {
-            groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+            groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
-            stacks: vec![0x0F2E],
+            stacks: vec![SAMPLED_PROFILE],
             stack_bytes: 4 << 10,
             // Other programs of this user are sampled too.
             backlog_bytes: 256 << 20,
             ..CaptureSettings::default()
         };
-        let (mut capture, _) = match Capture::start(&settings, support::cpus(), 1) {
+        let (mut capture, _) = match Capture::start(&settings, support::cpu_count(), 1) {
             Ok(started) => started,
             Err(error) => return skip::skip("kernel events", &error.to_string()),
         };
         assert_eq!(capture.stack_limit(), Some(16 << 10), "32 copies fit");
         capture.poll(&NanosecondClock, false);
         // Each sample takes more than 4 KiB, so 128 ms fill the ring.
-        work(Duration::from_millis(300));
+        use_cpu_time(Duration::from_millis(300));
         capture.end(&NanosecondClock);
         assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());
         let mut samples = 0;
         while let Some(next) = capture.peek(0) {
             let mut bytes = vec![0; next.length];
             capture.pop_into(0, &mut bytes);
-            samples += u32::from(Record::parse(&bytes, 0).expect("a record").hook() == Some(0x0F2E));
+            samples += u32::from(
+                Record::parse(&bytes, 0).expect("the record is valid").hook() == Some(SAMPLED_PROFILE),
+            );
         }
         assert!(samples > 100, "{samples} in 300 ms");
     });
@@ -295,14 +309,14 @@ fn small_rings_lose_nothing_without_polls() {
 
 #[test]
 fn unlimited_rings_do_not_limit_stack_copies() {
-    let _only = only_capture();
+    let _lock = lock_locked_memory();
     let settings = CaptureSettings {
-        groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+        groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
         ring_bytes: 64 << 10,
         stack_bytes: 64 << 10,
         ..CaptureSettings::default()
     };
-    match Capture::start(&settings, support::cpus(), 1) {
+    match Capture::start(&settings, support::cpu_count(), 1) {
         Ok((capture, _)) => assert_eq!(capture.stack_limit(), None),
         Err(error) => skip::skip("events of the whole machine", &error.to_string()),
     }

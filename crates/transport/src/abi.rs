@@ -11,7 +11,7 @@
 //!   ring cpus + c      written under the ring's lock word (compare-exchange), mostly from CPU c
 //! ```
 //!
-//! Header (256 bytes), for people with a debugger. Both sides take these numbers, including the
+//! Header (256 bytes), for debugging. Both sides take these numbers, including the
 //! version, from the control message and never from here:
 //!
 //! ```text
@@ -25,7 +25,7 @@
 //!   00 u64 head       written by the process: position after the last published record
 //!   08 u32 lock       written by the process: 0 free, else the id of the thread inside; only in
 //!                     rings of the second kind
-//!   40 u64 lost       written by the process: events that found no room or did not fit
+//!   40 u64 lost       written by the process: events that did not fit or were too large
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
 //!   80 u64 tail       written by the owner: position up to which bytes are free again; with the
 //!                     bit STORE_FULL, no records are taken for now
@@ -33,9 +33,9 @@
 //!                     tail ≤ read
 //! ```
 //!
-//! A tail with the bit STORE_FULL is more than a ring away from every head, so that a writer finds
-//! no room: writers need not know the bit, and those that do can distinguish a full store from a
-//! full ring.
+//! A tail with the bit STORE_FULL is more than a ring away from every head, so that every write
+//! finds the ring full: writers need not know the bit, and those that do can distinguish a full
+//! store from a full ring.
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never
 //! exceeds `ring_bytes`. Between tail and head are records, each at a multiple of eight and never
@@ -105,7 +105,7 @@ pub const WITH_PSM_KEY: u16 = 0x08;
 pub const WITH_START_KEY: u16 = 0x10;
 /// Flag: the owner adds the container id.
 pub const WITH_CONTAINER: u16 = 0x20;
-/// All flags that ask for extended data items.
+/// All flags that request extended data items.
 pub const WITH_ITEMS: u16 = WITH_SID | WITH_TS_ID | WITH_PSM_KEY | WITH_START_KEY | WITH_CONTAINER;
 /// Flag: the record names the module of a provider. The owner writes it to the front of each of its
 /// files.
@@ -119,7 +119,7 @@ pub const MAX_CPUS: u16 = 1024;
 /// Size of the largest ring in bytes.
 pub const MAX_RING: u32 = 1 << 28;
 /// Size of the smallest ring in bytes, except 0.
-pub const MIN_RING: u32 = 1 << 12;
+pub const MIN_RING_BYTES: u32 = 1 << 12;
 
 /// Unit of the layout of shared memory. It is not the size of a page, which differs between
 /// machines: see [`crate::map::page_size`].
@@ -140,7 +140,7 @@ impl Layout {
         if cpus == 0 || cpus > MAX_CPUS {
             return Err(Error::Invalid("a region has rings for 1 to 1024 processors"));
         }
-        let is_valid = ring_bytes.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&ring_bytes);
+        let is_valid = ring_bytes.is_power_of_two() && (MIN_RING_BYTES..=MAX_RING).contains(&ring_bytes);
         if ring_bytes != 0 && !is_valid {
             return Err(Error::Invalid("a ring has a power of two of bytes, from 4 KiB to 256 MiB"));
         }
@@ -189,7 +189,7 @@ impl Layout {
         self.control_offset(self.rings()).next_multiple_of(PAGE) + ring * self.ring_bytes as usize
     }
 
-    /// Returns the size of the whole region in bytes, a multiple of [`PAGE`].
+    /// Returns the size of the region in bytes, a multiple of [`PAGE`].
     #[must_use]
     pub const fn region_bytes(&self) -> usize {
         self.data_offset(self.rings())
@@ -221,7 +221,7 @@ impl RegionParams {
         Ok(())
     }
 
-    /// Returns the header of a region, for people with a debugger.
+    /// Returns the header of a region, for debugging.
     #[must_use]
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];

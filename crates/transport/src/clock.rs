@@ -10,10 +10,10 @@
 //! 2. The counter is used only if it is invariant: it runs at one rate on every CPU, in every power
 //!    state.
 //! 3. Reading the counter has no memory order: a CPU may read it before earlier loads and stores
-//!    have finished, or start later ones early. A fence would cost time, and nothing relies on the
-//!    exact tick. A stamp may be older than the lock under which it was taken, and a record may be
-//!    published just before `now` was read and not be seen by a poll of the heads that follows it
-//!    in the program. The reader raises a stamp that comes out of order to the last one, so the
+//!    have finished, or start later ones too soon. A fence would cost time, and nothing relies on
+//!    the exact tick. A stamp may be older than the lock under which it was taken, and a record may
+//!    be published just before `now` was read and not be seen by a poll of the heads that follows
+//!    it in the program. The reader raises a stamp that comes out of order to the last one, so the
 //!    order in the file still holds.
 //! 4. An anchor pairs all clocks at one moment; two anchors far apart give the rate more exactly
 //!    than the first measurement.
@@ -29,11 +29,11 @@ use traceweir_format::time::FileTime;
 
 use crate::error::{Error, Result};
 
-const NANOS: u64 = 1_000_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Duration of the measurement on first use.
-const MEASURE: Duration = Duration::from_millis(60);
+const MEASURE_DURATION: Duration = Duration::from_millis(60);
 /// Anchors closer than this give no better rate than the measurement.
-const REFINE_NS: u64 = NANOS;
+const MIN_REFINE_NS: u64 = NANOS_PER_SECOND;
 
 /// The counter that stamps come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Counter {
     pub fn best() -> Self {
         static BEST: OnceLock<Counter> = OnceLock::new();
         *BEST.get_or_init(|| {
-            if cycles::invariant() && !is_switched_on("TRACEWEIR_NO_TSC") {
+            if cycles::is_invariant() && !is_switched_on("TRACEWEIR_NO_TSC") {
                 Self::Cycles
             } else {
                 Self::Monotonic
@@ -127,11 +127,11 @@ impl Anchor {
 pub fn frequency(counter: Counter) -> u64 {
     static CYCLES: OnceLock<u64> = OnceLock::new();
     match counter {
-        Counter::Monotonic => NANOS,
+        Counter::Monotonic => NANOS_PER_SECOND,
         Counter::Cycles => *CYCLES.get_or_init(|| {
             let from = Anchor::now(counter);
-            std::thread::sleep(MEASURE);
-            rate(&from, &Anchor::now(counter)).unwrap_or(NANOS)
+            std::thread::sleep(MEASURE_DURATION);
+            ticks_per_second(&from, &Anchor::now(counter)).unwrap_or(NANOS_PER_SECOND)
         }),
     }
 }
@@ -140,18 +140,18 @@ pub fn frequency(counter: Counter) -> u64 {
 /// [`frequency`].
 #[must_use]
 pub fn refined_frequency(counter: Counter, from: &Anchor, to: &Anchor) -> u64 {
-    let far = to.monotonic_ns.saturating_sub(from.monotonic_ns) >= REFINE_NS;
+    let is_far_apart = to.monotonic_ns.saturating_sub(from.monotonic_ns) >= MIN_REFINE_NS;
     match counter {
-        Counter::Cycles if far => rate(from, to).unwrap_or_else(|| frequency(counter)),
+        Counter::Cycles if is_far_apart => ticks_per_second(from, to).unwrap_or_else(|| frequency(counter)),
         _ => frequency(counter),
     }
 }
 
 /// Returns the ticks per second between two anchors; `None` if either clock stood still.
-fn rate(from: &Anchor, to: &Anchor) -> Option<u64> {
+fn ticks_per_second(from: &Anchor, to: &Anchor) -> Option<u64> {
     let ticks = to.counter.checked_sub(from.counter).filter(|ticks| *ticks > 0)?;
     let ns = to.monotonic_ns.checked_sub(from.monotonic_ns).filter(|ns| *ns > 0)?;
-    u64::try_from(u128::from(ticks) * u128::from(NANOS) / u128::from(ns)).ok()
+    u64::try_from(u128::from(ticks) * u128::from(NANOS_PER_SECOND) / u128::from(ns)).ok()
 }
 
 /// Returns the time at which the machine started.
@@ -160,13 +160,13 @@ pub fn boot_time() -> FileTime {
     let wall = clock_gettime(ClockId::Realtime);
     let up = clock_gettime(ClockId::Boottime);
     let ns = wall.tv_nsec - up.tv_nsec;
-    let seconds = wall.tv_sec - up.tv_sec + ns.div_euclid(NANOS.cast_signed());
-    FileTime::from_unix(seconds, u32::try_from(ns.rem_euclid(NANOS.cast_signed())).unwrap_or(0))
+    let seconds = wall.tv_sec - up.tv_sec + ns.div_euclid(NANOS_PER_SECOND.cast_signed());
+    FileTime::from_unix(seconds, u32::try_from(ns.rem_euclid(NANOS_PER_SECOND.cast_signed())).unwrap_or(0))
 }
 
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::MonotonicRaw);
-    u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0)
+    u64::try_from(now.tv_sec).unwrap_or(0) * NANOS_PER_SECOND + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// The time-stamp counter.
@@ -175,7 +175,7 @@ mod cycles {
     use core::arch::x86_64::{__cpuid, _rdtsc};
 
     /// CPUID 8000_0007h EDX bit 8 (Intel SDM, "Invariant TSC").
-    pub(super) fn invariant() -> bool {
+    pub(super) fn is_invariant() -> bool {
         __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & 1 << 8 != 0
     }
 
@@ -191,7 +191,7 @@ mod cycles {
 #[cfg(target_arch = "aarch64")]
 mod cycles {
     /// The architecture guarantees one constant rate.
-    pub(super) fn invariant() -> bool {
+    pub(super) fn is_invariant() -> bool {
         true
     }
 
@@ -210,7 +210,7 @@ mod cycles {
 /// Fallback without a counter that can be read without a call.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod cycles {
-    pub(super) fn invariant() -> bool {
+    pub(super) fn is_invariant() -> bool {
         false
     }
 
@@ -241,8 +241,8 @@ mod tests {
         let measured = frequency(counter);
         std::thread::sleep(Duration::from_millis(1100));
         let refined = refined_frequency(counter, &from, &Anchor::now(counter));
-        let apart = measured.abs_diff(refined) as f64 / refined as f64;
-        assert!(apart < 0.01, "{measured} and {refined} ticks a second");
+        let deviation = measured.abs_diff(refined) as f64 / refined as f64;
+        assert!(deviation < 0.01, "{measured} and {refined} ticks a second");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub fn possible() -> u16 {
     *POSSIBLE.get_or_init(|| {
         let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
         let highest = listed.as_deref().and_then(highest_in_list).and_then(|highest| highest.checked_add(1));
-        let count = highest.unwrap_or_else(configured).clamp(1, u32::from(MAX_CPUS));
+        let count = highest.unwrap_or_else(configured_count).clamp(1, u32::from(MAX_CPUS));
         u16::try_from(count).unwrap_or(MAX_CPUS)
     })
 }
@@ -47,18 +47,20 @@ pub fn counters() -> Option<u32> {
 #[allow(unused_unsafe)]
 fn reported_counters() -> Option<u32> {
     use std::arch::x86_64::{__cpuid, CpuidResult};
-    const MONITORING: u32 = 0xA;
-    const EXTENDED: u32 = 0x8000_0000;
-    const FEATURES: u32 = 0x8000_0001;
-    const MONITORING_V2: u32 = 0x8000_0022;
+    const MONITORING_LEAF: u32 = 0xA;
+    const EXTENDED_LEAVES: u32 = 0x8000_0000;
+    const EXTENDED_FEATURES_LEAF: u32 = 0x8000_0001;
+    const EXTENDED_MONITORING_LEAF: u32 = 0x8000_0022;
     // SAFETY: every x86-64 processor has the instruction.
     let leaf = |number: u32| -> CpuidResult { unsafe { __cpuid(number) } };
-    let supported = |number: u32| (leaf(number & EXTENDED).eax >= number).then(|| leaf(number));
+    let supported = |number: u32| (leaf(number & EXTENDED_LEAVES).eax >= number).then(|| leaf(number));
     let from_leaf_a =
-        supported(MONITORING).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
-    let from_v2 = || supported(MONITORING_V2).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
+        supported(MONITORING_LEAF).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
+    let from_v2 =
+        || supported(EXTENDED_MONITORING_LEAF).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
     // Bit 23: six counters, since family 0x15.
-    let from_features = || supported(FEATURES).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
+    let from_features =
+        || supported(EXTENDED_FEATURES_LEAF).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
     from_leaf_a.or_else(from_v2).or_else(from_features)
 }
 
@@ -73,7 +75,7 @@ fn highest_in_list(list: &str) -> Option<u32> {
     list.trim()
         .split([',', '-'])
         .map(|number| number.parse().ok())
-        .try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
+        .try_fold(0, |highest, number: Option<u32>| Some(highest.max(number?)))
 }
 
 /// Returns how many numbers a list such as `0-3,8,10-11` has; `None` if it is no such list.
@@ -87,7 +89,7 @@ pub fn count_in_list(list: &str) -> Option<u32> {
 }
 
 /// Returns the number from the C library, if `/sys` cannot be read.
-fn configured() -> u32 {
+fn configured_count() -> u32 {
     // SAFETY: `sysconf` accesses no memory of this program and has no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(count).unwrap_or(1)

@@ -4,11 +4,11 @@
 //!   RUNTIME/enabled      messages one after the other, as they are sent
 //!                        (the system's daemon: RUNTIME/own/enabled):
 //!                          Region            layout of a session's memory
-//!                          EnableProvider    what the session wants of a provider or group
+//!                          EnableProvider    the enable of a provider or group
 //!
 //!   daemon    writes a file of another name and renames it; removes it on exit and before it
 //!             listens
-//!   process   connects, reads the file, makes the memory for sessions that want its provider,
+//!   process   connects, reads the file, creates the memory for sessions that enable its provider,
 //!             writes events, and sends Hello, Region with the memory, Register: they wait in the
 //!             connection until the daemon reads them
 //! ```
@@ -17,11 +17,11 @@
 //!    removes the file of its predecessor before it listens, so a process that has connected never
 //!    reads that one.
 //! 2. The daemon still decides: when it reads the registration, it takes the memory only for
-//!    sessions that want it.
+//!    sessions that enable the provider.
 //! 3. The file is read, never mapped: a truncated file is an error and no signal.
-//! 4. Only the daemon's user can read the file: it shows what is traced. The system's daemon writes
-//!    it to RUNTIME/own, which only the daemon's user can enter, beside a second socket for that
-//!    user's processes. Processes of other users wait for the system's daemon.
+//! 4. Only the daemon's user can read the file: it shows which providers are traced. The system's
+//!    daemon writes it to RUNTIME/own, which only the daemon's user can enter, next to a second
+//!    socket for that user's processes. Processes of other users wait for the system's daemon.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -37,12 +37,12 @@ use crate::message::{EnableCode, EnableParams, Message, SessionRef};
 use crate::runtime::RuntimeDir;
 
 /// Largest size of the file. Providers that do not fit are left out, and wait for the daemon.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// One provider or group that a session has enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enabled {
-    /// Provider, or group if the property of the parameters says so.
+    /// The provider or, with `EVENT_ENABLE_PROPERTY_PROVIDER_GROUP`, the group.
     pub target: Guid,
     /// Name by which the provider was enabled; empty if it was enabled by its GUID.
     pub name: String,
@@ -74,23 +74,23 @@ pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
     // A daemon that was killed may have left such a file.
     let _ = fs::remove_file(&new);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(&encode(all))?;
+    file.write_all(&encode_all(all))?;
     fs::rename(new, dir.enabled_file())
 }
 
 /// Reads the providers that a daemon of this user has enabled; empty if there is no such file.
 #[must_use]
 pub fn read(dir: &RuntimeDir, owner: u32) -> Vec<Enabled> {
-    read_bytes(dir, owner).map(|bytes| decode(&bytes)).unwrap_or_default()
+    read_bytes(dir, owner).map(|bytes| decode_all(&bytes)).unwrap_or_default()
 }
 
 fn read_bytes(dir: &RuntimeDir, owner: u32) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(dir, owner)?.take(MAX_BYTES as u64).read_to_end(&mut bytes).ok()?;
+    open_trusted_file(dir, owner)?.take(MAX_FILE_BYTES as u64).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-fn open(dir: &RuntimeDir, owner: u32) -> Option<File> {
+fn open_trusted_file(dir: &RuntimeDir, owner: u32) -> Option<File> {
     // With these flags, opening a pipe or a device does not wait.
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).ok()?;
     let file = File::options().read(true).custom_flags(flags).open(dir.enabled_file()).ok()?;
@@ -101,7 +101,7 @@ fn open(dir: &RuntimeDir, owner: u32) -> Option<File> {
     Some(file)
 }
 
-fn encode(all: &[Enabled]) -> Vec<u8> {
+fn encode_all(all: &[Enabled]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut last = None;
     for enabled in all {
@@ -117,7 +117,7 @@ fn encode(all: &[Enabled]) -> Vec<u8> {
         };
         let is_region_written = last == Some((enabled.session, enabled.region));
         let written = if is_region_written { Ok(()) } else { region.encode(0, &mut bytes) };
-        if written.and_then(|()| enable.encode(0, &mut bytes)).is_err() || bytes.len() > MAX_BYTES {
+        if written.and_then(|()| enable.encode(0, &mut bytes)).is_err() || bytes.len() > MAX_FILE_BYTES {
             bytes.truncate(before);
         } else {
             last = Some((enabled.session, enabled.region));
@@ -126,11 +126,11 @@ fn encode(all: &[Enabled]) -> Vec<u8> {
     bytes
 }
 
-fn decode(mut bytes: &[u8]) -> Vec<Enabled> {
+fn decode_all(mut bytes: &[u8]) -> Vec<Enabled> {
     let mut all = Vec::new();
     let mut region = None;
-    while let Some((message, rest)) = next(bytes) {
-        bytes = rest;
+    while let Some((message, remaining)) = decode_next_message(bytes) {
+        bytes = remaining;
         match message {
             Message::Region { session, params } => region = Some((session, params)),
             Message::EnableProvider { session: SessionRef::Id(id), provider, params, name, .. } => {
@@ -150,12 +150,12 @@ fn decode(mut bytes: &[u8]) -> Vec<Enabled> {
 }
 
 /// Decodes the first message. Returns it and the following bytes.
-fn next(bytes: &[u8]) -> Option<(Message, &[u8])> {
+fn decode_next_message(bytes: &[u8]) -> Option<(Message, &[u8])> {
     // The last four bytes of the head are the length of the body.
     let length = bytes.get(HEAD_BYTES - 4..HEAD_BYTES)?;
     let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
-    let (message, rest) = bytes.split_at_checked(HEAD_BYTES.checked_add(length)?)?;
-    Some((Message::decode(message).ok()?.1, rest))
+    let (message, remaining) = bytes.split_at_checked(HEAD_BYTES.checked_add(length)?)?;
+    Some((Message::decode(message).ok()?.1, remaining))
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
     use crate::abi::Layout;
     use crate::clock::Counter;
 
-    fn enabled(n: u64) -> Enabled {
+    fn build_enabled(n: u64) -> Enabled {
         let layout = Layout::new(2, 1 << 16).unwrap();
         let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 14, max_record: 65_535 };
         let params = EnableParams { level: 4, match_any: n, ..EnableParams::default() };
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    fn folder() -> (tempfile::TempDir, RuntimeDir, u32) {
+    fn create_runtime_folder() -> (tempfile::TempDir, RuntimeDir, u32) {
         let folder = tempfile::tempdir().unwrap();
         let (dir, owner) = (RuntimeDir::from_path(folder.path()), fs::metadata(folder.path()).unwrap().uid());
         (folder, dir, owner)
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn file_returns_what_was_written_last() {
-        let (_folder, dir, owner) = folder();
+        let (_folder, dir, owner) = create_runtime_folder();
         assert_eq!(read(&dir, owner), []);
-        let all: Vec<Enabled> = (0..5).map(enabled).collect();
+        let all: Vec<Enabled> = (0..5).map(build_enabled).collect();
         write(&dir, &all).unwrap();
         assert_eq!(read(&dir, owner), all);
         write(&dir, &all[..1]).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     fn enables_by_name_are_for_every_guid_that_has_the_name() {
         let other = Guid::from_u128(0x77);
         let hash = Guid::from_provider_name("My.App");
-        let by_name = Enabled { target: hash, name: "My.App".into(), ..enabled(1) };
+        let by_name = Enabled { target: hash, name: "My.App".into(), ..build_enabled(1) };
         assert!(by_name.is_for(other, None, "my.app") && by_name.is_for(hash, None, ""));
         assert!(!by_name.is_for(other, None, "My.Other") && !by_name.is_for(other, None, ""));
         let by_guid = Enabled { name: String::new(), ..by_name.clone() };
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn links_and_writable_files_are_not_trusted() {
         use std::os::unix::fs::PermissionsExt;
-        let (folder, dir, owner) = folder();
-        write(&dir, &[enabled(1)]).unwrap();
+        let (folder, dir, owner) = create_runtime_folder();
+        write(&dir, &[build_enabled(1)]).unwrap();
         fs::set_permissions(dir.enabled_file(), PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(read(&dir, owner), []);
         fs::set_permissions(dir.enabled_file(), PermissionsExt::from_mode(0o600)).unwrap();
@@ -225,17 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn truncated_and_changed_files_are_read_without_harm() {
-        let all: Vec<Enabled> = (0..3).map(enabled).collect();
-        let bytes = encode(&all);
+    fn truncated_and_changed_files_are_read_without_panic() {
+        let all: Vec<Enabled> = (0..3).map(build_enabled).collect();
+        let bytes = encode_all(&all);
         for length in 0..bytes.len() {
-            let read = decode(&bytes[..length]);
+            let read = decode_all(&bytes[..length]);
             assert_eq!(read, all[..read.len()]);
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0xFF;
-            let _ = decode(&changed);
+            let _ = decode_all(&changed);
         }
     }
 
@@ -243,13 +243,13 @@ mod tests {
     fn file_stays_within_its_bound() {
         let filter = crate::message::Filter { kind: 1, data: vec![7; 40_000] };
         let large = |n| {
-            let mut one = enabled(n);
-            one.params.filters = vec![filter.clone()];
-            one
+            let mut enabled = build_enabled(n);
+            enabled.params.filters = vec![filter.clone()];
+            enabled
         };
         let all: Vec<Enabled> = (0..100).map(large).collect();
-        let bytes = encode(&all);
-        assert!(bytes.len() <= MAX_BYTES && bytes.len() > MAX_BYTES - 100_000);
-        assert!(decode(&bytes).iter().zip(&all).all(|(read, written)| read == written));
+        let bytes = encode_all(&all);
+        assert!(bytes.len() <= MAX_FILE_BYTES && bytes.len() > MAX_FILE_BYTES - 100_000);
+        assert!(decode_all(&bytes).iter().zip(&all).all(|(read, written)| read == written));
     }
 }

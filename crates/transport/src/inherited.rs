@@ -10,21 +10,21 @@
 //!    come. Rust sets the flag on everything it opens. So the flag distinguishes the two, and
 //!    nothing is closed that has an owner here.
 //!
-//! A process that has descriptors of its own without the flag, as C libraries may, must not use
-//! this once they exist.
+//! A process that itself opens descriptors without the flag, as C libraries may, must not use this
+//! function once they are open.
 
 use std::os::fd::RawFd;
 
 /// First descriptor that is no standard stream.
-const FIRST: RawFd = libc::STDERR_FILENO + 1;
+const FIRST_NON_STANDARD: RawFd = libc::STDERR_FILENO + 1;
 /// Descriptors that are tried one by one if the system does not list them.
-const TRIED: RawFd = 4096;
+const TRIED_DESCRIPTORS: RawFd = 4096;
 
 /// Closes every descriptor above the standard streams that came from the process that started this
 /// one. Call it at the start of a program.
 pub fn close_inherited() {
-    for fd in open_descriptors() {
-        if came_through_exec(fd) {
+    for fd in list_open_descriptors() {
+        if is_inherited(fd) {
             // SAFETY: the descriptor is open and without the close-on-exec flag, so it was
             // inherited and has no owner here (point 1); it is no standard stream, which the
             // library would use by number.
@@ -34,13 +34,15 @@ pub fn close_inherited() {
 }
 
 /// Returns the numbers that may be open descriptors, without standard streams.
-fn open_descriptors() -> Vec<RawFd> {
-    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else { return (FIRST..TRIED).collect() };
+fn list_open_descriptors() -> Vec<RawFd> {
+    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else {
+        return (FIRST_NON_STANDARD..TRIED_DESCRIPTORS).collect();
+    };
     let numbers = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(|&fd| fd >= FIRST).collect()
+    numbers.filter(|&fd| fd >= FIRST_NON_STANDARD).collect()
 }
 
-fn came_through_exec(fd: RawFd) -> bool {
+fn is_inherited(fd: RawFd) -> bool {
     // SAFETY: this reads a flag of a number; one that is no descriptor gives an error.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
     flags >= 0 && flags & libc::FD_CLOEXEC == 0
@@ -54,10 +56,10 @@ mod tests {
     #[test]
     fn own_descriptors_do_not_count_as_inherited() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(open_descriptors().contains(&file.as_raw_fd()));
-        assert!(!came_through_exec(file.as_raw_fd()));
-        assert!(!came_through_exec(-1));
-        assert!(came_through_exec(libc::STDERR_FILENO), "like every standard stream");
-        assert!(open_descriptors().iter().all(|fd| *fd > libc::STDERR_FILENO));
+        assert!(list_open_descriptors().contains(&file.as_raw_fd()));
+        assert!(!is_inherited(file.as_raw_fd()));
+        assert!(!is_inherited(-1));
+        assert!(is_inherited(libc::STDERR_FILENO), "like every standard stream");
+        assert!(list_open_descriptors().iter().all(|fd| *fd > libc::STDERR_FILENO));
     }
 }

@@ -36,7 +36,7 @@
 //! 4. `head` is stored after a buffer (release) and read before it (acquire), so is `tail` for the
 //!    slot that becomes free, and so is the end: a reader that sees it sees every buffer.
 //!
-//! This module does not know what is in a buffer. The daemon decides who gets a queue.
+//! This module does not know what is in a buffer. The daemon decides which consumer gets a queue.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -56,12 +56,12 @@ pub const VERSION: u32 = 2;
 /// Largest number of slots of a queue.
 pub const MAX_SLOTS: u32 = 1 << 16;
 /// Largest size of a buffer in bytes.
-pub const MAX_BUFFER: u32 = 1 << 24;
+pub const MAX_BUFFER_BYTES: u32 = 1 << 24;
 /// Largest size of a queue in bytes.
-const MAX_QUEUE: usize = 1 << 32;
+const MAX_QUEUE_BYTES: usize = 1 << 32;
 
 /// Offsets in the queue.
-mod at {
+mod offset {
     pub(super) const MAGIC: usize = 0x00;
     pub(super) const VERSION: usize = 0x08;
     pub(super) const SLOTS: usize = 0x0C;
@@ -89,8 +89,8 @@ struct QueueLayout {
 impl QueueLayout {
     fn new(slots: u32, buffer_bytes: u32) -> Result<Self> {
         let layout = Self { slots, buffer_bytes };
-        let is_valid = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER).contains(&buffer_bytes);
-        if !is_valid || layout.bytes() > MAX_QUEUE {
+        let is_valid = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER_BYTES).contains(&buffer_bytes);
+        if !is_valid || layout.bytes() > MAX_QUEUE_BYTES {
             return Err(Error::Invalid(
                 "a queue has 1 to 65536 slots of 1 byte to 16 MiB, and 4 GiB at most",
             ));
@@ -103,16 +103,16 @@ impl QueueLayout {
     }
 
     fn entry_offset(self, position: u64) -> usize {
-        at::ENTRIES + at::ENTRY_BYTES * self.slot(position)
+        offset::ENTRIES + offset::ENTRY_BYTES * self.slot(position)
     }
 
     fn length_offset(self, position: u64) -> usize {
-        self.entry_offset(position) + at::LENGTH
+        self.entry_offset(position) + offset::LENGTH
     }
 
     fn slot_offset(self, slot: usize) -> usize {
-        let entries = at::ENTRY_BYTES * self.slots as usize;
-        (at::ENTRIES + entries).next_multiple_of(PAGE)
+        let entries = offset::ENTRY_BYTES * self.slots as usize;
+        (offset::ENTRIES + entries).next_multiple_of(PAGE)
             + slot * (self.buffer_bytes as usize).next_multiple_of(PAGE)
     }
 
@@ -126,11 +126,11 @@ impl QueueLayout {
 }
 
 /// Returns a word that every queue and cursor has.
-fn word(memory: &Mapping, offset: usize) -> Result<&AtomicU64> {
+fn required_word(memory: &Mapping, offset: usize) -> Result<&AtomicU64> {
     memory.word(offset).ok_or(Error::Invalid("a queue is smaller than its own header"))
 }
 
-fn half(memory: &Mapping, offset: usize) -> Result<&AtomicU32> {
+fn required_half_word(memory: &Mapping, offset: usize) -> Result<&AtomicU32> {
     memory.half(offset).ok_or(Error::Invalid("a queue is smaller than its own header"))
 }
 
@@ -172,37 +172,37 @@ impl QueueWriter {
         seal(cursor_file.as_fd(), SealFlags::empty())?;
         let cursor = Mapping::from_file(cursor_file.as_fd(), PAGE, false)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (signal, listened) =
+        let (signal, consumer_signal) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
                 .map_err(|e| Error::system("socketpair", e))?;
 
-        word(&queue, at::MAGIC)?.store(MAGIC, Ordering::Relaxed);
-        half(&queue, at::VERSION)?.store(VERSION, Ordering::Relaxed);
-        half(&queue, at::SLOTS)?.store(slots, Ordering::Relaxed);
-        half(&queue, at::BUFFER_BYTES)?.store(buffer_bytes, Ordering::Relaxed);
+        required_word(&queue, offset::MAGIC)?.store(MAGIC, Ordering::Relaxed);
+        required_half_word(&queue, offset::VERSION)?.store(VERSION, Ordering::Relaxed);
+        required_half_word(&queue, offset::SLOTS)?.store(slots, Ordering::Relaxed);
+        required_half_word(&queue, offset::BUFFER_BYTES)?.store(buffer_bytes, Ordering::Relaxed);
         let writer = Self { layout, queue, cursor, signal, head: 0, tail: 0, complete: 0 };
-        Ok((writer, ConsumerEnds { queue: file, cursor: cursor_file, signal: listened }))
+        Ok((writer, ConsumerEnds { queue: file, cursor: cursor_file, signal: consumer_signal }))
     }
 
     /// Adds a buffer and signals the consumer. Returns `false` if the queue is full, or the buffer
     /// does not fit into a slot.
     pub fn push(&mut self, buffer: &[u8]) -> bool {
-        let added = self.has_room() && self.put(buffer).is_some();
+        let added = self.has_free_slot() && self.write_buffer(buffer).is_some();
         if added {
-            self.wake();
+            self.signal_consumer();
         }
         added
     }
 
     /// Returns whether a slot is free. The acquire pairs with the release in [`QueueReader::pop`]:
     /// the consumer has copied what was there.
-    fn has_room(&mut self) -> bool {
-        let Ok(tail) = word(&self.cursor, at::TAIL) else { return false };
+    fn has_free_slot(&mut self) -> bool {
+        let Ok(tail) = required_word(&self.cursor, offset::TAIL) else { return false };
         self.tail = tail.load(Ordering::Acquire).clamp(self.tail, self.head);
         self.head - self.tail < u64::from(self.layout.slots)
     }
 
-    fn put(&mut self, buffer: &[u8]) -> Option<()> {
+    fn write_buffer(&mut self, buffer: &[u8]) -> Option<()> {
         let length =
             u32::try_from(buffer.len()).ok().filter(|n| (1..=self.layout.buffer_bytes).contains(n))?;
         self.queue.copy_in(self.layout.data_offset(self.head), buffer).then_some(())?;
@@ -210,14 +210,14 @@ impl QueueWriter {
         self.queue.word(self.layout.entry_offset(self.head))?.store(complete, Ordering::Relaxed);
         self.queue.half(self.layout.length_offset(self.head))?.store(length, Ordering::Relaxed);
         self.head += 1;
-        // Pairs with the acquire in `QueueReader::waiting`: buffer and entry come first.
-        self.queue.word(at::HEAD)?.store(self.head, Ordering::Release);
+        // Pairs with the acquire in `QueueReader::waiting_buffers`: buffer and entry come first.
+        self.queue.word(offset::HEAD)?.store(self.head, Ordering::Release);
         Some(())
     }
 
     /// Publishes the buffers and events that the consumer has lost so far.
     pub fn set_lost(&mut self, buffers: u64, events: u64) {
-        for (offset, value) in [(at::LOST_BUFFERS, buffers), (at::LOST_EVENTS, events)] {
+        for (offset, value) in [(offset::LOST_BUFFERS, buffers), (offset::LOST_EVENTS, events)] {
             if let Some(word) = self.queue.word(offset) {
                 word.store(value, Ordering::Relaxed);
             }
@@ -225,31 +225,31 @@ impl QueueWriter {
     }
 
     /// Publishes the completeness stamp: no event up to this stamp will be added any more, except
-    /// events with a stamp of their own. The stamps never decrease. Takes no slot; buffers that are
-    /// added later carry it too.
+    /// events whose writer set the stamp. The stamps never decrease. Takes no slot; buffers that
+    /// are added later carry it too.
     pub fn set_complete(&mut self, stamp: i64) {
         self.complete = stamp;
-        if let Some(word) = self.queue.word(at::COMPLETE) {
+        if let Some(word) = self.queue.word(offset::COMPLETE) {
             // Pairs with the acquire in `QueueReader::complete`: every buffer that was added before
             // is seen with it.
             word.store(stamp.cast_unsigned(), Ordering::Release);
         }
-        self.wake();
+        self.signal_consumer();
     }
 
     /// Publishes the end of the session.
     pub fn end(&mut self) {
-        if let Some(ended) = self.queue.word(at::ENDED) {
+        if let Some(ended) = self.queue.word(offset::ENDED) {
             // Pairs with the acquire in `QueueReader::poll`: every buffer and the lost ones come
             // first.
             ended.store(1, Ordering::Release);
         }
-        self.wake();
+        self.signal_consumer();
     }
 
-    /// Signals the consumer. Best effort: without room for another signal there are unread ones;
-    /// without a reader, none is needed.
-    fn wake(&self) {
+    /// Signals the consumer. Best effort: if the socket is full, there are unread signals;
+    /// without a reader, no signal is needed.
+    fn signal_consumer(&self) {
         let _ = rustix::net::send(&self.signal, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
@@ -285,8 +285,8 @@ impl QueueReader {
         map::check_seals(ends.cursor.as_fd())?;
         let queue = Mapping::from_file(ends.queue.as_fd(), layout.bytes(), false)?;
         let cursor = Mapping::from_file(ends.cursor.as_fd(), PAGE, true)?;
-        let is_known = word(&queue, at::MAGIC)?.load(Ordering::Relaxed) == MAGIC
-            && half(&queue, at::VERSION)?.load(Ordering::Relaxed) == VERSION;
+        let is_known = required_word(&queue, offset::MAGIC)?.load(Ordering::Relaxed) == MAGIC
+            && required_half_word(&queue, offset::VERSION)?.load(Ordering::Relaxed) == VERSION;
         if !is_known {
             return Err(Error::Invalid("the memory is no queue of a known version"));
         }
@@ -306,21 +306,22 @@ impl QueueReader {
             }
         }
         if let Next::Buffer(length) = next {
-            self.take(length, out)?;
+            self.copy_buffer(length, out)?;
         } else {
             out.clear();
         }
         Ok(next)
     }
 
-    /// Returns what is next, without taking it.
+    /// Returns the state of the queue without taking a buffer.
     fn poll(&self) -> Result<Next> {
         // Before `head`, so that an end that is seen comes after every buffer.
-        let ended = word(&self.queue, at::ENDED)?.load(Ordering::Acquire) != 0;
-        if self.waiting()? == 0 {
+        let ended = required_word(&self.queue, offset::ENDED)?.load(Ordering::Acquire) != 0;
+        if self.waiting_buffers()? == 0 {
             return Ok(if ended { Next::Ended } else { Next::Empty });
         }
-        let length = half(&self.queue, self.layout.length_offset(self.tail))?.load(Ordering::Relaxed);
+        let length =
+            required_half_word(&self.queue, self.layout.length_offset(self.tail))?.load(Ordering::Relaxed);
         if !(1..=self.layout.buffer_bytes).contains(&length) {
             return Err(Error::Invalid("a queue holds a buffer of an impossible length"));
         }
@@ -329,32 +330,33 @@ impl QueueReader {
 
     /// Returns the number of waiting buffers. The acquire pairs with the release in
     /// [`QueueWriter::push`].
-    fn waiting(&self) -> Result<u64> {
-        let head = word(&self.queue, at::HEAD)?.load(Ordering::Acquire);
+    fn waiting_buffers(&self) -> Result<u64> {
+        let head = required_word(&self.queue, offset::HEAD)?.load(Ordering::Acquire);
         let waiting = head.checked_sub(self.tail).filter(|n| *n <= u64::from(self.layout.slots));
         waiting.ok_or(Error::Invalid("a queue holds more buffers than it has slots"))
     }
 
-    fn take(&mut self, length: usize, out: &mut Vec<u8>) -> Result<()> {
+    fn copy_buffer(&mut self, length: usize, out: &mut Vec<u8>) -> Result<()> {
         out.resize(length, 0);
         if !self.queue.copy_out(self.layout.data_offset(self.tail), out) {
             return Err(Error::Invalid("a queue is smaller than its slots"));
         }
-        let complete = word(&self.queue, self.layout.entry_offset(self.tail))?.load(Ordering::Relaxed);
+        let complete =
+            required_word(&self.queue, self.layout.entry_offset(self.tail))?.load(Ordering::Relaxed);
         // A correct writer cannot have wrapped around; an incorrect one is detected here.
-        self.waiting()?;
+        self.waiting_buffers()?;
         self.last_complete = complete.cast_signed();
         self.tail += 1;
-        // Pairs with the acquire in `QueueWriter::has_room`: the copy is finished.
-        word(&self.cursor, at::TAIL)?.store(self.tail, Ordering::Release);
+        // Pairs with the acquire in `QueueWriter::has_free_slot`: the copy is finished.
+        required_word(&self.cursor, offset::TAIL)?.store(self.tail, Ordering::Release);
         Ok(())
     }
 
     /// Reads all signals. Returns `true` if the other end is closed.
     fn take_signals(&self) -> Result<bool> {
         let mut bytes = [0_u8; 512];
-        // Bounded, whatever is sent meanwhile: the rest leaves the descriptor readable, which costs
-        // one more poll.
+        // Bounded, whatever is sent meanwhile: further signals leave the descriptor readable, which
+        // costs one more poll.
         for _ in 0..8 {
             match rustix::net::recv(&self.signal, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),
@@ -370,15 +372,15 @@ impl QueueReader {
     /// the session's process has ended.
     #[must_use]
     pub fn has_announced_end(&self) -> bool {
-        self.queue.word(at::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
+        self.queue.word(offset::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
     }
 
     /// Returns the completeness stamp: once every buffer that is in the queue now was taken, no
-    /// event up to this stamp will come any more, unless its writer gave it a stamp of its own. 0
+    /// event up to this stamp will come any more, unless its writer set the stamp. 0
     /// means unknown.
     #[must_use]
     pub fn complete(&self) -> i64 {
-        self.queue.word(at::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()
+        self.queue.word(offset::COMPLETE).map_or(0, |word| word.load(Ordering::Acquire)).cast_signed()
     }
 
     /// Like [`complete`](Self::complete), as it was when the last taken buffer was added: no event
@@ -392,7 +394,7 @@ impl QueueReader {
     #[must_use]
     pub fn lost(&self) -> (u64, u64) {
         let read = |offset| self.queue.word(offset).map_or(0, |word| word.load(Ordering::Relaxed));
-        (read(at::LOST_BUFFERS), read(at::LOST_EVENTS))
+        (read(offset::LOST_BUFFERS), read(offset::LOST_EVENTS))
     }
 
     /// Returns the descriptor that is readable when there may be something new; [`pop`](Self::pop)

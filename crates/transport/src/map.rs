@@ -1,7 +1,7 @@
 //! Shared memory: created, sealed, mapped, bounds-checked, given back.
 //!
 //! ```text
-//!   memory_file ──seal──▶ descriptor ──(socket)──▶ Range::map_file     in the process
+//!   memory_file ──seal──▶ descriptor ──(socket)──▶ AddressRange::map_file     in the process
 //!        └──────────────▶ Mapping::from_file                             in the owner
 //! ```
 //!
@@ -10,10 +10,10 @@
 //! 2. Every access is checked against the size of the mapping, below which the seals keep the file
 //!    from shrinking.
 //! 3. Pages have the size of the machine's pages; sizes of files and mappings need not be multiples
-//!    of it. Only whole pages are given back, because the kernel removes whole pages whatever range
-//!    it gets.
-//! 4. A [`Mapping`] ends with its owner; a [`Range`] never ends, because a writer interrupted for
-//!    any length of time may still access it. A covered range reads as zeros.
+//!    of it. Only complete pages are given back, because the kernel removes complete pages whatever
+//!    range it gets.
+//! 4. A [`Mapping`] ends with its owner; a [`AddressRange`] never ends, because a writer
+//!    interrupted for any length of time may still access it. A covered range reads as zeros.
 
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
@@ -37,14 +37,14 @@ pub fn page_size() -> usize {
 
 /// Memory that [`check_headroom`] keeps free. Small allocations cannot report a failure: the
 /// process aborts.
-const HEADROOM: usize = 64 << 20;
+const HEADROOM_BYTES: usize = 64 << 20;
 
 /// Fails if an allocation or mapping of `bytes` bytes would leave this process too little memory or
 /// address space for its small allocations and its threads.
 pub fn check_headroom(bytes: usize) -> Result<()> {
-    let bytes = bytes.saturating_add(HEADROOM);
+    let bytes = bytes.saturating_add(HEADROOM_BYTES);
     // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
-    let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, RW, MapFlags::PRIVATE) };
+    let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, READ_WRITE, MapFlags::PRIVATE) };
     let base = base.map_err(|e| Error::system("too little memory or address space is left", e))?;
     // SAFETY: this mapping was just made with this size, and nothing refers to it.
     let _ = unsafe { rustix::mm::munmap(base, bytes) };
@@ -62,9 +62,10 @@ pub fn memory_file(name: &CStr, bytes: usize) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Seals a memory file against shrinking, growing and further seals, and with the seals in `more`.
-pub fn seal(file: BorrowedFd<'_>, more: SealFlags) -> Result<()> {
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more;
+/// Seals a memory file against shrinking, growing and further seals, and with the seals in
+/// `additional`.
+pub fn seal(file: BorrowedFd<'_>, additional: SealFlags) -> Result<()> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | additional;
     rustix::fs::fcntl_add_seals(file, seals).map_err(|e| Error::system("seal a memory file", e))
 }
 
@@ -110,7 +111,7 @@ pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     writable: bool,
-    page: usize,
+    page_bytes: usize,
 }
 
 // SAFETY: the mapping belongs to the value, not to a thread; all access goes through atomics and
@@ -138,21 +139,21 @@ impl Mapping {
         let base = base.map_err(|e| Error::system("map shared memory", e))?;
         let base =
             NonNull::new(base.cast()).ok_or(Error::Invalid("shared memory cannot be at address zero"))?;
-        Ok(Self { base, bytes, writable, page: page_size() })
+        Ok(Self { base, bytes, writable, page_bytes: page_size() })
     }
 
     /// Pretends that the machine has larger pages.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn with_page(mut self, page: usize) -> Self {
-        assert!(page.is_power_of_two() && page.is_multiple_of(page_size()));
-        self.page = page;
+    pub(crate) fn with_page_bytes(mut self, page_bytes: usize) -> Self {
+        assert!(page_bytes.is_power_of_two() && page_bytes.is_multiple_of(page_size()));
+        self.page_bytes = page_bytes;
         self
     }
 
     /// Returns the page size: ranges that are given back are multiples of it, at multiples of it.
     #[must_use]
-    pub fn page(&self) -> usize {
-        self.page
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     /// Returns the size of the mapping in bytes.
@@ -164,10 +165,10 @@ impl Mapping {
     /// Returns the address of `length` bytes at `offset`, if they are inside and aligned.
     #[inline]
     fn address(&self, offset: usize, length: usize, align: usize) -> Option<*mut u8> {
-        let inside = offset.checked_add(length)? <= self.bytes && offset.is_multiple_of(align);
+        let is_inside = offset.checked_add(length)? <= self.bytes && offset.is_multiple_of(align);
         // SAFETY: offset + length lies inside the mapping, which is one allocation of `bytes`
         // bytes.
-        inside.then(|| unsafe { self.base.as_ptr().add(offset) })
+        is_inside.then(|| unsafe { self.base.as_ptr().add(offset) })
     }
 
     /// Returns the word at a multiple of eight. Only stored to if the mapping is writable.
@@ -214,10 +215,10 @@ impl Mapping {
     /// Gives whole pages back to the system; they read as zeros from now on. Best effort; ignores
     /// ranges that are not whole pages, as the kernel would remove the bytes around them too.
     pub fn give_back(&self, offset: usize, bytes: usize) {
-        if bytes == 0 || !bytes.is_multiple_of(self.page) || !self.writable {
+        if bytes == 0 || !bytes.is_multiple_of(self.page_bytes) || !self.writable {
             return;
         }
-        if let Some(from) = self.address(offset, bytes, self.page) {
+        if let Some(from) = self.address(offset, bytes, self.page_bytes) {
             // SAFETY: the pages are inside this mapping, to whose bytes no references exist; they
             // become zeros and stay mapped.
             let _ = unsafe { rustix::mm::madvise(from.cast(), bytes, Advice::LinuxRemove) };
@@ -235,18 +236,18 @@ impl Drop for Mapping {
 /// Addresses that stay reserved forever: mapped to shared memory at times, and to private zeros
 /// otherwise.
 #[derive(Clone, Copy, Debug)]
-pub struct Range {
+pub struct AddressRange {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-impl Range {
+impl AddressRange {
     /// Reserves addresses for at least `bytes` bytes. The size is rounded up to a power of two, so
     /// that growing needs waste no more than they use.
     pub fn reserve(bytes: usize) -> Result<Self> {
         let bytes = bytes.checked_next_power_of_two().ok_or(Error::Invalid("the region is too large"))?;
         // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
-        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, RW, COVER) };
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, READ_WRITE, COVER_FLAGS) };
         let base = base.map_err(|e| Error::system("reserve addresses", e))?;
         let base = NonNull::new(base.cast()).ok_or(Error::Invalid("a range cannot be at address zero"))?;
         Ok(Self { base, bytes })
@@ -282,7 +283,7 @@ impl Range {
         // SAFETY: the addresses are this range's, reserved for this purpose; no references into
         // them exist.
         let mapped =
-            unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, RW, flags, file.as_fd(), 0) };
+            unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, READ_WRITE, flags, file.as_fd(), 0) };
         // A failed mapping may have removed the previous one.
         mapped.map(drop).map_err(|e| Error::system("map a region", e)).inspect_err(|_| self.cover())
     }
@@ -293,21 +294,23 @@ impl Range {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: the addresses are this range's, reserved for this purpose; no references into
         // them exist.
-        let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), bytes, RW, flags) };
+        let mapped =
+            unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), bytes, READ_WRITE, flags) };
         let mapped =
             mapped.map_err(|e| Error::system("map a private region", e)).inspect_err(|_| self.cover())?;
         // SAFETY: an old size of zero leaves the old mapping and makes a second one of the same
         // shared pages elsewhere (mremap(2)).
-        let twin = unsafe { rustix::mm::mremap(mapped, 0, bytes, MremapFlags::MAYMOVE) };
-        Mapping::from_kernel(twin, bytes, true).inspect_err(|_| self.cover())
+        let second_mapping = unsafe { rustix::mm::mremap(mapped, 0, bytes, MremapFlags::MAYMOVE) };
+        Mapping::from_kernel(second_mapping, bytes, true).inspect_err(|_| self.cover())
     }
 
     /// Maps private zeros into the range. Threads that still access it disturb nothing.
     pub fn cover(self) {
-        let flags = COVER | MapFlags::FIXED;
+        let flags = COVER_FLAGS | MapFlags::FIXED;
         // SAFETY: the addresses are this range's, and no references into them exist. If the call
         // fails, the previous mapping stays, which is memory too.
-        let _ = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.bytes, RW, flags) };
+        let _ =
+            unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.bytes, READ_WRITE, flags) };
     }
 
     fn check_bytes(self, bytes: usize) -> Result<()> {
@@ -318,8 +321,8 @@ impl Range {
     }
 }
 
-const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-const COVER: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+const COVER_FLAGS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
 #[cfg(test)]
 mod tests {
@@ -328,7 +331,7 @@ mod tests {
     use super::*;
     use crate::abi::PAGE;
 
-    fn file(bytes: usize) -> OwnedFd {
+    fn create_sealed_file(bytes: usize) -> OwnedFd {
         let file = memory_file(c"traceweir-test", bytes).unwrap();
         seal(file.as_fd(), SealFlags::empty()).unwrap();
         file
@@ -336,7 +339,7 @@ mod tests {
 
     #[test]
     fn sealed_file_keeps_its_size() {
-        let file = file(8192);
+        let file = create_sealed_file(8192);
         assert!(rustix::fs::ftruncate(&file, 4096).is_err());
         assert!(rustix::fs::ftruncate(&file, 16384).is_err());
         assert!(rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE).is_err());
@@ -344,7 +347,7 @@ mod tests {
 
     #[test]
     fn access_outside_the_mapping_is_refused() {
-        let map = Mapping::from_file(file(8192).as_fd(), 8192, true).unwrap();
+        let map = Mapping::from_file(create_sealed_file(8192).as_fd(), 8192, true).unwrap();
         assert!(map.word(8184).is_some() && map.word(8192).is_none() && map.word(8188).is_none());
         assert!(map.half(8188).is_some() && map.half(8190).is_none());
         let mut bytes = [1; 16];
@@ -356,24 +359,24 @@ mod tests {
     #[test]
     fn file_that_could_shrink_is_rejected() {
         let file = memory_file(c"traceweir-test", 4096).unwrap();
-        assert!(Range::reserve(4096).unwrap().map_file(file.as_fd(), 4096).is_err());
+        assert!(AddressRange::reserve(4096).unwrap().map_file(file.as_fd(), 4096).is_err());
         seal(file.as_fd(), SealFlags::empty()).unwrap();
-        Range::reserve(4096).unwrap().map_file(file.as_fd(), 4096).unwrap();
+        AddressRange::reserve(4096).unwrap().map_file(file.as_fd(), 4096).unwrap();
     }
 
     #[test]
     fn file_smaller_than_announced_is_rejected() {
-        let file = file(4096);
+        let file = create_sealed_file(4096);
         assert!(Mapping::from_file(file.as_fd(), 8192, true).is_err());
-        assert!(Range::reserve(8192).unwrap().map_file(file.as_fd(), 8192).is_err());
+        assert!(AddressRange::reserve(8192).unwrap().map_file(file.as_fd(), 8192).is_err());
     }
 
     #[test]
     fn sizes_need_not_be_multiples_of_a_page() {
-        let (file, bytes) = (file(5000), 5000);
+        let (file, bytes) = (create_sealed_file(5000), 5000);
         let map = Mapping::from_file(file.as_fd(), bytes, true).unwrap();
         assert!(map.copy_in(4992, &[9; 8]) && !map.copy_in(4993, &[9; 8]));
-        let range = Range::reserve(bytes).unwrap();
+        let range = AddressRange::reserve(bytes).unwrap();
         range.map_file(file.as_fd(), bytes).unwrap();
         // SAFETY: the range is mapped, and 4992 is a multiple of eight inside it.
         let word = unsafe { AtomicU64::from_ptr(range.base().add(4992).cast()) };
@@ -389,7 +392,9 @@ mod tests {
     #[test]
     fn parts_of_pages_are_not_given_back() {
         let bytes = 1 << 17;
-        let map = Mapping::from_file(file(bytes).as_fd(), bytes, true).unwrap().with_page(1 << 16);
+        let map = Mapping::from_file(create_sealed_file(bytes).as_fd(), bytes, true)
+            .unwrap()
+            .with_page_bytes(1 << 16);
         assert!(map.copy_in(0, &vec![7; bytes]));
         for (offset, bytes) in [(PAGE, 1 << 16), (0, PAGE), (PAGE, PAGE), (0, 0), (1 << 16, 1 << 17)] {
             map.give_back(offset, bytes);
@@ -404,7 +409,7 @@ mod tests {
     #[test]
     fn pages_given_back_read_as_zeros_through_every_mapping() {
         let page = page_size();
-        let file = file(3 * page);
+        let file = create_sealed_file(3 * page);
         let (one, two) = (
             Mapping::from_file(file.as_fd(), 3 * page, true),
             Mapping::from_file(file.as_fd(), 3 * page, false),
@@ -421,7 +426,7 @@ mod tests {
     #[test]
     fn range_serves_several_regions_and_is_covered_in_between() {
         let page = page_size();
-        let range = Range::reserve(3 * page).unwrap();
+        let range = AddressRange::reserve(3 * page).unwrap();
         assert_eq!(range.bytes(), 4 * page);
         let reader = range.map_shared(2 * page).unwrap();
         // SAFETY: the range is mapped and page aligned.
@@ -433,7 +438,7 @@ mod tests {
         assert_eq!(reader.word(0).unwrap().load(Ordering::Relaxed), 42);
         reader.give_back(0, page);
         assert_eq!(reader.word(0).unwrap().load(Ordering::Relaxed), 0);
-        let file = file(PAGE);
+        let file = create_sealed_file(PAGE);
         range.map_file(file.as_fd(), PAGE).unwrap();
         word.store(43, Ordering::Relaxed);
         let other = Mapping::from_file(file.as_fd(), PAGE, false).unwrap();

@@ -56,7 +56,7 @@ use traceweir_format::spec::enable::MAX_EVENT_FILTERS_COUNT;
 use crate::abi::RegionParams;
 
 /// Size of the largest message in bytes.
-pub const MAX_MESSAGE: usize = 60 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 60 * 1024;
 /// Largest number of descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 4;
 /// Length of the longest session name and file name, in UTF-16 units without the terminator.
@@ -244,7 +244,7 @@ pub enum Message {
     Start(Box<SessionConfig>),
     /// Controller: controls a session; with the new log file's descriptor, if one is named.
     Control {
-        /// The session that is meant.
+        /// The session to operate on.
         session: SessionRef,
         /// The operation on the session.
         control: Control,
@@ -271,7 +271,7 @@ pub enum Message {
     },
     /// Controller: enables or disables a provider, or requests its state.
     EnableProvider {
-        /// The session that is meant.
+        /// The session to operate on.
         session: SessionRef,
         /// GUID of the provider.
         provider: Guid,
@@ -359,7 +359,7 @@ pub enum Message {
     /// Controller: configures last branch records of a session at kernel events, completely or not
     /// at all (TraceConfigureLastBranchRecord).
     ConfigureBranches {
-        /// The session that is meant.
+        /// The session to operate on.
         session: SessionRef,
         /// Kinds of branches, as in the class `TraceLbrConfigurationInfo`.
         configuration: u32,
@@ -382,10 +382,10 @@ pub enum Message {
     },
     /// Controller: queries lost kernel events of a session. Answered by `KernelLosses`.
     QueryKernelLosses {
-        /// The session that is meant.
+        /// The session to operate on.
         session: SessionRef,
     },
-    /// Daemon: returns the kernel events that found no room in the kernel's buffers.
+    /// Daemon: returns the kernel events that did not fit into the kernel's buffers.
     KernelLosses {
         /// Number of lost events per CPU; empty if the session receives no kernel events.
         lost: Vec<u64>,
@@ -407,7 +407,7 @@ pub enum Message {
 
     /// Consumer: opens a live session.
     OpenConsumer {
-        /// The session that is meant.
+        /// The session to operate on.
         session: SessionRef,
     },
     /// Daemon: returns the queue of a live session; with queue, cursor and signal descriptors.

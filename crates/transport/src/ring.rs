@@ -21,7 +21,8 @@
 //!
 //! - **R1** A record exists if and only if `head` was stored after it. That store is the last
 //!   access of a writer to the ring; a writer that is killed before it has written nothing, one
-//!   that is killed after it has written a whole record. Nothing is ever reserved and unfinished.
+//!   that is killed after it has written a complete record. Nothing is ever reserved and
+//!   unfinished.
 //! - **R2** One writer at a time is inside a ring: by the sequence on rings `0 … cpus − 1`, by the
 //!   lock on rings `cpus … 2·cpus − 1`.
 //! - **R3** The writer touches only positions from `head` to `tail + ring_bytes`; the reader only
@@ -42,7 +43,7 @@
 //!
 //! # Points
 //!
-//! With the feature `test-points` a test can kill a writer at: `before_write`, `published`,
+//! With the feature `test-points` a test can kill a writer at: `before_write`, `load_head`,
 //! `fallback_locked`, `fallback_copied`, `fallback_published`, `fallback_unlocked`, `before_wake`,
 //! `after_wake`, `before_lost`, `after_lost`.
 //!
@@ -57,7 +58,7 @@
 //! writer, and the owner does not take them away. That is the price of writers that need no
 //! permission.
 //!
-//! A `fork` in a signal handler that has interrupted a write of its own thread leaves two threads
+//! A `fork` in a signal handler that has interrupted a write of the same thread leaves two threads
 //! in that write; the child must not return into it.
 
 #[cfg(not(loom))]
@@ -93,7 +94,7 @@ mod words;
 #[cfg(not(loom))]
 pub use block::{Block, Blocks};
 #[cfg(not(loom))]
-pub use doorbell::{Doorbell, Rings};
+pub use doorbell::{Doorbell, RungLines};
 #[cfg(not(loom))]
 pub use drain::{Damaged, Head, RegionReader, RingReader, create_memory};
 #[cfg(any(not(loom), test))]
@@ -108,7 +109,7 @@ pub use straight::{Header, SHORTEST_SCHEMA, Straight};
 /// Result of an attempt to write, by either rule.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum WriteOutcome {
     /// The record is in this ring.
     Published {
         /// Index of the ring.
@@ -116,7 +117,7 @@ enum Outcome {
         /// Position after the record.
         end: u64,
     },
-    /// The ring has no room.
+    /// The ring is full.
     Full {
         /// Index of the ring.
         ring: usize,

@@ -50,8 +50,8 @@ pub use users::{UserSocket, user_folders, user_sockets};
 pub const RUNTIME_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 
 /// Folder of the system's daemon.
-const SYSTEM: &str = "/run/traceweir";
-const STICKY: u32 = 0o1000;
+const SYSTEM_FOLDER: &str = "/run/traceweir";
+const STICKY_BIT: u32 = 0o1000;
 
 /// The daemon that a folder belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +78,7 @@ impl RuntimeDir {
     /// only the system's.
     #[must_use]
     pub fn for_providers() -> Vec<Self> {
-        if named().is_some() {
+        if named_folder().is_some() {
             return Self::for_scope(Scope::Named).into_iter().collect();
         }
         let system = Self::for_scope(Scope::System).ok().filter(|system| system.path.is_dir());
@@ -89,14 +89,14 @@ impl RuntimeDir {
     /// Returns the folder of a daemon: the one that the variable names, otherwise that of the
     /// scope.
     pub fn resolve(scope: Scope) -> Result<Self> {
-        Self::for_scope(if named().is_some() { Scope::Named } else { scope })
+        Self::for_scope(if named_folder().is_some() { Scope::Named } else { scope })
     }
 
     /// Returns the folders in which a controller or consumer searches, in that order: the requested
     /// one, or without a request the system's and the user's. The system's is left out if it must
     /// not be used: in a user namespace its owner is the overflow user `nobody`.
     pub fn for_controllers(scope: Option<Scope>) -> Result<Vec<Self>> {
-        let scopes = scopes(scope, named().is_some());
+        let scopes = searched_scopes(scope, named_folder().is_some());
         let is_passed_over =
             |scope: Scope, found: &Result<Self>| found.is_err() && scope == Scope::System && scopes.len() > 1;
         let folders = scopes.iter().map(|scope| (*scope, Self::for_scope(*scope)));
@@ -107,7 +107,7 @@ impl RuntimeDir {
     /// announced themselves in this folder: it is the system's folder, and this process is root's.
     #[must_use]
     pub fn is_for_all_users(&self) -> bool {
-        self.scope == Scope::System && self.path == Path::new(SYSTEM) && own_uid() == 0
+        self.scope == Scope::System && self.path == Path::new(SYSTEM_FOLDER) && own_uid() == 0
     }
 
     /// Returns whether a controller of this process may start the daemon of this folder: its user's
@@ -122,9 +122,9 @@ impl RuntimeDir {
     /// given) or must not be used (foreign owner).
     pub fn for_scope(scope: Scope) -> Result<Self> {
         let path = match scope {
-            Scope::Named => named().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
-            Scope::System => SYSTEM.into(),
-            Scope::User => user_folder(trusted_variable("XDG_RUNTIME_DIR"), temporary(), own_uid()),
+            Scope::Named => named_folder().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
+            Scope::System => SYSTEM_FOLDER.into(),
+            Scope::User => user_folder(trusted_variable("XDG_RUNTIME_DIR"), temporary_folder(), own_uid()),
         };
         let found = Self { scope, path };
         found.check_folder(own_uid())?;
@@ -141,7 +141,7 @@ impl RuntimeDir {
     /// `providers` with mode 1777 for the system's).
     pub fn ensure(&self) -> Result<()> {
         let (folder, providers) = match self.scope {
-            Scope::System => (0o755, 0o777 | STICKY),
+            Scope::System => (0o755, 0o777 | STICKY_BIT),
             Scope::Named | Scope::User => (0o700, 0o700),
         };
         create_folder(&self.path, folder)?;
@@ -238,9 +238,9 @@ impl RuntimeDir {
         self.providers().join(format!("{pid}-{:016x}.sock", random()))
     }
 
-    /// Returns the sockets of providers, stale or not: at most `most_per_user` of each user, the
+    /// Returns the sockets of providers, stale or not: at most `max_per_user` of each user, the
     /// users in turn.
-    pub fn provider_sockets(&self, most_per_user: usize) -> Result<Vec<ProviderSocket>> {
+    pub fn provider_sockets(&self, max_per_user: usize) -> Result<Vec<ProviderSocket>> {
         let entries = match fs::read_dir(self.providers()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(|e| Error::system("reading the folder of providers", e))?,
@@ -249,14 +249,14 @@ impl RuntimeDir {
         for entry in entries.flatten() {
             if let Some(socket) = ProviderSocket::from_entry(&entry) {
                 let others = by_owner.entry(socket.uid).or_default();
-                if others.len() < most_per_user {
+                if others.len() < max_per_user {
                     others.push(socket);
                 }
             }
         }
         let mut all: Vec<(usize, ProviderSocket)> =
             by_owner.into_values().flat_map(|sockets| sockets.into_iter().enumerate()).collect();
-        all.sort_by_key(|(turn, _)| *turn);
+        all.sort_by_key(|(index, _)| *index);
         Ok(all.into_iter().map(|(_, socket)| socket).collect())
     }
 
@@ -267,17 +267,17 @@ impl RuntimeDir {
             Scope::Named => fs::metadata(&self.path),
             Scope::User | Scope::System => fs::symlink_metadata(&self.path),
         };
-        let Some(found) = existing(found)? else { return Ok(()) };
+        let Some(found) = metadata_if_present(found)? else { return Ok(()) };
         let (owner_is_right, forbidden) = match self.scope {
             Scope::Named => (found.uid() == uid || found.uid() == 0, 0o022),
             Scope::User => (found.uid() == uid, 0o077),
             Scope::System => (found.uid() == 0, 0o022),
         };
         if !found.is_dir() || !owner_is_right {
-            return Err(refused("the runtime folder is not a folder of the right owner"));
+            return Err(access_denied("the runtime folder is not a folder of the right owner"));
         }
         if found.mode() & forbidden != 0 {
-            return Err(refused("the runtime folder is open to others"));
+            return Err(access_denied("the runtime folder is open to others"));
         }
         Ok(())
     }
@@ -285,13 +285,13 @@ impl RuntimeDir {
     /// Checks the folder of provider sockets, which many users share under the system's daemon.
     fn check_providers(&self, uid: u32) -> Result<()> {
         let found = fs::symlink_metadata(self.providers());
-        let Some(found) = existing(found)? else { return Ok(()) };
+        let Some(found) = metadata_if_present(found)? else { return Ok(()) };
         if !found.is_dir() || (found.uid() != uid && found.uid() != 0) {
-            return Err(refused("the folder of provider sockets is not a folder of the right owner"));
+            return Err(access_denied("the folder of provider sockets is not a folder of the right owner"));
         }
         let shared = found.mode() & 0o022 != 0;
-        if shared && (self.scope == Scope::User || found.mode() & STICKY == 0) {
-            return Err(refused("the folder of provider sockets is open to others"));
+        if shared && (self.scope == Scope::User || found.mode() & STICKY_BIT == 0) {
+            return Err(access_denied("the folder of provider sockets is open to others"));
         }
         Ok(())
     }
@@ -313,7 +313,7 @@ pub struct ProviderSocket {
 impl ProviderSocket {
     /// Returns the provider socket of a folder entry; links and other files are none.
     fn from_entry(entry: &fs::DirEntry) -> Option<Self> {
-        let pid = claimed_pid(entry.file_name().to_str()?)?;
+        let pid = parse_socket_pid(entry.file_name().to_str()?)?;
         if !entry.file_type().ok()?.is_socket() {
             return None;
         }
@@ -343,14 +343,14 @@ impl ProviderSocket {
 }
 
 /// Returns the process id in the name of a provider socket.
-fn claimed_pid(name: &str) -> Option<u32> {
+fn parse_socket_pid(name: &str) -> Option<u32> {
     let (pid, random) = name.strip_suffix(".sock")?.split_once('-')?;
     let is_random = random.len() == 16 && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if is_random { pid.parse().ok() } else { None }
 }
 
 /// Returns metadata; `None` if the file does not exist.
-fn existing(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
+fn metadata_if_present(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -358,7 +358,7 @@ fn existing(found: io::Result<fs::Metadata>) -> Result<Option<fs::Metadata>> {
     }
 }
 
-fn refused(reason: &'static str) -> Error {
+fn access_denied(reason: &'static str) -> Error {
     Error::system(reason, io::Error::from_raw_os_error(libc::EACCES))
 }
 
@@ -385,13 +385,13 @@ fn user_folder(runtime: Option<OsString>, temporary: PathBuf, uid: u32) -> PathB
     }
 }
 
-fn named() -> Option<PathBuf> {
+fn named_folder() -> Option<PathBuf> {
     // Absolute, so that it stays valid if the process changes its working directory.
     std::path::absolute(trusted_variable(RUNTIME_VARIABLE)?).ok()
 }
 
-fn scopes(asked: Option<Scope>, named: bool) -> &'static [Scope] {
-    match asked {
+fn searched_scopes(requested: Option<Scope>, named: bool) -> &'static [Scope] {
+    match requested {
         _ if named => &[Scope::Named],
         Some(Scope::Named) => &[Scope::Named],
         Some(Scope::System) => &[Scope::System],
@@ -400,7 +400,7 @@ fn scopes(asked: Option<Scope>, named: bool) -> &'static [Scope] {
     }
 }
 
-fn temporary() -> PathBuf {
+fn temporary_folder() -> PathBuf {
     if is_privileged_by_file() { "/tmp".into() } else { env::temp_dir() }
 }
 

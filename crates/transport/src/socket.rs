@@ -16,14 +16,14 @@
 //!    name knows that the socket is stale.
 //! 4. An accepted connection takes no descriptors until [`Connection::take_descriptors`] (Linux
 //!    6.16 and later; before, untrusted peers can send them at any time).
-//! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised. What the
-//!    other end sent before is received first.
+//! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
+//!    Messages that the other end sent before are received first.
 //! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
 //!    its number still refers to it ([`Held`]). If not, the connection is [`Error::Closed`], and
 //!    its number is not touched.
 //!
-//! Any number of threads may send; one at a time may receive. Both ends decide who may send what,
-//! not this module.
+//! Any number of threads may send; one at a time may receive. This module does not decide which end
+//! may send which message.
 
 mod address;
 mod held;
@@ -49,21 +49,21 @@ use rustix::net::{
 };
 
 use crate::error::{Error, Result};
-use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
+use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Message};
 pub use address::BACKLOG;
 pub use held::Held;
 pub use janitor::Janitor;
 use peer::{peer_credentials, peer_group_ids, peer_process};
 
-/// Room for the control message with the descriptors of a message.
+/// Size of the control message with the descriptors of a message.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
-/// Room for all descriptors that a packet can carry (SCM_MAX_FD): without room, the kernel closes
-/// them on the receiving thread.
+/// Size of a control message with all descriptors that a packet can carry (SCM_MAX_FD): if they do
+/// not fit, the kernel closes them on the receiving thread.
 const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
 /// Largest number of a peer's groups that are read. A user can be in 65536, but storing that per
 /// connection would let peers use up memory.
 pub const MAX_GROUPS: usize = 1024;
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,20 +95,20 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a socket, waiting at most `within`.
-    pub fn connect(path: &Path, within: Duration) -> Result<Self> {
-        Self::from_fd(address::connect(path, true, Deadline::after(within))?)
+    /// Connects to a socket, waiting at most `timeout`.
+    pub fn connect(path: &Path, timeout: Duration) -> Result<Self> {
+        Self::from_fd(address::connect(path, true, Deadline::after(timeout))?)
     }
 
     /// Like [`connect`](Self::connect), to a peer that must not send descriptors, or not before it
     /// is identified.
-    pub fn connect_without_descriptors(path: &Path, within: Duration) -> Result<Self> {
-        Self::from_fd(address::connect(path, false, Deadline::after(within))?)
+    pub fn connect_without_descriptors(path: &Path, timeout: Duration) -> Result<Self> {
+        Self::from_fd(address::connect(path, false, Deadline::after(timeout))?)
     }
 
     /// Takes over a connected socket.
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
-        prepare(&socket)?;
+        prepare_socket(&socket)?;
         let peer = peer_credentials(&socket)?;
         Ok(Self { socket: Held::plain(socket), peer })
     }
@@ -135,17 +135,17 @@ impl Connection {
 
     /// Lets the other end send descriptors from now on.
     pub fn take_descriptors(&self) -> Result<()> {
-        rights::set(self, true).map(drop)
+        rights::set_passing(self, true).map(drop)
     }
 
     /// Lets the other end send no descriptors from now on.
     pub fn refuse_descriptors(&self) -> Result<()> {
-        rights::set(self, false).map(drop)
+        rights::set_passing(self, false).map(drop)
     }
 
     /// Creates two connected ends in this process, for tests.
     pub fn pair() -> Result<(Self, Self)> {
-        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SOCKET_FLAGS, None)
             .map_err(|e| Error::system("socketpair", e))?;
         Ok((Self::from_fd(a)?, Self::from_fd(b)?))
     }
@@ -182,20 +182,21 @@ impl Connection {
         }
     }
 
-    /// Sends a message, waiting at most `within` for room (with zero not at all; then `TimedOut`).
+    /// Sends a message, waiting at most `timeout` for free space (with zero not at all; then
+    /// `TimedOut`).
     pub fn send(
         &self,
         request: u32,
         message: &Message,
         descriptors: &[BorrowedFd<'_>],
-        within: Duration,
+        timeout: Duration,
     ) -> Result<()> {
         if descriptors.len() > MAX_DESCRIPTORS {
             return Err(Error::Invalid("a message carries four descriptors at most"));
         }
         let mut bytes = Vec::new();
         message.encode(request, &mut bytes)?;
-        let deadline = Deadline::after(within);
+        let deadline = Deadline::after(timeout);
         loop {
             match self.send_packet(&bytes, descriptors) {
                 Ok(sent) if sent == bytes.len() => return Ok(()),
@@ -222,9 +223,9 @@ impl Connection {
         sendmsg(self, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
-    /// Receives a message, waiting at most `within` (with zero not at all). `None` if none came.
-    pub fn receive(&self, within: Duration) -> Result<Option<Envelope>> {
-        let deadline = Deadline::after(within);
+    /// Receives a message, waiting at most `timeout` (with zero not at all). `None` if none came.
+    pub fn receive(&self, timeout: Duration) -> Result<Option<Envelope>> {
+        let deadline = Deadline::after(timeout);
         let mut was_reset = false;
         loop {
             match self.receive_packet() {
@@ -250,7 +251,7 @@ impl Connection {
         self.socket.check()?;
         // The length first, so that a provider, which gets small messages, needs no memory for the
         // largest.
-        let length = self.next_length()?.min(MAX_MESSAGE);
+        let length = self.peek_length()?.min(MAX_MESSAGE_BYTES);
         let mut bytes = vec![0; length];
         let mut space = [MaybeUninit::uninit(); ALL_CONTROL_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -263,8 +264,8 @@ impl Connection {
             }
         }
         bytes.truncate(got.bytes);
-        let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        match decode_packet(&bytes, cut || descriptors.len() > MAX_DESCRIPTORS) {
+        let is_truncated = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        match decode_packet(&bytes, is_truncated || descriptors.len() > MAX_DESCRIPTORS) {
             Ok((request, message)) => Ok(Ok(Envelope { request, message, descriptors })),
             Err(e) => {
                 if let Some(janitor) = self.socket.janitor() {
@@ -276,7 +277,7 @@ impl Connection {
     }
 
     /// Returns the size of the next packet without taking it; 0 at the end.
-    fn next_length(&self) -> rustix::io::Result<usize> {
+    fn peek_length(&self) -> rustix::io::Result<usize> {
         let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
         let (_, length) = rustix::net::recv(self, &mut [0_u8; 0][..], flags)?;
         Ok(length)
@@ -322,20 +323,20 @@ impl Listener {
 
     /// Takes over a listening socket (socket activation).
     pub fn from_fd(socket: OwnedFd) -> Result<Self> {
-        prepare(&socket)?;
+        prepare_socket(&socket)?;
         if !sockopt::socket_acceptconn(&socket).map_err(|e| Error::system("SO_ACCEPTCONN", e))? {
             return Err(Error::Invalid("the socket does not listen"));
         }
         // Connections that already wait are not changed by it; descriptors they send are still
         // received, and closed with care.
-        rights::set(&socket, false)?;
+        rights::set_passing(&socket, false)?;
         Ok(Self { socket: Held::plain(socket) })
     }
 
     /// Lets connections take descriptors from the start, also those that are not accepted yet. The
     /// caller may [refuse](Connection::refuse_descriptors) them after the accept.
     pub fn take_descriptors(&self) -> Result<()> {
-        rights::set(&self.socket, true).map(drop)
+        rights::set_passing(&self.socket, true).map(drop)
     }
 
     /// Accepts the next waiting connection, if any. It takes no descriptors yet, unless the
@@ -343,7 +344,7 @@ impl Listener {
     pub fn accept(&self) -> Result<Option<Connection>> {
         loop {
             self.socket.check().map_err(|_| Error::Closed)?;
-            match accept_with(&self.socket, FLAGS) {
+            match accept_with(&self.socket, SOCKET_FLAGS) {
                 Ok(socket) => return Connection::from_fd(socket).map(Some),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(None),
@@ -360,19 +361,19 @@ impl AsFd for Listener {
 }
 
 /// Decodes request number and message of a packet.
-fn decode_packet(bytes: &[u8], is_cut: bool) -> Result<(u32, Message)> {
+fn decode_packet(bytes: &[u8], is_truncated: bool) -> Result<(u32, Message)> {
     // Either an empty packet, which this protocol never sends, or the end of the connection.
     if bytes.is_empty() {
         return Err(Error::Closed);
     }
-    if is_cut {
+    if is_truncated {
         return Err(Error::Invalid("a packet is larger than a message, or has more than four descriptors"));
     }
     Message::decode(bytes)
 }
 
 /// Checks the type of a socket, and makes it non-blocking and close-on-exec.
-fn prepare(socket: &OwnedFd) -> Result<()> {
+fn prepare_socket(socket: &OwnedFd) -> Result<()> {
     let kind = sockopt::socket_type(socket).map_err(|e| Error::system("SO_TYPE", e))?;
     let domain = sockopt::socket_domain(socket).map_err(|e| Error::system("SO_DOMAIN", e))?;
     if kind != SocketType::SEQPACKET || domain != AddressFamily::UNIX {
@@ -387,23 +388,23 @@ fn prepare(socket: &OwnedFd) -> Result<()> {
 struct Deadline(Option<Instant>);
 
 impl Deadline {
-    fn after(within: Duration) -> Self {
-        Self(Instant::now().checked_add(within))
+    fn after(timeout: Duration) -> Self {
+        Self(Instant::now().checked_add(timeout))
     }
 
     /// Returns the remaining time; `None` means forever.
-    fn left(self) -> Option<Duration> {
+    fn remaining(self) -> Option<Duration> {
         self.0.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Waits until the socket is ready; returns `false` when the time is over.
     fn wait(self, socket: BorrowedFd<'_>, events: PollFlags) -> Result<bool> {
         loop {
-            let left = self.left();
-            if left == Some(Duration::ZERO) {
+            let remaining = self.remaining();
+            if remaining == Some(Duration::ZERO) {
                 return Ok(false);
             }
-            let limit = left.and_then(|left| Timespec::try_from(left).ok());
+            let limit = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
             match poll(&mut [PollFd::from_borrowed_fd(socket, events)], limit.as_ref()) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(true),

@@ -46,7 +46,7 @@ fn drain(reader: &mut RegionReader, out: &mut [u8]) -> (u64, u64) {
     (records, thread_ns() - before)
 }
 
-fn measure(name: &str, mut write: impl FnMut(Ticket, u64)) {
+fn measure_write(name: &str, mut write: impl FnMut(Ticket, u64)) {
     let (mut reader, ticket) = open(1 << 20);
     let mut out = vec![0; 65536];
     let (mut best, mut total, mut records, mut drained) = (u64::MAX, 0, 0, 0);
@@ -75,8 +75,8 @@ fn measure(name: &str, mut write: impl FnMut(Ticket, u64)) {
     );
 }
 
-fn staged<const WORDS: usize>(template: &[u64; 40]) {
-    measure(&format!("staged {}", WORDS * 8), |ticket, event| {
+fn measure_staged<const WORDS: usize>(template: &[u64; 40]) {
+    measure_write(&format!("staged {}", WORDS * 8), |ticket, event| {
         let mut staged = [[0u64; WORDS], [0; WORDS]];
         let staged = staged.as_flattened_mut();
         staged[2..2 + WORDS].copy_from_slice(&template[..WORDS]);
@@ -92,11 +92,11 @@ fn staged<const WORDS: usize>(template: &[u64; 40]) {
 fn cost_of_one_write() {
     let template = black_box([3u64; 40]);
     let text = black_box([b'x'; 4096]);
-    staged::<10>(&template);
-    staged::<15>(&template);
-    staged::<35>(&template);
+    measure_staged::<10>(&template);
+    measure_staged::<15>(&template);
+    measure_staged::<35>(&template);
     for part in [28, 188, 400usize] {
-        measure(&format!("staged 92 + {part} in place"), |ticket, event| {
+        measure_write(&format!("staged 92 + {part} in place"), |ticket, event| {
             let mut staged = [0u64; 16];
             staged[2..14].copy_from_slice(&template[..12]);
             staged[4] = event;

@@ -131,7 +131,7 @@ pub(super) fn find(selector: SessionSelector) -> Result<Target> {
         drop(remove_own(|entry| entry.session.as_ref().is_some_and(|own| Arc::ptr_eq(own, &session))));
         return Err(not_running());
     }
-    Ok(Target::Other(name.map_or_else(|| SessionRef::of_call(id), SessionRef::Name)))
+    Ok(Target::Other(name.map_or_else(|| SessionRef::from_api_id(id), SessionRef::Name)))
 }
 
 /// Returns the session with an id, if it runs in this process.

@@ -1,12 +1,13 @@
 //! Merges the records of all rings in time order and dispatches them.
 //!
 //! ```text
-//!   poll: how far each ring ──▶ read: the oldest of the next ──▶ sample: handler of its row
-//!         is written                  records, until a time  └─▶ side-band: all families, unwinder
+//!   poll: how far each ring ──▶ read_until: the oldest ──▶ sample: handler of its row
+//!         is written            of the next records   └──▶ side-band: all families, unwinder
 //! ```
 //!
 //! 1. Times within a ring increase. The rings are merged by the time of their next record.
-//! 2. Room that was read is returned to the kernel every [`RELEASE_AFTER`] bytes and at the end.
+//! 2. Bytes that were read are released to the kernel every [`RELEASE_AFTER_BYTES`] bytes and at
+//!    the end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,21 +15,20 @@ use std::collections::BinaryHeap;
 use super::relay::RingSource;
 use crate::families::Families;
 use crate::groups::Groups;
-use crate::open_events::{OpenEvents, Route};
+use crate::open_events::{EventRoute, OpenEvents, PendingChange};
 use crate::out::Out;
-use crate::perf_ring::{RECORD_HEAD, can_report_build_ids};
-use crate::record::{self, Sideband, SidebandRecord};
-use crate::settings::EventExtras;
-use crate::spec::Event;
+use crate::perf_ring::{RECORD_HEADER_BYTES, can_report_build_ids};
+use crate::record::{self, RegisterCounts, Sideband, SidebandRecord};
+use crate::spec::SampleEvent;
 use crate::stack::registers;
-use crate::stack::unwind::Unwinder;
+use crate::stack::unwind::StackUnwinder;
 use crate::tasks::Tasks;
 
-/// Bytes read from a ring after which the room is returned to the kernel.
-const RELEASE_AFTER: u64 = 64 << 10;
+/// Number of read bytes after which a ring releases them to the kernel.
+const RELEASE_AFTER_BYTES: u64 = 64 << 10;
 
 /// Reads the rings in time order.
-pub(super) struct Reader<'a> {
+pub(super) struct RingReader<'a> {
     pub(super) rings: &'a mut [RingSource],
     pub(super) open_events: &'a OpenEvents,
     pub(super) families: &'a mut Families,
@@ -37,8 +37,8 @@ pub(super) struct Reader<'a> {
     pub(super) replaced: Vec<u64>,
 }
 
-impl Reader<'_> {
-    /// Takes note of what has been written to each ring up to now.
+impl RingReader<'_> {
+    /// Records how far the kernel has written each ring.
     pub(super) fn poll(&mut self) {
         for ring in &mut *self.rings {
             ring.poll();
@@ -49,40 +49,40 @@ impl Reader<'_> {
     /// change.
     pub(super) fn read_until_change<'o>(
         &mut self,
-        time: u64,
-        before: Groups,
-        extras: &'o EventExtras,
+        change: &'o PendingChange,
+        groups_before: Groups,
         out: &mut Out<'o>,
     ) {
-        let new = (self.families.context.groups, out.extras);
-        (self.families.context.groups, out.extras) = (self.families.groups_until_change(before), extras);
-        self.read(time, out);
-        (self.families.context.groups, out.extras) = new;
-        (out.cpu, out.time, out.sample) = (0, out.time.max(time), None);
+        let (groups, extras) = (self.families.context.groups, out.extras);
+        self.families.context.groups = self.families.groups_until_change(groups_before);
+        out.extras = &change.extras_before;
+        self.read_until(change.time_ns, out);
+        (self.families.context.groups, out.extras) = (groups, extras);
+        out.set_origin(0, out.time.max(change.time_ns));
         self.families.on_settings_change(out);
     }
 
     /// Handles the polled records up to a time. Ring indices equal processor numbers only if no
     /// processor is offline.
-    pub(super) fn read(&mut self, until: u64, out: &mut Out<'_>) {
-        let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
+    pub(super) fn read_until(&mut self, until_ns: u64, out: &mut Out<'_>) {
+        let mut next_records: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(self.rings.len());
         for ring_index in 0..self.rings.len() {
-            if let Some(time) = self.next_time(ring_index) {
-                turns.push(Reverse((time, ring_index)));
+            if let Some(time) = self.next_record_time(ring_index) {
+                next_records.push(Reverse((time, ring_index)));
             }
         }
-        while let Some(Reverse((time, ring_index))) = turns.pop() {
-            if time > until {
+        while let Some(Reverse((time, ring_index))) = next_records.pop() {
+            if time > until_ns {
                 break;
             }
-            let limit = turns.peek().map_or(until, |Reverse((next, _))| until.min(*next));
+            let limit = next_records.peek().map_or(until_ns, |Reverse((next, _))| until_ns.min(*next));
             let mut time = time;
             loop {
-                self.handle(ring_index, time, out);
-                match self.next_time(ring_index) {
+                self.handle_next_record(ring_index, time, out);
+                match self.next_record_time(ring_index) {
                     Some(next) if next <= limit => time = next,
                     Some(next) => {
-                        turns.push(Reverse((next, ring_index)));
+                        next_records.push(Reverse((next, ring_index)));
                         break;
                     }
                     None => {
@@ -99,7 +99,7 @@ impl Reader<'_> {
     }
 
     /// Returns the time of the next record of a ring.
-    fn next_time(&mut self, ring_index: usize) -> Option<u64> {
+    fn next_record_time(&mut self, ring_index: usize) -> Option<u64> {
         let open_events = self.open_events;
         let cpu = usize::from(self.rings.get(ring_index)?.cpu());
         let Some(record) = self.rings.get_mut(ring_index)?.peek() else {
@@ -117,20 +117,20 @@ impl Reader<'_> {
     }
 
     /// Handles the next record of a ring.
-    pub(super) fn handle(&mut self, ring_index: usize, time: u64, out: &mut Out<'_>) {
+    pub(super) fn handle_next_record(&mut self, ring_index: usize, time: u64, out: &mut Out<'_>) {
         let Some(ring) = self.rings.get_mut(ring_index) else { return };
         let cpu = ring.cpu();
         let Some(record) = ring.peek() else { return };
         let length = record.len();
-        (out.cpu, out.time, out.sample) = (cpu, time, None);
+        out.set_origin(cpu, time);
         if record::is_sample(record) {
             let id = record::event_id(record);
             if let Some(route) = self.open_events.routes.get(&id) {
-                // Both are open for a moment: from the first record of the successor on, only the
-                // successor counts.
+                // The old and the new event are open together for a moment. From the first record
+                // of the new event on, only the new event counts (C4).
                 self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
                 if !self.replaced.contains(&id) {
-                    dispatch(route, record, cpu, self.families, out);
+                    dispatch_sample(route, record, cpu, self.families, out);
                 }
             }
         } else {
@@ -147,8 +147,8 @@ impl Reader<'_> {
                 None => {}
             }
         }
-        ring.skip(length.max(RECORD_HEAD));
-        if ring.unreleased() > RELEASE_AFTER {
+        ring.skip(length.max(RECORD_HEADER_BYTES));
+        if ring.unreleased_bytes() > RELEASE_AFTER_BYTES {
             ring.release();
         }
     }
@@ -163,10 +163,10 @@ fn count_lost(families: &mut Families, lost: &mut [u64], cpu: usize, count: u64)
 }
 
 /// Passes a sample to the handler of its row.
-fn dispatch(route: &Route, record: &[u8], cpu: u16, families: &mut Families, out: &mut Out<'_>) {
-    let count = registers::count();
-    let Some(sample) = record::parse_sample(record, route.parts, cpu, (count, count)) else { return };
-    let event = Event { sample, fields: &route.fields, tag: route.tag };
+fn dispatch_sample(route: &EventRoute, record: &[u8], cpu: u16, families: &mut Families, out: &mut Out<'_>) {
+    let counts = RegisterCounts { user: registers::count(), interrupted: registers::count() };
+    let Some(sample) = record::parse_sample(record, route.parts, cpu, counts) else { return };
+    let event = SampleEvent { sample, fields: &route.fields, source_id: route.source_id };
     let mut with_sample = Out {
         queues: &mut *out.queues,
         clock: out.clock,
@@ -174,7 +174,7 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, families: &mut Families, out
         max_frames: out.max_frames,
         unwinder: out.unwinder.as_deref_mut(),
         max_bytes: out.max_bytes,
-        too_large: &mut *out.too_large,
+        lost_records: &mut *out.lost_records,
         scratch: std::mem::take(&mut out.scratch),
         cpu,
         time: sample.time,
@@ -185,7 +185,7 @@ fn dispatch(route: &Route, record: &[u8], cpu: u16, families: &mut Families, out
 }
 
 /// Updates the unwinder's modules of processes. `tasks` is the state after this record.
-fn update_unwinder(unwinder: &mut Unwinder, tasks: &Tasks, record: &Sideband<'_>) {
+fn update_unwinder(unwinder: &mut StackUnwinder, tasks: &Tasks, record: &Sideband<'_>) {
     match record {
         Sideband::Mmap(mmap) => unwinder.note_mapping(mmap),
         Sideband::Comm { pid, is_exec: true, .. } => unwinder.forget_process(*pid),

@@ -1,14 +1,14 @@
 //! A thread that empties size-limited rings into ordinary memory.
 //!
 //! ```text
-//!   Mapped    perf ring ────────────────────────────────────────▶ Reader
-//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ Reader, at each poll
+//!   Mapped    perf ring ────────────────────────────────────────▶ RingReader
+//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ RingReader, at each poll
 //! ```
 //!
 //! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.
 //!    A ring of 512 KiB holds 32 copies of 16 KiB: 32 ms of samples. So the thread only copies
 //!    records.
-//! 2. A poll takes the backlog and then empties the ring: it sees all that was written before.
+//! 2. A poll takes the backlog and then empties the ring, so it sees all earlier records.
 //! 3. The backlog of a ring is bounded, but not smaller than the ring. Records that do not fit into
 //!    the backlog stay in the ring until the next poll; the kernel counts those that do not fit
 //!    into the ring.
@@ -22,10 +22,10 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::perf_ring::{PerfEvent, RECORD_HEAD, Ring, record_length, request_short_slices};
+use crate::perf_ring::{PerfEvent, PerfRing, RECORD_HEADER_BYTES, record_length, request_short_slices};
 
 /// Stack size of the thread that empties rings.
-const THREAD_STACK: usize = 128 << 10;
+const THREAD_STACK_BYTES: usize = 128 << 10;
 
 /// Bytes of record memory kept between polls; a larger allocation shrinks to this.
 const KEPT_BYTES: usize = 1 << 20;
@@ -34,14 +34,14 @@ const KEPT_BYTES: usize = 1 << 20;
 const IDLE_WAKES: u32 = 100;
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
-/// What the epoll set of the thread returns for the request to end.
-const END: u64 = u64::MAX;
+/// The epoll data of the eventfd that requests the end of the thread.
+const END_REQUEST: u64 = u64::MAX;
 
 /// The source from which the reader gets the records of a processor.
 #[derive(Debug)]
 pub(crate) enum RingSource {
-    /// Records come straight from the ring.
-    Mapped(Ring),
+    /// Records come directly from the ring.
+    Mapped(PerfRing),
     /// Records come from the backlog of the ring.
     Relayed(RelayedRing),
 }
@@ -63,7 +63,7 @@ impl RingSource {
         }
     }
 
-    /// Takes note of what has been written up to now.
+    /// Records how far the kernel has written the ring.
     pub(crate) fn poll(&mut self) {
         match self {
             Self::Mapped(ring) => drop(ring.poll()),
@@ -71,7 +71,7 @@ impl RingSource {
         }
     }
 
-    /// Returns the next record; see [`Ring::peek`].
+    /// Returns the next record; see [`PerfRing::peek`].
     pub(crate) fn peek(&mut self) -> Option<&[u8]> {
         match self {
             Self::Mapped(ring) => ring.peek(),
@@ -83,19 +83,19 @@ impl RingSource {
     pub(crate) fn skip(&mut self, length: usize) {
         match self {
             Self::Mapped(ring) => ring.skip(length),
-            Self::Relayed(ring) => ring.at = ring.at.saturating_add(length),
+            Self::Relayed(ring) => ring.read_position = ring.read_position.saturating_add(length),
         }
     }
 
     /// Returns the number of bytes that were read and that the kernel cannot overwrite yet.
-    pub(crate) fn unreleased(&self) -> u64 {
+    pub(crate) fn unreleased_bytes(&self) -> u64 {
         match self {
-            Self::Mapped(ring) => ring.unreleased(),
+            Self::Mapped(ring) => ring.unreleased_bytes(),
             Self::Relayed(_) => 0,
         }
     }
 
-    /// Releases the room of records that were read, so that the kernel can reuse it.
+    /// Releases the bytes that were read, so that the kernel can overwrite them.
     pub(crate) fn release(&mut self) {
         match self {
             Self::Mapped(ring) => ring.release(),
@@ -103,7 +103,7 @@ impl RingSource {
         }
     }
 
-    /// Returns whether records may have been lost before the last poll for lack of room.
+    /// Returns whether records may have been lost before the last poll because the ring was full.
     pub(crate) fn was_full(&self) -> bool {
         match self {
             Self::Mapped(ring) => ring.was_full(),
@@ -132,27 +132,27 @@ impl RingSource {
 /// A ring and the records that were moved out of it.
 #[derive(Debug)]
 struct Backlog {
-    ring: Ring,
+    ring: PerfRing,
     /// Complete records only.
     records: Vec<u8>,
-    most_bytes: usize,
+    max_bytes: usize,
     was_full: bool,
     is_damaged: bool,
 }
 
 impl Backlog {
-    /// Moves records out of the ring while the backlog has room. Returns whether it moved any.
-    fn fill(&mut self) -> bool {
+    /// Moves records out of the ring until the backlog is full. Returns whether it moved any.
+    fn fill_from_ring(&mut self) -> bool {
         let before = self.records.len();
         self.ring.poll();
         self.was_full |= self.ring.was_full();
-        while self.records.len() < self.most_bytes
+        while self.records.len() < self.max_bytes
             && let Some(record) = self.ring.peek()
         {
             self.records.extend_from_slice(record);
             let length = record.len();
             self.ring.skip(length);
-            // The kernel may be waiting for this room.
+            // The kernel may need these bytes for its next record.
             self.ring.release();
         }
         self.is_damaged |= self.ring.take_damage();
@@ -168,48 +168,48 @@ pub(crate) struct RelayedRing {
     shared: Arc<Mutex<Backlog>>,
     /// Records of the last poll, and how far they have been read.
     records: Vec<u8>,
-    at: usize,
+    read_position: usize,
     was_full: bool,
     is_damaged: bool,
 }
 
 impl RelayedRing {
-    fn new(ring: Ring, most_bytes: usize) -> Self {
+    fn new(ring: PerfRing, max_bytes: usize) -> Self {
         let event = Arc::clone(ring.event());
-        let backlog = Backlog { ring, records: Vec::new(), most_bytes, was_full: false, is_damaged: false };
+        let backlog = Backlog { ring, records: Vec::new(), max_bytes, was_full: false, is_damaged: false };
         let shared = Arc::new(Mutex::new(backlog));
-        Self { event, shared, records: Vec::new(), at: 0, was_full: false, is_damaged: false }
+        Self { event, shared, records: Vec::new(), read_position: 0, was_full: false, is_damaged: false }
     }
 
     fn backlog(&self) -> MutexGuard<'_, Backlog> {
-        lock(&self.shared)
+        lock_backlog(&self.shared)
     }
 
     fn poll(&mut self) {
-        let mut backlog = lock(&self.shared);
-        self.records.drain(..self.at.min(self.records.len()));
-        self.at = 0;
+        let mut backlog = lock_backlog(&self.shared);
+        self.records.drain(..self.read_position.min(self.records.len()));
+        self.read_position = 0;
         if self.records.is_empty() {
             self.records.shrink_to(KEPT_BYTES);
             std::mem::swap(&mut self.records, &mut backlog.records);
         } else {
             self.records.append(&mut backlog.records);
         }
-        // The backlog is empty now and has room for all that the ring holds.
-        backlog.fill();
+        // The backlog is empty now, so all records of the ring fit into it.
+        backlog.fill_from_ring();
         self.records.append(&mut backlog.records);
         self.was_full = std::mem::take(&mut backlog.was_full);
         self.is_damaged |= std::mem::take(&mut backlog.is_damaged);
     }
 
     fn peek(&self) -> Option<&[u8]> {
-        let rest = self.records.get(self.at..)?;
-        let length = record_length(rest.first_chunk::<RECORD_HEAD>()?);
-        rest.get(..length)
+        let unread = self.records.get(self.read_position..)?;
+        let length = record_length(unread.first_chunk::<RECORD_HEADER_BYTES>()?);
+        unread.get(..length)
     }
 }
 
-fn lock(shared: &Mutex<Backlog>) -> MutexGuard<'_, Backlog> {
+fn lock_backlog(shared: &Mutex<Backlog>) -> MutexGuard<'_, Backlog> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -218,36 +218,38 @@ fn lock(shared: &Mutex<Backlog>) -> MutexGuard<'_, Backlog> {
 pub(crate) struct Relay {
     /// Readable when records were moved out of a ring since the last poll.
     wake: Arc<OwnedFd>,
-    end: OwnedFd,
+    end_request: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Starts a thread that keeps these rings empty, with a backlog of at most `most_bytes` each.
-    pub(crate) fn start(rings: Vec<Ring>, most_bytes: usize) -> Result<(Self, Vec<RingSource>)> {
-        let failed = |e: Errno| Error::system("emptying rings", e.into());
+    /// Starts a thread that keeps these rings empty, with a backlog of at most `max_bytes` each.
+    pub(crate) fn start(rings: Vec<PerfRing>, max_bytes: usize) -> Result<(Self, Vec<RingSource>)> {
+        let to_error = |e: Errno| Error::system("emptying rings", e.into());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (wake, end) = (eventfd(0, flags).map_err(failed)?, eventfd(0, flags).map_err(failed)?);
-        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        epoll::add(&waiting, &end, epoll::EventData::new_u64(END), epoll::EventFlags::IN).map_err(failed)?;
+        let (wake, end_request) =
+            (eventfd(0, flags).map_err(to_error)?, eventfd(0, flags).map_err(to_error)?);
+        let epoll_fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(to_error)?;
+        epoll::add(&epoll_fd, &end_request, epoll::EventData::new_u64(END_REQUEST), epoll::EventFlags::IN)
+            .map_err(to_error)?;
         for ring in &rings {
             let data = epoll::EventData::new_u64(u64::from(ring.cpu()));
-            epoll::add(&waiting, ring.event().as_ref(), data, epoll::EventFlags::IN).map_err(failed)?;
+            epoll::add(&epoll_fd, ring.event().as_ref(), data, epoll::EventFlags::IN).map_err(to_error)?;
         }
-        let rings: Vec<_> = rings.into_iter().map(|ring| RelayedRing::new(ring, most_bytes)).collect();
+        let rings: Vec<_> = rings.into_iter().map(|ring| RelayedRing::new(ring, max_bytes)).collect();
         let backlogs: Vec<_> = rings.iter().map(|ring| Arc::clone(&ring.shared)).collect();
         let wake = Arc::new(wake);
         let to_reader = Arc::clone(&wake);
         let thread = std::thread::Builder::new()
             .name("weir-rings".to_owned())
-            .stack_size(THREAD_STACK)
-            .spawn(move || run(&waiting, &backlogs, &to_reader))
+            .stack_size(THREAD_STACK_BYTES)
+            .spawn(move || run_relay(&epoll_fd, &backlogs, &to_reader))
             .map_err(|e| Error::system("emptying rings", e))?;
-        let relay = Self { wake, end, thread: Some(thread) };
+        let relay = Self { wake, end_request, thread: Some(thread) };
         Ok((relay, rings.into_iter().map(RingSource::Relayed).collect()))
     }
 
-    /// Returns a descriptor that is readable when there is something to read.
+    /// Returns a descriptor that is readable when records were moved out of a ring.
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -261,7 +263,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        signal(&self.end);
+        signal_eventfd(&self.end_request);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -269,30 +271,30 @@ impl Drop for Relay {
 }
 
 /// Makes an eventfd readable.
-fn signal(to: &OwnedFd) {
+fn signal_eventfd(to: &OwnedFd) {
     // An eventfd whose counter is full is readable already.
     let _ = rustix::io::write(to, &1_u64.to_ne_bytes());
 }
 
 /// Empties all rings whenever one of them has reached its watermark.
-fn run(waiting: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd) {
+fn run_relay(epoll_fd: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd) {
     request_short_slices();
     let mut events = Vec::with_capacity(backlogs.len().saturating_add(1));
     let mut idle = 0_u32;
     loop {
         events.clear();
-        match epoll::wait(waiting, rustix::buffer::spare_capacity(&mut events), None) {
+        match epoll::wait(epoll_fd, rustix::buffer::spare_capacity(&mut events), None) {
             Ok(_) | Err(Errno::INTR) => {}
             // From now on only polls empty the rings.
             Err(_) => return,
         }
-        if events.iter().any(|event| event.data.u64() == END) {
+        if events.iter().any(|event| event.data.u64() == END_REQUEST) {
             return;
         }
-        let filled = backlogs.iter().filter(|backlog| lock(backlog).fill()).count();
+        let filled = backlogs.iter().filter(|backlog| lock_backlog(backlog).fill_from_ring()).count();
         if filled > 0 {
             idle = 0;
-            signal(to_reader);
+            signal_eventfd(to_reader);
         } else {
             idle = idle.saturating_add(1);
         }
@@ -308,7 +310,7 @@ mod tests {
     use super::*;
 
     /// Builds records of these sizes, each with its index as its type.
-    fn records<const N: usize>(sizes: [u16; N]) -> Vec<u8> {
+    fn build_records<const N: usize>(sizes: [u16; N]) -> Vec<u8> {
         let record = |(number, size): (usize, u16)| {
             let mut record = vec![0; usize::from(size)];
             record[0] = u8::try_from(number).unwrap();
@@ -319,7 +321,7 @@ mod tests {
     }
 
     /// Returns the type and size of all records that one poll sees.
-    fn read(source: &mut RingSource) -> Vec<(u8, usize)> {
+    fn read_all_records(source: &mut RingSource) -> Vec<(u8, usize)> {
         source.poll();
         let mut seen = Vec::new();
         while let Some((kind, length)) = source.peek().map(|record| (record[0], record.len())) {
@@ -331,43 +333,44 @@ mod tests {
 
     #[test]
     fn poll_sees_what_a_full_backlog_left_in_the_ring() {
-        let ring = Ring::forged(&records([64, 80, 48, 40]), 3);
+        let ring = PerfRing::from_bytes(&build_records([64, 80, 48, 40]), 3);
         let mut source = RingSource::Relayed(RelayedRing::new(ring, 100));
         assert_eq!(source.cpu(), 3);
-        let RingSource::Relayed(ring) = &source else { panic!("a backlog") };
-        // Fills the backlog twice, as the thread does: the second time there is no room.
+        let RingSource::Relayed(ring) = &source else { panic!("the source is a relayed ring") };
+        // Fills the backlog twice, as the thread does: the second time it is full.
         let mut backlog = ring.backlog();
-        assert!(backlog.fill());
-        assert!(!backlog.fill());
-        assert_eq!((backlog.records.len(), backlog.ring.released()), (144, 144));
+        assert!(backlog.fill_from_ring());
+        assert!(!backlog.fill_from_ring());
+        assert_eq!((backlog.records.len(), backlog.ring.read_tail()), (144, 144));
         drop(backlog);
-        assert_eq!(read(&mut source), [(0, 64), (1, 80), (2, 48), (3, 40)]);
-        assert_eq!(read(&mut source), []);
+        assert_eq!(read_all_records(&mut source), [(0, 64), (1, 80), (2, 48), (3, 40)]);
+        assert_eq!(read_all_records(&mut source), []);
         assert!(!source.take_damage());
     }
 
     #[test]
     fn records_that_one_poll_leaves_come_first_in_the_next() {
-        let mut source = RingSource::Relayed(RelayedRing::new(Ring::forged(&records([64, 80, 48]), 0), 100));
+        let mut source =
+            RingSource::Relayed(RelayedRing::new(PerfRing::from_bytes(&build_records([64, 80, 48]), 0), 100));
         source.poll();
         source.skip(64);
-        assert_eq!(read(&mut source), [(1, 80), (2, 48)]);
+        assert_eq!(read_all_records(&mut source), [(1, 80), (2, 48)]);
     }
 
     #[test]
     fn unparsable_ring_is_reported_once() {
-        let mut bytes = records([64, 80]);
+        let mut bytes = build_records([64, 80]);
         bytes[64 + 6] = 7;
-        let mut source = RingSource::Relayed(RelayedRing::new(Ring::forged(&bytes, 0), 1000));
-        assert_eq!(read(&mut source), [(0, 64)]);
+        let mut source = RingSource::Relayed(RelayedRing::new(PerfRing::from_bytes(&bytes, 0), 1000));
+        assert_eq!(read_all_records(&mut source), [(0, 64)]);
         assert_eq!((source.take_damage(), source.take_damage()), (true, false));
     }
 
     #[test]
     fn relay_ends_and_clears_wakes() {
-        let (relay, sources) = Relay::start(Vec::new(), 100).expect("a thread");
+        let (relay, sources) = Relay::start(Vec::new(), 100).expect("the relay thread starts");
         assert!(sources.is_empty());
-        signal(&relay.wake);
+        signal_eventfd(&relay.wake);
         relay.clear_wakes();
         assert_eq!(rustix::io::read(&*relay.wake, &mut [0; 8]), Err(Errno::AGAIN));
         drop(relay);

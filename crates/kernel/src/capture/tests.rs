@@ -3,14 +3,15 @@
 use super::*;
 use crate::clock::NanosecondClock;
 use crate::open_events::OpenEvents;
-use crate::perf_ring::RECORD_HEAD;
-use crate::record::Sample;
+use crate::perf_ring::RECORD_HEADER_BYTES;
+use crate::record::PerfSample;
+use perf_event_open_sys::bindings::{PERF_RECORD_EXIT, PERF_RECORD_FORK};
 use traceweir_format::wire::Put;
 
 /// Builds a record that is not a sample: its type, its fields, and the sample id fields after them.
-fn record(kind: u32, body: &[u32]) -> Vec<u8> {
+fn build_sideband_record(kind: u32, body: &[u32]) -> Vec<u8> {
     let mut record = Vec::new();
-    let length = RECORD_HEAD + 4 * body.len() + 24;
+    let length = RECORD_HEADER_BYTES + 4 * body.len() + 24;
     record.put_u32(kind).put_u16(0).put_u16(u16::try_from(length).unwrap());
     for word in body {
         record.put_u32(*word);
@@ -21,49 +22,44 @@ fn record(kind: u32, body: &[u32]) -> Vec<u8> {
 
 #[test]
 fn modules_are_known_until_the_last_thread_of_their_process_ends() {
-    const FORK: u32 = 7;
-    const EXIT: u32 = 4;
     // Larger than any id that Linux assigns.
     let (process, thread) = (5_000_000, 5_000_001);
-    let task = |kind, tid, parent| record(kind, &[process, parent, tid, parent, 0, 0]);
-    let (mut families, mut unwinder) = (Families::default(), Unwinder::new().expect("a thread"));
-    let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
+    let task = |kind, tid, parent| build_sideband_record(kind, &[process, parent, tid, parent, 0, 0]);
+    let (mut families, mut unwinder) =
+        (Families::default(), StackUnwinder::new().expect("the reader thread starts"));
+    let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut handle = |record: Vec<u8>| {
-        let mut rings = [RingSource::Mapped(Ring::forged(&record, 0))];
-        let open_events = OpenEvents::empty(&CaptureSettings::default());
-        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+        let mut rings = [RingSource::Mapped(PerfRing::from_bytes(&record, 0))];
+        let open_events = OpenEvents::new_empty(&CaptureSettings::default());
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         out.unwinder = Some(&mut unwinder);
-        let sample = Sample { pid: process, user_regs: &[0; 64 * 8], ..Sample::default() };
-        unwind(&mut out, &sample);
+        let sample = PerfSample { pid: process, user_regs: &[0; 64 * 8], ..PerfSample::default() };
+        let unwinder_of_out = out.unwinder.as_deref_mut().expect("the output has an unwinder");
+        assert!(unwinder_of_out.put_frames(&sample, 1, &mut Vec::new()));
         let (families, rings, lost) = (&mut families, &mut rings, &mut [0]);
-        let mut reader = Reader { rings, open_events: &open_events, families, lost, replaced: Vec::new() };
+        let mut reader =
+            RingReader { rings, open_events: &open_events, families, lost, replaced: Vec::new() };
         reader.poll();
-        reader.read(u64::MAX, &mut out);
+        reader.read_until(u64::MAX, &mut out);
         unwinder.has_process(process)
     };
-    assert!(handle(task(FORK, process, 1)));
-    assert!(handle(task(FORK, thread, process)));
-    assert!(handle(task(EXIT, process, 1)), "another thread is still alive");
-    assert!(!handle(task(EXIT, thread, 1)));
+    assert!(handle(task(PERF_RECORD_FORK, process, 1)));
+    assert!(handle(task(PERF_RECORD_FORK, thread, process)));
+    assert!(handle(task(PERF_RECORD_EXIT, process, 1)), "another thread is still alive");
+    assert!(!handle(task(PERF_RECORD_EXIT, thread, 1)));
 }
 
-/// Unwinds a stack of a process.
-fn unwind(out: &mut Out<'_>, sample: &Sample<'_>) {
-    let unwinder = out.unwinder.as_deref_mut().expect("an unwinder");
-    assert!(unwinder.put_frames(sample, 1, &mut Vec::new()));
-}
-
-/// Reads two rings with these bytes. Returns the losses of each, whether everything was read, and
-/// whether state was dropped.
-fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
+/// Reads two rings with these bytes to their ends. Returns the losses of each ring, and whether the
+/// families dropped their state.
+fn read_rings(bytes: [&[u8]; 2]) -> (Vec<u64>, bool) {
     let [first, second] = bytes;
-    let mut rings = [Ring::forged(first, 0), Ring::forged(second, 1)].map(RingSource::Mapped);
+    let mut rings = [PerfRing::from_bytes(first, 0), PerfRing::from_bytes(second, 1)].map(RingSource::Mapped);
     let (open_events, mut families, mut lost) =
-        (OpenEvents::empty(&CaptureSettings::default()), Families::default(), vec![0; rings.len()]);
+        (OpenEvents::new_empty(&CaptureSettings::default()), Families::default(), vec![0; rings.len()]);
     families.context.activity.set_running(0, 7, 9);
-    let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
-    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
-    let mut reader = Reader {
+    let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+    let mut reader = RingReader {
         rings: &mut rings,
         open_events: &open_events,
         families: &mut families,
@@ -72,48 +68,41 @@ fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
     };
     for _ in 0..2 {
         reader.poll();
-        reader.read(u64::MAX, &mut out);
+        reader.read_until(u64::MAX, &mut out);
     }
-    let is_read = rings.iter_mut().all(|ring| ring.peek().is_none());
-    (lost, is_read, families.context.activity.running_priority(0, 7) == 0)
+    assert!(rings.iter_mut().all(|ring| ring.peek().is_none()), "a ring has unread records");
+    (lost, families.context.activity.running_priority(0, 7) == 0)
+}
+
+/// Builds a record of N bytes with a type that perf does not define.
+fn unknown_record<const N: usize>() -> [u8; N] {
+    let mut record = [0; N];
+    record[0] = 200;
+    record[6..8].copy_from_slice(&u16::try_from(N).unwrap().to_le_bytes());
+    record
 }
 
 #[test]
-fn unparsable_rest_of_a_ring_counts_as_one_loss() {
-    /// A record of an unknown kind: type, misc, size, and the sample id fields after them.
-    const COMPLETE: [u8; 40] = {
-        let mut record = [0; 40];
-        (record[0], record[6]) = (200, 40);
-        record
-    };
-    let (mut short, mut long) = (COMPLETE, COMPLETE);
+fn unparsable_end_of_a_ring_counts_as_one_loss() {
+    let complete = unknown_record::<40>();
+    let (mut short, mut long) = (complete, complete);
     (short[6], long[6]) = (7, 41);
-    assert_eq!(read([&COMPLETE, &[]]), (vec![0, 0], true, false));
-    assert_eq!(read([&short, &COMPLETE]), (vec![1, 0], true, true), "shorter than its header");
-    assert_eq!(
-        read([&COMPLETE, &[COMPLETE, long].concat()]),
-        (vec![0, 1], true, true),
-        "after a valid record"
-    );
+    assert_eq!(read_rings([&complete, &[]]), (vec![0, 0], false));
+    assert_eq!(read_rings([&short, &complete]), (vec![1, 0], true), "shorter than its header");
+    let invalid_after_valid = [complete, long].concat();
+    assert_eq!(read_rings([&complete, &invalid_after_valid]), (vec![0, 1], true));
 }
 
 #[test]
-fn room_of_each_ring_is_released_independently() {
-    /// Builds a record of an unknown kind.
-    fn unknown_record<const N: usize>() -> [u8; N] {
-        let mut record = [0; N];
-        record[0] = 200;
-        record[6..8].copy_from_slice(&u16::try_from(N).unwrap().to_le_bytes());
-        record
-    }
+fn bytes_of_each_ring_are_released_independently() {
     let (busy, calm) = (unknown_record::<60_000>().repeat(3), unknown_record::<30_000>().repeat(3));
-    let mut rings = [Ring::forged(&busy, 0), Ring::forged(&calm, 1)].map(RingSource::Mapped);
+    let mut rings = [PerfRing::from_bytes(&busy, 0), PerfRing::from_bytes(&calm, 1)].map(RingSource::Mapped);
     rings.iter_mut().for_each(RingSource::poll);
     let (open_events, mut families, mut lost) =
-        (OpenEvents::empty(&CaptureSettings::default()), Families::default(), vec![0; 2]);
-    let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
-    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
-    let mut reader = Reader {
+        (OpenEvents::new_empty(&CaptureSettings::default()), Families::default(), vec![0; 2]);
+    let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+    let mut reader = RingReader {
         rings: &mut rings,
         open_events: &open_events,
         families: &mut families,
@@ -121,10 +110,10 @@ fn room_of_each_ring_is_released_independently() {
         replaced: Vec::new(),
     };
     for ring_index in [1, 0, 1, 0, 1, 0] {
-        reader.handle(ring_index, 1, &mut out);
+        reader.handle_next_record(ring_index, 1, &mut out);
     }
     let released = |source: &RingSource| match source {
-        RingSource::Mapped(ring) => ring.released(),
+        RingSource::Mapped(ring) => ring.read_tail(),
         RingSource::Relayed(_) => 0,
     };
     assert_eq!(rings.each_ref().map(released), [120_000, 90_000]);
@@ -133,12 +122,16 @@ fn room_of_each_ring_is_released_independently() {
 #[test]
 fn offline_processor_does_not_hide_later_ones() {
     let offline = |cpu: u16| Err(Error::NotSupported { what: format!("processor {cpu}") });
-    let without = |gone: &'static [u16]| move |cpu| if gone.contains(&cpu) { offline(cpu) } else { Ok(cpu) };
-    assert_eq!(open_on_online_cpus(4, without(&[0, 2])).expect("the others"), [1, 3]);
-    assert_eq!(open_on_online_cpus(3, without(&[])).expect("all"), [0, 1, 2]);
-    let none = open_on_online_cpus(2, without(&[0, 1]));
+    let open_except =
+        |gone: &'static [u16]| move |cpu| if gone.contains(&cpu) { offline(cpu) } else { Ok(cpu) };
+    assert_eq!(
+        open_on_online_cpus(4, open_except(&[0, 2])).expect("the other processors are opened"),
+        [1, 3]
+    );
+    assert_eq!(open_on_online_cpus(3, open_except(&[])).expect("all processors are opened"), [0, 1, 2]);
+    let none = open_on_online_cpus(2, open_except(&[0, 1]));
     assert!(matches!(none, Err(Error::NotSupported { .. })), "no processor is online");
-    let refused =
+    let fail_on_cpu_1 =
         |cpu| if cpu == 1 { Err(Error::system("", std::io::ErrorKind::Other.into())) } else { Ok(()) };
-    assert!(matches!(open_on_online_cpus(2, refused), Err(Error::System { .. })));
+    assert!(matches!(open_on_online_cpus(2, fail_on_cpu_1), Err(Error::System { .. })));
 }

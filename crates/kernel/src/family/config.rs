@@ -28,27 +28,29 @@ use traceweir_format::spec::event::class;
 
 use self::event::ConfigEvent;
 use self::machine_files::MachineFiles;
-use super::{Context, Family, Rundown};
+use super::{Context, EventFamily, Rundown};
 use crate::groups::{Group, Groups};
 use crate::out::{Out, writer_ids};
+use crate::tasks::TaskIds;
 
 /// The family of configuration events.
 #[derive(Debug, Default)]
-pub(crate) struct Config {
+pub(crate) struct ConfigFamily {
     /// Whether the events of the start have been written.
-    is_begun: bool,
+    is_start_written: bool,
 }
 
 /// Groups of the Config provider.
-const SYSTEM: Group = Group(0xC000_0001);
-const STORAGE: Group = Group(0xC000_0004);
-const NETWORK: Group = Group(0xC000_0008);
+const CONFIG_SYSTEM: Group = Group(0xC000_0001);
+const CONFIG_STORAGE: Group = Group(0xC000_0004);
+const CONFIG_NETWORK: Group = Group(0xC000_0008);
 
 /// Event types of SysConfigEx.
-const SYSTEM_PATHS: u8 = 33;
-const VOLUME_MAPPING: u8 = 35;
-const PATHS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, SYSTEM_PATHS, 0);
-const MAPPING_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, VOLUME_MAPPING, 0);
+const SYSTEM_PATHS_OPCODE: u8 = 33;
+const VOLUME_MAPPING_OPCODE: u8 = 35;
+const PATHS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, SYSTEM_PATHS_OPCODE, 0);
+const MAPPING_LAYOUT: PayloadLayout =
+    PayloadLayout::for_class(class::SYS_CONFIG_EX, VOLUME_MAPPING_OPCODE, 0);
 
 /// Whether the events of a Config group are written.
 fn is_enabled(groups: &Groups, group: Group) -> bool {
@@ -56,59 +58,65 @@ fn is_enabled(groups: &Groups, group: Group) -> bool {
 }
 
 /// Collects the events that are written at the end.
-fn collect_events(source: &MachineFiles, groups: &Groups) -> Vec<ConfigEvent> {
+fn collect_events(files: &MachineFiles, groups: &Groups) -> Vec<ConfigEvent> {
     let mut events = Vec::new();
-    if is_enabled(groups, SYSTEM) {
-        processor::add_events(source, &mut events);
-        platform::add_events(source, &mut events);
+    if is_enabled(groups, CONFIG_SYSTEM) {
+        processor::add_events(files, &mut events);
+        platform::add_events(files, &mut events);
     }
-    if is_enabled(groups, STORAGE) {
-        storage::add_events(source, &mut events);
+    if is_enabled(groups, CONFIG_STORAGE) {
+        storage::add_events(files, &mut events);
     }
-    if is_enabled(groups, NETWORK) {
-        network::add_events(source, &mut events);
+    if is_enabled(groups, CONFIG_NETWORK) {
+        network::add_events(files, &mut events);
     }
     events
 }
 
-impl Family for Config {
+impl EventFamily for ConfigFamily {
     /// Writes the events of the start at the first call, and the others at later calls and at the
     /// end.
     fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
-        let (source, groups) = (MachineFiles::new("/"), &context.groups);
-        let is_begun = std::mem::replace(&mut self.is_begun, true);
-        if !is_begun {
-            write_start(&source, groups, out);
+        let (files, groups) = (MachineFiles::new("/"), &context.groups);
+        let is_start_written = std::mem::replace(&mut self.is_start_written, true);
+        if !is_start_written {
+            write_start_events(&files, groups, out);
         }
-        if is_begun || when == Rundown::End {
-            for ConfigEvent { hook, version, payload } in collect_events(&source, groups) {
-                out.system(hook, version, writer_ids(), payload);
+        if is_start_written || when == Rundown::End {
+            for ConfigEvent { hook, version, payload } in collect_events(&files, groups) {
+                out.write_system(hook, version, writer_ids(), payload);
             }
-            if is_enabled(groups, SYSTEM) {
-                let payload = platform::build_info(&source);
-                out.classic(class::SYS_CONFIG_EX, platform::BUILD_INFO, 0, (0, 0), payload);
+            if is_enabled(groups, CONFIG_SYSTEM) {
+                let payload = platform::build_os_info(&files);
+                out.write_classic(
+                    class::SYS_CONFIG_EX,
+                    platform::OS_INFO_OPCODE,
+                    0,
+                    TaskIds::default(),
+                    payload,
+                );
             }
         }
     }
 }
 
 /// Writes the events of the start: TCP settings, and system paths, which map `/` to `/`.
-fn write_start(source: &MachineFiles, groups: &Groups, out: &mut Out<'_>) {
-    if is_enabled(groups, NETWORK) {
-        let payload = network::settings(source);
-        out.perfinfo(hook::CONFIG_NETWORK, network::SETTINGS_LAYOUT.version(), payload);
+fn write_start_events(files: &MachineFiles, groups: &Groups, out: &mut Out<'_>) {
+    if is_enabled(groups, CONFIG_NETWORK) {
+        let payload = network::build_settings(files);
+        out.write_perfinfo(hook::CONFIG_NETWORK, network::SETTINGS_LAYOUT.version(), payload);
     }
-    if is_enabled(groups, SYSTEM) {
-        let mut payload = out.payload();
+    if is_enabled(groups, CONFIG_SYSTEM) {
+        let mut payload = out.new_payload();
         put_kernel_event!(
             &mut payload,
             PATHS_LAYOUT,
             {},
             { SystemDirectory: "/", SystemWindowsDirectory: "/" }
         );
-        out.classic(class::SYS_CONFIG_EX, SYSTEM_PATHS, 0, (0, 0), payload);
-        let mut payload = out.payload();
+        out.write_classic(class::SYS_CONFIG_EX, SYSTEM_PATHS_OPCODE, 0, TaskIds::default(), payload);
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, MAPPING_LAYOUT, {}, { NtPath: "/", DosPath: "/" });
-        out.classic(class::SYS_CONFIG_EX, VOLUME_MAPPING, 0, (0, 0), payload);
+        out.write_classic(class::SYS_CONFIG_EX, VOLUME_MAPPING_OPCODE, 0, TaskIds::default(), payload);
     }
 }

@@ -4,10 +4,10 @@
 //!   block:block_getrq        dev, rwbs with a flush   ──▶ the requesting thread ──▶ Flushes
 //!                            (a worker issues the flush to the driver)
 //!   block:block_rq_issue     dev, sector, bytes, rwbs ──▶ 0x010C, 0x010D, 0x010F
-//!                            start of a read, write, flush ──▶ Requests
+//!                            start of a read, write, flush ──▶ PendingRequests
 //!   block:block_rq_requeue   dev, sector, rwbs        ──▶ (issued again later: same request)
 //!   block:block_rq_complete  dev, sector, nr_sector   ──▶ 0x010A, 0x010B, 0x010E
-//!                            response time, thread, Irp ◀── Requests
+//!                            response time, thread, Irp ◀── PendingRequests
 //!   block:block_split        dev, sector, new_sector  ──▶ 0x1B20
 //!
 //!   rwbs   [F: flush before] R W D F N Z… [F: forced unit access] [A: read ahead]
@@ -22,7 +22,7 @@
 //!    0, its thread is [`UNKNOWN_THREAD`].
 //! 4. Only requests with a documented event are written: reads, writes and flushes.
 //! 5. The number of a disk is the kernel's device number, major << 20 | minor. It is always that of
-//!    the whole disk, as in the kernel's requests, and the configuration events name the disk by
+//!    the entire disk, as in the kernel's requests, and the configuration events name the disk by
 //!    it.
 //! 6. An empty completion without an issue is ignored: the kernel reports the end of a flush twice,
 //!    the second time as that of the empty write that requested it.
@@ -36,16 +36,19 @@ use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
 use self::flushes::Flushes;
-use self::requests::{Completion, Request, RequestKey, RequestKind, Requests, SECTOR_SHIFT};
-use super::{Context, Family, Row};
+use self::requests::{
+    DiskRequest, PendingRequests, RequestCompletion, RequestKey, RequestKind, SECTOR_SHIFT,
+};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::Out;
-use crate::spec::Event;
+use crate::spec::SampleEvent;
+use crate::tasks::TaskIds;
 
 /// The disk family: requests and flushes that are pending.
 #[derive(Debug, Default)]
-pub(crate) struct Disks {
-    requests: Requests,
+pub(crate) struct DiskFamily {
+    requests: PendingRequests,
     flushes: Flushes,
 }
 
@@ -59,58 +62,58 @@ const FLUSH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_FLUSH, 3);
 const SPLIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SPLIT_IO, 2);
 
 /// Indexes of the fields that all request rows begin with.
-const DEV: usize = 0;
-const SECTOR: usize = 1;
-const NR_SECTOR: usize = 2;
-const RWBS: usize = 3;
-const IOPRIO: usize = 4;
+const DEV_FIELD: usize = 0;
+const SECTOR_FIELD: usize = 1;
+const NR_SECTOR_FIELD: usize = 2;
+const RWBS_FIELD: usize = 3;
+const IOPRIO_FIELD: usize = 4;
 /// Index of a field of an issue.
-const BYTES: usize = 5;
+const BYTES_FIELD: usize = 5;
 /// Index of a field of a completion.
-const ERROR: usize = 5;
+const ERROR_FIELD: usize = 5;
 /// Index of a field of a split.
-const NEW_SECTOR: usize = 2;
+const NEW_SECTOR_FIELD: usize = 2;
 
 /// Index of a field of `block_getrq`.
-const GETRQ_RWBS: usize = 1;
+const GETRQ_RWBS_FIELD: usize = 1;
 
 /// Groups whose events are made from the requests of disks.
 const REQUEST_GROUPS: &[Group] = &[Group::DISK_IO, Group::DISK_IO_INIT];
 
-static ROWS: &[Row<Disks>] = &[
-    Row::tracepoint(("block", "block_getrq"), REQUEST_GROUPS, &[], &["dev", "rwbs"], Disks::on_getrq)
-        .filtered("rwbs ~ \"F*\""),
+static ROWS: &[Row<DiskFamily>] = &[
+    Row::tracepoint(("block", "block_getrq"), REQUEST_GROUPS, &[], &["dev", "rwbs"], DiskFamily::on_getrq)
+        .with_filter("rwbs ~ \"F*\""),
     Row::tracepoint(
         ("block", "block_rq_issue"),
         REQUEST_GROUPS,
         START_HOOKS,
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "bytes"],
-        Disks::on_issue,
+        DiskFamily::on_issue,
     ),
     Row::tracepoint(
         ("block", "block_rq_requeue"),
         REQUEST_GROUPS,
         &[],
         &["dev", "sector", "nr_sector", "rwbs"],
-        Disks::on_requeue,
+        DiskFamily::on_requeue,
     ),
     Row::tracepoint(
         ("block", "block_rq_complete"),
         REQUEST_GROUPS,
         &[hook::DISK_READ, hook::DISK_WRITE, hook::DISK_FLUSH],
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "?error"],
-        Disks::on_complete,
+        DiskFamily::on_complete,
     ),
     Row::tracepoint(
         ("block", "block_split"),
         &[Group::SPLIT_IO],
         &[hook::SPLIT_IO],
         &["dev", "sector", "new_sector"],
-        Disks::on_split,
+        DiskFamily::on_split,
     ),
 ];
 
-impl Family for Disks {
+impl EventFamily for DiskFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -123,72 +126,72 @@ impl Family for Disks {
 
 /// Returns the key of the request that an event is about, and whether it is synchronous; `None` if
 /// there are no events for its kind.
-fn parse_key(event: &Event<'_>) -> Option<(RequestKey, bool)> {
-    let (kind, is_sync) = RequestKind::parse(event.text(RWBS))?;
+fn parse_key(event: &SampleEvent<'_>) -> Option<(RequestKey, bool)> {
+    let (kind, is_sync) = RequestKind::parse(event.text(RWBS_FIELD))?;
     // A flush has no sector; drivers differ in what they leave there.
-    let sector = if kind == RequestKind::Flush { 0 } else { event.u64(SECTOR) };
-    Some((RequestKey { dev: event.u32(DEV), sector, kind }, is_sync))
+    let sector = if kind == RequestKind::Flush { 0 } else { event.u64(SECTOR_FIELD) };
+    Some((RequestKey { dev: event.u32(DEV_FIELD), sector, kind }, is_sync))
 }
 
-impl Disks {
-    fn on_getrq(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
-        if event.text(GETRQ_RWBS).first() == Some(&b'F') {
-            self.flushes.add_request(event.u32(DEV), event.sample.tid);
+impl DiskFamily {
+    fn on_getrq(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
+        if event.text(GETRQ_RWBS_FIELD).first() == Some(&b'F') {
+            self.flushes.add_request(event.u32(DEV_FIELD), event.sample.tid);
         }
     }
 
-    fn on_issue(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    fn on_issue(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Some((key, is_sync)) = parse_key(event) else { return };
         let (time, driver) = (event.sample.time, event.sample.tid);
         let thread = if key.kind == RequestKind::Flush { self.flushes.take_requester(key.dev) } else { None };
         let thread = thread.unwrap_or(driver);
-        let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
-        let request = Request::new(&key, event.u32(BYTES), flags, time, thread);
+        let flags = request_flags(is_sync, event.has(IOPRIO_FIELD).then(|| event.u64(IOPRIO_FIELD)));
+        let request = DiskRequest::new(&key, event.u32(BYTES_FIELD), flags, time, thread);
         let Some(irp) = self.requests.issue(key, request) else { return };
         if context.groups.has(Group::DISK_IO_INIT) {
-            let mut payload = out.payload();
+            let mut payload = out.new_payload();
             put_kernel_event!(&mut payload, START_LAYOUT, { Irp: irp, IssuingThreadId: thread });
-            let by = (event.sample.pid, driver);
-            out.system(start_hook(key.kind), START_LAYOUT.version(), by, payload);
+            let issuer = TaskIds { pid: event.sample.pid, tid: driver };
+            out.write_system(start_hook(key.kind), START_LAYOUT.version(), issuer, payload);
         }
     }
 
-    fn on_requeue(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+    fn on_requeue(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
         if let Some((key, _)) = parse_key(event) {
             self.requests.requeue(&key);
         }
     }
 
-    fn on_complete(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    fn on_complete(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Some((key, is_sync)) = parse_key(event) else { return };
-        let bytes = event.u32(NR_SECTOR).checked_shl(SECTOR_SHIFT).unwrap_or(0);
-        let is_failed = event.number(ERROR) != 0;
+        let bytes = event.u32(NR_SECTOR_FIELD).checked_shl(SECTOR_SHIFT).unwrap_or(0);
+        let is_failed = event.number(ERROR_FIELD) != 0;
         let request = match self.requests.complete(&key, bytes, is_failed) {
-            Completion::Done(request) => request,
-            Completion::Partial => return,
-            Completion::Unknown if bytes == 0 && key.kind != RequestKind::Flush => return,
-            Completion::Unknown => {
-                let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
-                let mut request = Request::new(&key, bytes, flags, event.sample.time, UNKNOWN_THREAD);
-                request.done = if is_failed { 0 } else { bytes };
+            RequestCompletion::Done(request) => request,
+            RequestCompletion::Partial => return,
+            RequestCompletion::Unknown if bytes == 0 && key.kind != RequestKind::Flush => return,
+            RequestCompletion::Unknown => {
+                let flags = request_flags(is_sync, event.has(IOPRIO_FIELD).then(|| event.u64(IOPRIO_FIELD)));
+                let mut request = DiskRequest::new(&key, bytes, flags, event.sample.time, UNKNOWN_THREAD);
+                request.done_bytes = if is_failed { 0 } else { bytes };
                 request
             }
         };
         if context.groups.has(Group::DISK_IO) {
-            let response = out.clock.ticks(event.sample.time.saturating_sub(request.issued));
+            let response = out.clock.ticks(event.sample.time.saturating_sub(request.issued_ns));
             write_completion(&key, &request, response, out);
         }
     }
 
-    /// Handles the split of a request that was too large: its first part is issued now, the rest as
-    /// another request.
-    fn on_split(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
-        let dev = event.u32(DEV);
-        let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR));
-        let child = self.requests.reserve_irp(dev, event.u64(SECTOR));
-        let mut payload = out.payload();
+    /// Handles the split of a request that was too large: its first part is issued now, the other
+    /// part as another request.
+    fn on_split(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let dev = event.u32(DEV_FIELD);
+        let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR_FIELD));
+        let child = self.requests.reserve_irp(dev, event.u64(SECTOR_FIELD));
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, SPLIT_LAYOUT, { ParentIrp: parent, ChildIrp: child });
-        out.perfinfo(hook::SPLIT_IO, SPLIT_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::SPLIT_IO, SPLIT_LAYOUT.version(), payload);
     }
 }
 
@@ -201,8 +204,8 @@ const fn start_hook(kind: RequestKind) -> u16 {
 }
 
 /// Writes the end of a request.
-fn write_completion(key: &RequestKey, request: &Request, response: u64, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+fn write_completion(key: &RequestKey, request: &DiskRequest, response: u64, out: &mut Out<'_>) {
+    let mut payload = out.new_payload();
     let hook = match key.kind {
         RequestKind::Flush => {
             put_kernel_event!(&mut payload, FLUSH_LAYOUT, {
@@ -212,7 +215,7 @@ fn write_completion(key: &RequestKey, request: &Request, response: u64, out: &mu
                 Irp: request.irp,
                 IssuingThreadId: request.thread,
             });
-            return out.perfinfo(hook::DISK_FLUSH, FLUSH_LAYOUT.version(), payload);
+            return out.write_perfinfo(hook::DISK_FLUSH, FLUSH_LAYOUT.version(), payload);
         }
         RequestKind::Read => hook::DISK_READ,
         RequestKind::Write => hook::DISK_WRITE,
@@ -221,46 +224,46 @@ fn write_completion(key: &RequestKey, request: &Request, response: u64, out: &mu
     put_kernel_event!(&mut payload, TRANSFER_LAYOUT, {
         DiskNumber: key.dev,
         IrpFlags: request.flags,
-        TransferSize: request.done,
-        ByteOffset: request.first.checked_shl(SECTOR_SHIFT).unwrap_or(0),
+        TransferSize: request.done_bytes,
+        ByteOffset: request.first_sector.checked_shl(SECTOR_SHIFT).unwrap_or(0),
         Irp: request.irp,
         HighResResponseTime: response,
         IssuingThreadId: request.thread,
     });
-    out.perfinfo(hook, TRANSFER_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, TRANSFER_LAYOUT.version(), payload);
 }
 
 /// Returns the flags of a request, with its priority in bits 17 to 19.
 fn request_flags(is_sync: bool, priority: Option<u64>) -> u32 {
-    const SYNCHRONOUS: u32 = 4;
+    const IRP_SYNCHRONOUS: u32 = 4;
     const PRIORITY_SHIFT: u32 = 17;
-    const VERY_LOW: u32 = 1;
-    const NORMAL: u32 = 3;
-    const HIGH: u32 = 4;
+    const PRIORITY_VERY_LOW: u32 = 1;
+    const PRIORITY_NORMAL: u32 = 3;
+    const PRIORITY_HIGH: u32 = 4;
     // The priority class is in the highest three of 16 bits: none, real time, best effort, idle.
     let priority = match priority.map(|ioprio| (ioprio >> 13) & 7) {
-        Some(0 | 2) => NORMAL,
-        Some(1) => HIGH,
-        Some(3) => VERY_LOW,
+        Some(0 | 2) => PRIORITY_NORMAL,
+        Some(1) => PRIORITY_HIGH,
+        Some(3) => PRIORITY_VERY_LOW,
         _ => 0,
     };
-    (priority << PRIORITY_SHIFT) | if is_sync { SYNCHRONOUS } else { 0 }
+    (priority << PRIORITY_SHIFT) | if is_sync { IRP_SYNCHRONOUS } else { 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::testing::{assert_written, run_row, run_row_of_numbers};
+    use crate::family::testing::{assert_written, run_row, run_row_with_numbers};
     use crate::groups::Groups;
-    use crate::record::Sample;
+    use crate::record::PerfSample;
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut disks, mut context) = (Disks::default(), Context::default());
+        let (mut disks, mut context) = (DiskFamily::default(), Context::default());
         context.groups = Groups::new(REQUEST_GROUPS);
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, rwbs: &[u8], last: u32| {
-                let sample = Sample { time, pid: 0x0A11, tid: 0x0A12, ..Sample::default() };
+                let sample = PerfSample { time, pid: 0x0A11, tid: 0x0A12, ..PerfSample::default() };
                 let fields = [&(8_u32 << 20).to_le_bytes()[..], &0x1234_u64.to_le_bytes()];
                 let fields = [&fields[..], &[&8_u32.to_le_bytes(), rwbs, &[0, 0x40], &last.to_le_bytes()]];
                 run_row(&mut disks, &mut context, name, sample, &fields.concat(), out);
@@ -270,8 +273,8 @@ mod tests {
                 run("block:block_rq_complete", 0x0333, rwbs, 0);
             }
             run("block:block_rq_complete", 0x0444, b"R\0\0", 0);
-            let (sample, numbers) = (Sample::default(), [8 << 20, 0x5000, 0x6000]);
-            run_row_of_numbers(&mut disks, &mut context, "block:block_split", sample, &numbers, out);
+            let (sample, numbers) = (PerfSample::default(), [8 << 20, 0x5000, 0x6000]);
+            run_row_with_numbers(&mut disks, &mut context, "block:block_split", sample, &numbers, out);
         };
         assert_written(
             write,

@@ -33,15 +33,15 @@ mod tables;
 use traceweir_format::kernel::hook;
 
 use self::open_files::OpenFiles;
-use super::{Context, Family, Handler, Row, Rundown};
+use super::{Context, EventFamily, Handler, Row, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::{Sideband, SidebandRecord};
-use crate::spec::Event;
+use crate::spec::SampleEvent;
 
 /// The file family: open files, and the calls in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct FileFamily {
     open_files: OpenFiles,
     calls: pending_calls::PendingCalls,
     /// Whether the files that were open when the capture began, or when names were enabled, have
@@ -55,20 +55,20 @@ pub(crate) const NAME_GROUPS: &[Group] = &[Group::DISK_FILE_IO, Group::FILE_IO, 
 const OPERATION_GROUPS: &[Group] = &[Group::FILE_IO, Group::FILE_IO_INIT];
 
 /// Builds the row for the entry or the exit of a system call.
-const fn row(
+const fn syscall_row(
     name: &'static str,
     groups: &'static [Group],
     hooks: &'static [u16],
     fields: &'static [&'static str],
-    on_sample: Handler<Files>,
-) -> Row<Files> {
+    on_sample: Handler<FileFamily>,
+) -> Row<FileFamily> {
     Row::tracepoint(("syscalls", name), groups, hooks, fields, on_sample)
 }
 
 /// Builds the row for the exit of an open call. It wakes the session, because `/proc` shows a
 /// descriptor only while it is open.
-const fn open_exit_row(name: &'static str) -> Row<Files> {
-    row(name, NAME_GROUPS, &[hook::FILE_OPERATION_END], &["ret"], Files::exit).waking()
+const fn open_exit_row(name: &'static str) -> Row<FileFamily> {
+    syscall_row(name, NAME_GROUPS, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit).with_wakeup()
 }
 
 /// Builds both rows of each system call, and appends further rows.
@@ -76,8 +76,8 @@ macro_rules! rows {
     ($($name:literal $groups:ident $hooks:tt $fields:tt $on:path;)* [$($further:expr,)*]) => {
         &[
             $(
-                row(concat!("sys_enter_", $name), $groups, &$hooks, &$fields, $on),
-                row(concat!("sys_exit_", $name), $groups, &[hook::FILE_OPERATION_END], &["ret"], Files::exit),
+                syscall_row(concat!("sys_enter_", $name), $groups, &$hooks, &$fields, $on),
+                syscall_row(concat!("sys_exit_", $name), $groups, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit),
             )*
             $($further,)*
         ]
@@ -85,64 +85,64 @@ macro_rules! rows {
 }
 
 /// System calls on files. Each costs its callers time, so there are as few as possible.
-static ROWS: &[Row<Files>] = rows! {
-    "close" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd"] Files::close;
-    "close_range" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd", "max_fd", "flags"] Files::close_range;
-    "dup" NAME_GROUPS [] ["fildes"] Files::dup;
-    "dup2" NAME_GROUPS [] ["oldfd", "newfd"] Files::dup2;
-    "dup3" NAME_GROUPS [] ["oldfd", "newfd", "flags"] Files::dup2;
-    "lseek" OPERATION_GROUPS [] ["fd"] Files::seek;
-    "read" OPERATION_GROUPS [hook::FILE_READ] ["fd", "count"] Files::read;
-    "readv" OPERATION_GROUPS [hook::FILE_READ] ["fd"] Files::read;
-    "pread64" OPERATION_GROUPS [hook::FILE_READ] ["fd", "count", "pos"] Files::read;
-    "preadv" OPERATION_GROUPS [hook::FILE_READ] ["fd", "?", "pos_l"] Files::read;
-    "preadv2" OPERATION_GROUPS [hook::FILE_READ] ["fd", "?", "pos_l"] Files::read;
-    "write" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "count"] Files::write;
-    "writev" OPERATION_GROUPS [hook::FILE_WRITE] ["fd"] Files::write;
-    "pwrite64" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "count", "pos"] Files::write;
-    "pwritev" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "?", "pos_l"] Files::write;
-    "pwritev2" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "?", "pos_l"] Files::write;
-    "sendfile64" OPERATION_GROUPS [hook::FILE_READ, hook::FILE_WRITE] ["in_fd", "out_fd", "count", "offset"] Files::copy;
-    "copy_file_range" OPERATION_GROUPS [hook::FILE_READ, hook::FILE_WRITE] ["fd_in", "fd_out", "len", "off_in", "off_out"] Files::copy;
-    "fsync" OPERATION_GROUPS [hook::FILE_FLUSH] ["fd"] Files::flush;
-    "fdatasync" OPERATION_GROUPS [hook::FILE_FLUSH] ["fd"] Files::flush;
-    "ftruncate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd", "length"] Files::truncate;
-    "truncate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["?fd", "length"] Files::truncate;
-    "fallocate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd", "len"] Files::allocate;
-    "fchmod" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd"] Files::set_basic;
-    "chmod" OPERATION_GROUPS [hook::FILE_SET_INFO] [] Files::set_basic;
-    "fchmodat" OPERATION_GROUPS [hook::FILE_SET_INFO] [] Files::set_basic;
-    "utimensat" OPERATION_GROUPS [hook::FILE_SET_INFO] [] Files::set_basic;
-    "newfstat" OPERATION_GROUPS [hook::FILE_QUERY_INFO] ["fd"] Files::query;
-    "unlink" OPERATION_GROUPS [hook::FILE_DELETE] [] Files::delete;
-    "unlinkat" OPERATION_GROUPS [hook::FILE_DELETE] [] Files::delete;
-    "rmdir" OPERATION_GROUPS [hook::FILE_DELETE] [] Files::delete;
-    "rename" OPERATION_GROUPS [hook::FILE_RENAME] [] Files::rename;
-    "renameat" OPERATION_GROUPS [hook::FILE_RENAME] [] Files::rename;
-    "renameat2" OPERATION_GROUPS [hook::FILE_RENAME] [] Files::rename;
-    "getdents64" OPERATION_GROUPS [hook::FILE_DIR_ENUM] ["fd", "count"] Files::enumerate;
+static ROWS: &[Row<FileFamily>] = rows! {
+    "close" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd"] FileFamily::close;
+    "close_range" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd", "max_fd", "flags"] FileFamily::close_range;
+    "dup" NAME_GROUPS [] ["fildes"] FileFamily::dup;
+    "dup2" NAME_GROUPS [] ["oldfd", "newfd"] FileFamily::dup2;
+    "dup3" NAME_GROUPS [] ["oldfd", "newfd", "flags"] FileFamily::dup2;
+    "lseek" OPERATION_GROUPS [] ["fd"] FileFamily::seek;
+    "read" OPERATION_GROUPS [hook::FILE_READ] ["fd", "count"] FileFamily::read;
+    "readv" OPERATION_GROUPS [hook::FILE_READ] ["fd"] FileFamily::read;
+    "pread64" OPERATION_GROUPS [hook::FILE_READ] ["fd", "count", "pos"] FileFamily::read;
+    "preadv" OPERATION_GROUPS [hook::FILE_READ] ["fd", "?", "pos_l"] FileFamily::read;
+    "preadv2" OPERATION_GROUPS [hook::FILE_READ] ["fd", "?", "pos_l"] FileFamily::read;
+    "write" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "count"] FileFamily::write;
+    "writev" OPERATION_GROUPS [hook::FILE_WRITE] ["fd"] FileFamily::write;
+    "pwrite64" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "count", "pos"] FileFamily::write;
+    "pwritev" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "?", "pos_l"] FileFamily::write;
+    "pwritev2" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "?", "pos_l"] FileFamily::write;
+    "sendfile64" OPERATION_GROUPS [hook::FILE_READ, hook::FILE_WRITE] ["in_fd", "out_fd", "count", "offset"] FileFamily::copy;
+    "copy_file_range" OPERATION_GROUPS [hook::FILE_READ, hook::FILE_WRITE] ["fd_in", "fd_out", "len", "off_in", "off_out"] FileFamily::copy;
+    "fsync" OPERATION_GROUPS [hook::FILE_FLUSH] ["fd"] FileFamily::flush;
+    "fdatasync" OPERATION_GROUPS [hook::FILE_FLUSH] ["fd"] FileFamily::flush;
+    "ftruncate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd", "length"] FileFamily::truncate;
+    "truncate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["?fd", "length"] FileFamily::truncate;
+    "fallocate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd", "len"] FileFamily::allocate;
+    "fchmod" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd"] FileFamily::set_basic;
+    "chmod" OPERATION_GROUPS [hook::FILE_SET_INFO] [] FileFamily::set_basic;
+    "fchmodat" OPERATION_GROUPS [hook::FILE_SET_INFO] [] FileFamily::set_basic;
+    "utimensat" OPERATION_GROUPS [hook::FILE_SET_INFO] [] FileFamily::set_basic;
+    "newfstat" OPERATION_GROUPS [hook::FILE_QUERY_INFO] ["fd"] FileFamily::query;
+    "unlink" OPERATION_GROUPS [hook::FILE_DELETE] [] FileFamily::delete;
+    "unlinkat" OPERATION_GROUPS [hook::FILE_DELETE] [] FileFamily::delete;
+    "rmdir" OPERATION_GROUPS [hook::FILE_DELETE] [] FileFamily::delete;
+    "rename" OPERATION_GROUPS [hook::FILE_RENAME] [] FileFamily::rename;
+    "renameat" OPERATION_GROUPS [hook::FILE_RENAME] [] FileFamily::rename;
+    "renameat2" OPERATION_GROUPS [hook::FILE_RENAME] [] FileFamily::rename;
+    "getdents64" OPERATION_GROUPS [hook::FILE_DIR_ENUM] ["fd", "count"] FileFamily::enumerate;
     [
-        row("sys_enter_open", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], Files::open),
-        row("sys_enter_openat", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], Files::open),
-        row("sys_enter_openat2", NAME_GROUPS, &[hook::FILE_CREATE], &[], Files::openat2),
-        row("sys_enter_creat", NAME_GROUPS, &[hook::FILE_CREATE], &[], Files::creat),
+        syscall_row("sys_enter_open", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], FileFamily::open),
+        syscall_row("sys_enter_openat", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], FileFamily::open),
+        syscall_row("sys_enter_openat2", NAME_GROUPS, &[hook::FILE_CREATE], &[], FileFamily::openat2),
+        syscall_row("sys_enter_creat", NAME_GROUPS, &[hook::FILE_CREATE], &[], FileFamily::creat),
         // `F_DUPFD`, `F_SETFD` and `F_DUPFD_CLOEXEC`.
-        row("sys_enter_fcntl", NAME_GROUPS, &[], &["fd", "cmd", "arg"], Files::fcntl)
-            .filtered("cmd == 0 || cmd == 2 || cmd == 1030"),
-        row("sys_exit_fcntl", NAME_GROUPS, &[], &["ret"], Files::exit),
+        syscall_row("sys_enter_fcntl", NAME_GROUPS, &[], &["fd", "cmd", "arg"], FileFamily::fcntl)
+            .with_filter("cmd == 0 || cmd == 2 || cmd == 1030"),
+        syscall_row("sys_exit_fcntl", NAME_GROUPS, &[], &["ret"], FileFamily::exit),
         // The FORK record does not say whether descriptors are shared. This tracepoint follows it
         // directly, before the child runs. The filter is `CLONE_FILES`.
-        Row::tracepoint(("task", "task_newtask"), NAME_GROUPS, &[], &["pid", "clone_flags"], Files::on_newtask)
-            .filtered("clone_flags & 0x400"),
+        Row::tracepoint(("task", "task_newtask"), NAME_GROUPS, &[], &["pid", "clone_flags"], FileFamily::on_newtask)
+            .with_filter("clone_flags & 0x400"),
         open_exit_row("sys_exit_open"),
         open_exit_row("sys_exit_openat"),
         open_exit_row("sys_exit_openat2"),
         open_exit_row("sys_exit_creat"),
-        Row::tracepoint((probe::SYSTEM, probe::OPEN), NAME_GROUPS, &[hook::FILE_CREATE], &["name"], Files::open_path),
+        Row::tracepoint((probe::SYSTEM, probe::OPEN), NAME_GROUPS, &[hook::FILE_CREATE], &["name"], FileFamily::open_path),
     ]
 };
 
-impl Family for Files {
+impl EventFamily for FileFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -184,7 +184,7 @@ impl Family for Files {
             return;
         }
         if when == Rundown::Start && !std::mem::replace(&mut self.is_scanned, true) {
-            proc_fd::scan_all(|process, descriptor, name| {
+            proc_fd::scan_open_files(|process, descriptor, name| {
                 self.open_files.add_existing(process, descriptor, name);
             });
         }
@@ -210,13 +210,13 @@ impl Family for Files {
     }
 }
 
-impl Files {
+impl FileFamily {
     /// Handles a new process that shares the descriptor table of its creator.
-    fn on_newtask(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
-        const FILES: u64 = libc::CLONE_FILES as u64;
-        const THREAD: u64 = libc::CLONE_THREAD as u64;
+    fn on_newtask(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
+        const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
+        const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
         let (child, flags) = (event.u32(0), event.u64(1));
-        if flags & (FILES | THREAD) == FILES {
+        if flags & (CLONE_FILES | CLONE_THREAD) == CLONE_FILES {
             self.open_files.share_table(event.sample.pid, child);
         }
     }
@@ -228,7 +228,7 @@ mod tests {
     use crate::clock::NanosecondClock;
     use crate::families::Families;
     use crate::groups::Groups;
-    use crate::out::Queue;
+    use crate::out::RecordQueue;
     use crate::settings::EventExtras;
 
     #[test]
@@ -237,8 +237,8 @@ mod tests {
         let (process, thread) = (5_000_000, 5_000_001);
         let mut families = Families::default();
         families.context.groups = Groups::new(&[Group::DISK_FILE_IO]);
-        let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
-        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+        let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         let mut handle = |families: &mut Families, body| {
             let record = SidebandRecord { time: 1, pid: process, tid: process, body };
             families.on_sideband(&record, &mut out);

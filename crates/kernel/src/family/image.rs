@@ -28,30 +28,31 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::path::Path;
 
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
 
-use self::kernel::Kernel;
+use self::kernel::{KERNEL_NAME, KernelImages};
 use self::program::{BuildId, FileIdentity, FileMapping, ImageLayout, ProgramFile, Programs};
-use self::table::{Image, Table};
-use super::{Context, Family, Rundown};
+use self::table::{ImageTable, LoadedImage};
+use super::{Context, EventFamily, Rundown};
 use crate::clock::now_ns;
 use crate::groups::Group;
 use crate::maps::{self, VDSO};
 use crate::out::{Out, writer_ids};
 use crate::proc;
-use crate::record::{Identity, Mmap, Sideband, SidebandRecord};
-use crate::tasks::Tasks;
+use crate::record::{MappingIdentity, Mmap, Sideband, SidebandRecord};
+use crate::tasks::{TaskIds, Tasks};
 
 /// The image family: images of all processes and of the kernel.
 #[derive(Debug, Default)]
-pub(crate) struct Images {
-    table: Table,
+pub(crate) struct ImageFamily {
+    table: ImageTable,
     programs: Programs,
-    kernel: Kernel,
+    kernel: KernelImages,
     /// The build id of the vDSO in 64-bit processes, once it has been read.
     vdso: Option<Option<BuildId>>,
     /// Bytes that may be written until the next poll.
@@ -82,36 +83,41 @@ const ID_NONE_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::IMAGE_ID, 
 const ID_RSDS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::IMAGE_ID, ID_RSDS, ID_VERSION);
 /// The most bytes written between two polls for images that a fork loads, or that are unloaded.
 const MAX_EVENT_BYTES: usize = 64 << 20;
-/// The most bytes written in a rundown: for one process, and for all.
-const MAX_RUNDOWN: (usize, usize) = (2 << 20, 256 << 20);
-/// The most files that are opened: between two polls, in a rundown for one process, and for all.
-const MAX_FILES: (usize, usize, usize) = (4096, 1024, 1 << 16);
-/// Number of events for one image, and their bytes without names. The name is stored twice in
-/// UTF-16 and once in 8-bit characters.
-const RECORDS: (u64, usize) = (3, 288);
+/// The most bytes written in a rundown.
+const MAX_RUNDOWN_BYTES: usize = 256 << 20;
+const MAX_RUNDOWN_BYTES_PER_PROCESS: usize = 2 << 20;
+/// The most files that are opened between two polls.
+const MAX_FILES_PER_POLL: usize = 4096;
+/// The most files that are opened in a rundown.
+const MAX_RUNDOWN_FILES: usize = 1 << 16;
+const MAX_RUNDOWN_FILES_PER_PROCESS: usize = 1024;
+const EVENTS_PER_IMAGE: u64 = 3;
+/// Bytes of the events of one image without names. The name is stored twice in UTF-16 and once in
+/// 8-bit characters.
+const IMAGE_EVENT_BYTES: usize = 288;
 /// The thread id in the headers of a rundown's ids.
 const NO_THREAD: u32 = u32::MAX;
 
-impl Images {
+impl ImageFamily {
     /// Reserves the bytes for the events of an image. Returns false if too few are left.
-    fn reserve_bytes(&mut self, image: &Image) -> bool {
-        let cost = image.name.len().saturating_mul(5).saturating_add(RECORDS.1);
+    fn reserve_bytes(&mut self, image: &LoadedImage) -> bool {
+        let cost = image.name.len().saturating_mul(5).saturating_add(IMAGE_EVENT_BYTES);
         let left = self.bytes_left.checked_sub(cost);
         self.bytes_left = left.unwrap_or(self.bytes_left);
         left.is_some()
     }
 
     /// Reads the images of a process from `/proc` into the table, and returns all of them, even
-    /// those that the table has no room for.
-    fn read_process(&mut self, pid: u32) -> Vec<Image> {
+    /// those that do not fit into the table.
+    fn read_process(&mut self, pid: u32) -> Vec<LoadedImage> {
         let (since, threads) = (now_ns(), maps::count_threads(pid));
         let mut images = Vec::new();
         for mapping in maps::read_code_mappings(pid) {
-            let is_file = mapping.inode != 0 && maps::is_file(&mapping.name);
+            let is_file = mapping.inode != 0 && maps::is_file_path(&mapping.name);
             let identity = is_file.then_some(FileIdentity::Inode(mapping.inode));
-            let (range, name) = ((mapping.start, mapping.end), mapping.name.as_str());
-            let image = self.build_image(pid, range, mapping.offset, name, identity);
-            table::merge(&mut images, &image, &mut Vec::new());
+            let range = mapping.start..mapping.end;
+            let image = self.build_image(pid, range, mapping.offset, &mapping.name, identity);
+            table::merge_image(&mut images, &image, &mut Vec::new());
         }
         // A process that has just ended has no mappings left: its images stay in the table until
         // its exit record comes.
@@ -125,17 +131,18 @@ impl Images {
     fn build_image(
         &mut self,
         pid: u32,
-        (start, end): (u64, u64),
+        range: Range<u64>,
         offset: u64,
         name: &str,
         identity: Option<FileIdentity>,
-    ) -> Image {
+    ) -> LoadedImage {
+        let Range { start, end } = range;
         let length = end.saturating_sub(start);
         let (layout, build_id) = match identity {
             Some(identity) => {
                 let program =
                     self.programs.find_program(&FileMapping { pid, start, end, path: name, identity });
-                (program.layout(start, length, offset), program.build_id)
+                (program.find_layout(start, length, offset), program.build_id)
             }
             None => {
                 let build_id = if name == VDSO { self.vdso_build_id(start) } else { None };
@@ -143,26 +150,26 @@ impl Images {
             }
         };
         let ImageLayout { base, size, default_base } = layout;
-        Image { base, size, default_base, code: (start, end), name: name.into(), build_id }
+        LoadedImage { base, size, default_base, code: (start, end), name: name.into(), build_id }
     }
 
     /// Returns the build id of the vDSO mapped at `start`. All 64-bit processes have the same vDSO
     /// as this one.
     fn vdso_build_id(&mut self, start: u64) -> Option<BuildId> {
-        let own = *self.vdso.get_or_insert_with(read_vdso_build_id);
-        own.filter(|_| start > u64::from(u32::MAX))
+        let build_id = *self.vdso.get_or_insert_with(read_vdso_build_id);
+        build_id.filter(|_| start > u64::from(u32::MAX))
     }
 
     /// Adds a mapping to the table. Returns the image if it is new; `gone` receives the images that
     /// it replaced.
-    fn add_mapping(&mut self, mmap: &Mmap<'_>, gone: &mut Vec<Image>) -> Option<Image> {
+    fn add_mapping(&mut self, mmap: &Mmap<'_>, gone: &mut Vec<LoadedImage>) -> Option<LoadedImage> {
         let name = maps::image_name(mmap.name);
         let identity = match mmap.identity {
-            Identity::BuildId(id) => BuildId::new(id).map(FileIdentity::BuildId),
-            Identity::Inode(inode) => (inode != 0).then_some(FileIdentity::Inode(inode)),
+            MappingIdentity::BuildId(id) => BuildId::new(id).map(FileIdentity::BuildId),
+            MappingIdentity::Inode(inode) => (inode != 0).then_some(FileIdentity::Inode(inode)),
         };
-        let identity = identity.filter(|_| maps::is_file(&name));
-        let range = (mmap.start, mmap.start.checked_add(mmap.length)?);
+        let identity = identity.filter(|_| maps::is_file_path(&name));
+        let range = mmap.start..mmap.start.checked_add(mmap.length)?;
         let image = self.build_image(mmap.pid, range, mmap.offset, &name, identity);
         self.table.add_mapping(mmap.pid, &image, gone).then_some(image)
     }
@@ -171,23 +178,23 @@ impl Images {
 /// Reads the build id of this process's vDSO.
 fn read_vdso_build_id() -> Option<BuildId> {
     use std::os::unix::fs::FileExt;
-    const MAX_VDSO: u64 = 1 << 20;
-    let own =
-        maps::read_code_mappings(std::process::id()).into_iter().find(|mapping| mapping.name == VDSO)?;
-    let length = own.end.checked_sub(own.start).filter(|length| *length <= MAX_VDSO)?;
+    const MAX_VDSO_BYTES: u64 = 1 << 20;
+    let mut mappings = maps::read_code_mappings(std::process::id()).into_iter();
+    let vdso = mappings.find(|mapping| mapping.name == VDSO)?;
+    let length = vdso.end.checked_sub(vdso.start).filter(|length| *length <= MAX_VDSO_BYTES)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
-    std::fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, own.start).ok()?;
+    std::fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, vdso.start).ok()?;
     ProgramFile::read(&*bytes).build_id
 }
 
-impl Family for Images {
+impl EventFamily for ImageFamily {
     /// Handles a mapping, and a fork, which copies the mappings of the parent.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         if !self.is_tracking(context) {
             return;
         }
         // Records older than the last reading of /proc are part of the table already.
-        let is_new = |table: &mut Table, pid| {
+        let is_new = |table: &mut ImageTable, pid| {
             table.process_mut(pid).is_none_or(|process| process.since <= record.time)
         };
         match &record.body {
@@ -195,7 +202,7 @@ impl Family for Images {
                 if !is_new(&mut self.table, mmap.pid) {
                     return;
                 }
-                let (mut gone, ids) = (Vec::new(), (mmap.pid, mmap.tid));
+                let (mut gone, ids) = (Vec::new(), TaskIds { pid: mmap.pid, tid: mmap.tid });
                 let loaded = self.add_mapping(mmap, &mut gone);
                 self.write_all(ImageEvent::Unload, ids, &gone, context, out);
                 if let Some(image) = loaded.filter(|_| context.groups.has(Group::IMAGE_LOAD)) {
@@ -209,9 +216,10 @@ impl Family for Images {
                 }
             }
             Sideband::Fork { pid, ppid, tid, .. } if is_new(&mut self.table, *pid) => {
+                let ids = TaskIds { pid: *pid, tid: *tid };
                 let (gone, inherited) = self.table.fork_process(*ppid, *pid, record.time);
-                self.write_all(ImageEvent::Unload, (*pid, *tid), &gone, context, out);
-                self.write_all(ImageEvent::Load, (*pid, *tid), &inherited, context, out);
+                self.write_all(ImageEvent::Unload, ids, &gone, context, out);
+                self.write_all(ImageEvent::Load, ids, &inherited, context, out);
             }
             _ => {}
         }
@@ -223,24 +231,24 @@ impl Family for Images {
             return;
         }
         let event = if when == Rundown::Start { ImageEvent::RundownStart } else { ImageEvent::RundownEnd };
-        let images = self.kernel.images(Path::new("/"));
-        if let Some(own) = images.first().filter(|image| &*image.name == kernel::KERNEL) {
-            let mut payload = out.payload();
-            put_kernel_event!(&mut payload, KERNEL_BASE_LAYOUT, { ImageBase: own.base });
-            out.perfinfo(hook::KERNEL_BASE, KERNEL_BASE_LAYOUT.version(), payload);
+        let images = self.kernel.read_images(Path::new("/"));
+        if let Some(kernel) = images.first().filter(|image| &*image.name == KERNEL_NAME) {
+            let mut payload = out.new_payload();
+            put_kernel_event!(&mut payload, KERNEL_BASE_LAYOUT, { ImageBase: kernel.base });
+            out.write_perfinfo(hook::KERNEL_BASE, KERNEL_BASE_LAYOUT.version(), payload);
         }
-        let (max_of_one, mut left_of_all) = MAX_RUNDOWN;
-        self.bytes_left = left_of_all;
-        self.write_all(event, (0, NO_THREAD), &images, context, out);
-        let (_, max_files_of_one, mut files_left) = MAX_FILES;
-        for pid in processes(&context.tasks) {
-            self.programs.allow_reads(max_files_of_one.min(files_left));
+        let mut rundown_bytes_left = MAX_RUNDOWN_BYTES;
+        self.bytes_left = rundown_bytes_left;
+        self.write_all(event, TaskIds { pid: 0, tid: NO_THREAD }, &images, context, out);
+        let mut files_left = MAX_RUNDOWN_FILES;
+        for pid in list_processes(&context.tasks) {
+            self.programs.allow_reads(MAX_RUNDOWN_FILES_PER_PROCESS.min(files_left));
             let images = self.read_process(pid);
             files_left = files_left.saturating_sub(images.len());
-            let allowed = max_of_one.min(left_of_all);
+            let allowed = MAX_RUNDOWN_BYTES_PER_PROCESS.min(rundown_bytes_left);
             self.bytes_left = allowed;
-            self.write_all(event, (pid, NO_THREAD), &images, context, out);
-            left_of_all = left_of_all.saturating_sub(allowed.saturating_sub(self.bytes_left));
+            self.write_all(event, TaskIds { pid, tid: NO_THREAD }, &images, context, out);
+            rundown_bytes_left = rundown_bytes_left.saturating_sub(allowed.saturating_sub(self.bytes_left));
         }
         self.begin_poll(context);
     }
@@ -248,30 +256,35 @@ impl Family for Images {
     /// Renews the bounds on bytes written and files opened.
     fn begin_poll(&mut self, _: &Context) {
         self.bytes_left = MAX_EVENT_BYTES;
-        self.programs.allow_reads(MAX_FILES.0);
+        self.programs.allow_reads(MAX_FILES_PER_POLL);
     }
 }
 
-impl Images {
+impl ImageFamily {
     /// Whether images are tracked; if not, the table is emptied.
     fn is_tracking(&mut self, context: &Context) -> bool {
         let is_tracking = context.groups.has(Group::IMAGE_LOAD);
         if !is_tracking && !self.table.is_empty() {
-            self.table = Table::default();
+            self.table = ImageTable::default();
         }
         is_tracking
     }
 
     /// Finds the kernel's images before the capture begins, because that takes long.
-    pub(crate) fn prepare(&mut self, context: &Context) {
+    pub(crate) fn prepare_kernel_images(&mut self, context: &Context) {
         if context.groups.has(Group::IMAGE_LOAD) {
-            self.kernel.images(Path::new("/"));
+            self.kernel.read_images(Path::new("/"));
         }
     }
 
     /// Unloads the images of a program that ends. Called before all families handle the record, so
     /// that the unloads precede the end of the process.
-    pub(crate) fn unload_ended(&mut self, record: &SidebandRecord<'_>, context: &Context, out: &mut Out<'_>) {
+    pub(crate) fn unload_ended_program(
+        &mut self,
+        record: &SidebandRecord<'_>,
+        context: &Context,
+        out: &mut Out<'_>,
+    ) {
         if !self.is_tracking(context) {
             return;
         }
@@ -291,7 +304,7 @@ impl Images {
             process.threads = 1;
             self.table.take_images(pid)
         };
-        self.write_all(ImageEvent::Unload, (pid, tid), &gone, context, out);
+        self.write_all(ImageEvent::Unload, TaskIds { pid, tid }, &gone, context, out);
     }
 
     /// Writes events for images if their group is enabled, and counts those beyond the bound as
@@ -299,8 +312,8 @@ impl Images {
     fn write_all(
         &mut self,
         event: ImageEvent,
-        ids: (u32, u32),
-        images: &[Image],
+        ids: TaskIds,
+        images: &[LoadedImage],
         context: &Context,
         out: &mut Out<'_>,
     ) {
@@ -315,66 +328,67 @@ impl Images {
                 lost = lost.saturating_add(1);
             }
         }
-        *out.too_large = out.too_large.saturating_add(lost.saturating_mul(RECORDS.0));
+        *out.lost_records = out.lost_records.saturating_add(lost.saturating_mul(EVENTS_PER_IMAGE));
     }
 }
 
-fn processes(tasks: &Tasks) -> Vec<u32> {
-    let known: Vec<u32> = tasks.processes().collect();
-    if known.is_empty() { proc::processes().collect() } else { known }
+/// Lists the processes in the table of tasks or, if it is empty, those in `/proc`.
+fn list_processes(tasks: &Tasks) -> Vec<u32> {
+    let known: Vec<u32> = tasks.process_ids().collect();
+    if known.is_empty() { proc::list_processes().collect() } else { known }
 }
 
 /// Writes the ids of an image and then its event.
-fn write_image(event: ImageEvent, (pid, tid): (u32, u32), image: &Image, out: &mut Out<'_>) {
-    write_ids((pid, tid), image, out);
-    let mut payload = out.payload();
+fn write_image(event: ImageEvent, ids: TaskIds, image: &LoadedImage, out: &mut Out<'_>) {
+    write_ids(ids, image, out);
+    let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
         IMAGE_LAYOUT,
         {
             ImageBase: image.base,
             ImageSize: image.size,
-            ProcessId: pid,
+            ProcessId: ids.pid,
             DefaultBase: image.default_base,
         },
         { FileName: &*image.name }
     );
     let (hook, version) = (event as u16, IMAGE_LAYOUT.version());
     let is_rundown = matches!(event, ImageEvent::RundownStart | ImageEvent::RundownEnd);
-    match (is_rundown, pid) {
-        (false, _) => out.system(hook, version, (pid, tid), payload),
+    match (is_rundown, ids.pid) {
+        (false, _) => out.write_system(hook, version, ids, payload),
         // The header of a kernel image names the process that writes the event.
-        (true, 0) => out.system(hook, version, writer_ids(), payload),
-        (true, _) => out.perfinfo(hook, version, payload),
+        (true, 0) => out.write_system(hook, version, writer_ids(), payload),
+        (true, _) => out.write_perfinfo(hook, version, payload),
     }
 }
 
-fn write_ids(ids: (u32, u32), image: &Image, out: &mut Out<'_>) {
+fn write_ids(ids: TaskIds, image: &LoadedImage, out: &mut Out<'_>) {
     let file = image.name.rsplit('/').next().unwrap_or_default();
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
         ID_INFO_LAYOUT,
-        { ImageBase: image.base, ImageSize: image.size, ProcessId: ids.0 },
+        { ImageBase: image.base, ImageSize: image.size, ProcessId: ids.pid },
         { OriginalFileName: file }
     );
-    out.classic(class::IMAGE_ID, ID_INFO, ID_VERSION.into(), ids, payload);
-    let mut payload = out.payload();
+    out.write_classic(class::IMAGE_ID, ID_INFO, ID_VERSION.into(), ids, payload);
+    let mut payload = out.new_payload();
     let opcode = match &image.build_id {
         Some(id) => {
-            let [signature @ .., a, b, c, d] = *id.padded();
+            let [signature @ .., a, b, c, d] = *id.padded_bytes();
             put_kernel_event!(
                 &mut payload,
                 ID_RSDS_LAYOUT,
-                { ImageBase: image.base, ProcessId: ids.0, GuidSig: signature, Age: [a, b, c, d] },
+                { ImageBase: image.base, ProcessId: ids.pid, GuidSig: signature, Age: [a, b, c, d] },
                 { PdbFileName: &*image.name }
             );
             ID_RSDS
         }
         None => {
-            put_kernel_event!(&mut payload, ID_NONE_LAYOUT, { ImageBase: image.base, ProcessId: ids.0 });
+            put_kernel_event!(&mut payload, ID_NONE_LAYOUT, { ImageBase: image.base, ProcessId: ids.pid });
             ID_NONE
         }
     };
-    out.classic(class::IMAGE_ID, opcode, ID_VERSION.into(), ids, payload);
+    out.write_classic(class::IMAGE_ID, opcode, ID_VERSION.into(), ids, payload);
 }

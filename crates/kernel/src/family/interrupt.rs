@@ -18,16 +18,16 @@
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{Context, Family, Row};
-use crate::activity::{Entry, EntryKind};
+use super::{Context, EventFamily, Row};
+use crate::activity::{InterruptEntry, InterruptKind};
 use crate::groups::Group;
 use crate::kallsyms;
 use crate::out::Out;
-use crate::spec::Event;
+use crate::spec::SampleEvent;
 
 /// The interrupt family. The entries in progress are in the context, because samples contain them.
 #[derive(Debug, Default)]
-pub(crate) struct Interrupts {
+pub(crate) struct InterruptFamily {
     /// Addresses of the routines, once a group has needed them.
     routines: Option<Routines>,
 }
@@ -35,11 +35,11 @@ pub(crate) struct Interrupts {
 const INTERRUPT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::ISR, 2);
 const DPC_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DPC, hook::TIMER_DPC], 2);
 /// The softirqs that run timers.
-const TIMERS: [u32; 2] = [1, 8];
+const TIMER_SOFTIRQS: [u32; 2] = [1, 8];
 
 /// Functions of softirqs, by number. An entry with two names lists those of newer and older
 /// kernels.
-const SOFTIRQS: [&[&str]; 10] = [
+const SOFTIRQ_FUNCTIONS: [&[&str]; 10] = [
     &["tasklet_hi_action"],
     &["run_timer_softirq"],
     &["net_tx_action"],
@@ -53,7 +53,7 @@ const SOFTIRQS: [&[&str]; 10] = [
 ];
 
 /// Functions of vectors, by the index that `vector!` uses.
-const VECTORS: [&str; 5] = [
+const VECTOR_FUNCTIONS: [&str; 5] = [
     "sysvec_apic_timer_interrupt",
     "sysvec_reschedule_ipi",
     "sysvec_call_function",
@@ -63,92 +63,99 @@ const VECTORS: [&str; 5] = [
 
 /// Whether a symbol is one of the functions listed here.
 pub(crate) fn is_routine(name: &str) -> bool {
-    SOFTIRQS.iter().flat_map(|names| names.iter()).chain(&VECTORS).any(|routine| *routine == name)
+    SOFTIRQ_FUNCTIONS
+        .iter()
+        .flat_map(|names| names.iter())
+        .chain(&VECTOR_FUNCTIONS)
+        .any(|routine| *routine == name)
 }
 
-/// Addresses of [`SOFTIRQS`] and [`VECTORS`].
+/// Addresses of [`SOFTIRQ_FUNCTIONS`] and [`VECTOR_FUNCTIONS`].
 #[derive(Debug, Default)]
 struct Routines {
-    softirqs: [u64; SOFTIRQS.len()],
-    vectors: [u64; VECTORS.len()],
+    softirqs: [u64; SOFTIRQ_FUNCTIONS.len()],
+    vectors: [u64; VECTOR_FUNCTIONS.len()],
 }
 
-/// Builds the rows for entry and exit of a vector with this index in [`VECTORS`].
+/// Builds the rows for entry and exit of a vector with this index in [`VECTOR_FUNCTIONS`].
 macro_rules! vector {
     ($index:literal, $group:ident, $entry:literal, $exit:literal) => {{
-        const ENTRY: Row<Interrupts> = Row::tracepoint(
+        const ENTRY: Row<InterruptFamily> = Row::tracepoint(
             ("irq_vectors", $entry),
             &[Group::$group],
             &[],
             &["vector"],
-            |_, event, context, _| on_entry(event, EntryKind::Vector($index), context),
+            |_, event, context, _| on_entry(event, InterruptKind::Vector($index), context),
         );
-        const EXIT: Row<Interrupts> = Row::tracepoint(
+        const EXIT: Row<InterruptFamily> = Row::tracepoint(
             ("irq_vectors", $exit),
             &[Group::$group],
             &[hook::ISR],
             &["vector"],
             |interrupts, event, context, out| {
-                interrupts.on_exit(event, EntryKind::Vector($index), context, out);
+                interrupts.on_exit(event, InterruptKind::Vector($index), context, out);
             },
         );
         (ENTRY, EXIT)
     }};
 }
 
-const CLOCK: (Row<Interrupts>, Row<Interrupts>) =
+const LOCAL_TIMER: (Row<InterruptFamily>, Row<InterruptFamily>) =
     vector!(0, CLOCK_INTERRUPT, "local_timer_entry", "local_timer_exit");
-const RESCHEDULE: (Row<Interrupts>, Row<Interrupts>) = vector!(1, IPI, "reschedule_entry", "reschedule_exit");
-const CALL: (Row<Interrupts>, Row<Interrupts>) = vector!(2, IPI, "call_function_entry", "call_function_exit");
-const CALL_ONE: (Row<Interrupts>, Row<Interrupts>) =
+const RESCHEDULE: (Row<InterruptFamily>, Row<InterruptFamily>) =
+    vector!(1, IPI, "reschedule_entry", "reschedule_exit");
+const CALL_FUNCTION: (Row<InterruptFamily>, Row<InterruptFamily>) =
+    vector!(2, IPI, "call_function_entry", "call_function_exit");
+const CALL_FUNCTION_SINGLE: (Row<InterruptFamily>, Row<InterruptFamily>) =
     vector!(3, IPI, "call_function_single_entry", "call_function_single_exit");
-const WORK: (Row<Interrupts>, Row<Interrupts>) = vector!(4, IPI, "irq_work_entry", "irq_work_exit");
+const IRQ_WORK: (Row<InterruptFamily>, Row<InterruptFamily>) =
+    vector!(4, IPI, "irq_work_entry", "irq_work_exit");
 
 /// Groups whose events contain addresses of kernel routines.
 pub(crate) const ROUTINE_GROUPS: &[Group] = &[Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
 
-static ROWS: &[Row<Interrupts>] = &[
+static ROWS: &[Row<InterruptFamily>] = &[
     Row::tracepoint(
         ("irq", "irq_handler_entry"),
         &[Group::INTERRUPT],
         &[],
         &["irq"],
-        |_, event, context, _| on_entry(event, EntryKind::Device, context),
+        |_, event, context, _| on_entry(event, InterruptKind::Device, context),
     ),
     Row::tracepoint(
         ("irq", "irq_handler_exit"),
         &[Group::INTERRUPT],
         &[hook::ISR],
         &["irq", "ret"],
-        |interrupts, event, context, out| interrupts.on_exit(event, EntryKind::Device, context, out),
+        |interrupts, event, context, out| interrupts.on_exit(event, InterruptKind::Device, context, out),
     ),
     Row::tracepoint(("irq", "softirq_entry"), &[Group::DPC], &[], &["vec"], |_, event, context, _| {
-        on_entry(event, EntryKind::Softirq, context);
+        on_entry(event, InterruptKind::Softirq, context);
     }),
     Row::tracepoint(
         ("irq", "softirq_exit"),
         &[Group::DPC],
         &[hook::DPC, hook::TIMER_DPC],
         &["vec"],
-        Interrupts::on_softirq_exit,
+        InterruptFamily::on_softirq_exit,
     ),
-    CLOCK.0,
-    CLOCK.1,
+    LOCAL_TIMER.0,
+    LOCAL_TIMER.1,
     RESCHEDULE.0,
     RESCHEDULE.1,
-    CALL.0,
-    CALL.1,
-    CALL_ONE.0,
-    CALL_ONE.1,
-    WORK.0,
-    WORK.1,
+    CALL_FUNCTION.0,
+    CALL_FUNCTION.1,
+    CALL_FUNCTION_SINGLE.0,
+    CALL_FUNCTION_SINGLE.1,
+    IRQ_WORK.0,
+    IRQ_WORK.1,
 ];
 
 /// Index of the interrupt number, the first field of all rows.
-const NUMBER: usize = 0;
-const RETURNED: usize = 1;
+const NUMBER_FIELD: usize = 0;
+const RETURNED_FIELD: usize = 1;
 
-impl Family for Interrupts {
+impl EventFamily for InterruptFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -158,75 +165,81 @@ impl Family for Interrupts {
     fn on_settings_change(&mut self, context: &mut Context, _: &mut Out<'_>) {
         context.activity.clear_entries();
         if self.routines.is_none() && context.groups.has_any(ROUTINE_GROUPS) {
-            self.routines = Some(Routines::find());
+            self.routines = Some(Routines::find_addresses());
         }
     }
 }
 
 impl Routines {
-    fn find() -> Self {
+    fn find_addresses() -> Self {
         let mut routines = Self::default();
-        for (address, names) in routines.softirqs.iter_mut().zip(SOFTIRQS) {
-            let mut addresses = names.iter().map(|name| kallsyms::address(name));
+        for (address, names) in routines.softirqs.iter_mut().zip(SOFTIRQ_FUNCTIONS) {
+            let mut addresses = names.iter().map(|name| kallsyms::find_address(name));
             *address = addresses.find(|address| *address != 0).unwrap_or(0);
         }
-        for (address, name) in routines.vectors.iter_mut().zip(VECTORS) {
-            *address = kallsyms::address(name);
+        for (address, name) in routines.vectors.iter_mut().zip(VECTOR_FUNCTIONS) {
+            *address = kallsyms::find_address(name);
         }
         routines
     }
 }
 
-fn on_entry(event: &Event<'_>, kind: EntryKind, context: &mut Context) {
-    let entry = Entry { kind, number: event.u32(NUMBER), time: event.sample.time };
-    let Some(cpu) = context.activity.cpu(event.sample.cpu) else { return };
+fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context) {
+    let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time: event.sample.time };
+    let Some(cpu) = context.activity.cpu_mut(event.sample.cpu) else { return };
     match kind {
         // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
-        EntryKind::Softirq => (cpu.interrupt, cpu.softirq) = (None, Some(entry)),
+        InterruptKind::Softirq => (cpu.interrupt, cpu.softirq) = (None, Some(entry)),
         _ => cpu.interrupt = Some(entry),
     }
 }
 
 /// Removes the entry that belongs to an exit. Returns its time, if the entry was captured.
-fn take_entry_time(event: &Event<'_>, kind: EntryKind, context: &mut Context) -> Option<u64> {
-    let cpu = context.activity.cpu(event.sample.cpu)?;
-    let slot = if kind == EntryKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
+fn take_entry_time(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context) -> Option<u64> {
+    let cpu = context.activity.cpu_mut(event.sample.cpu)?;
+    let slot = if kind == InterruptKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
     let entry = slot.take()?;
-    (entry.kind == kind && entry.number == event.u32(NUMBER)).then_some(entry.time)
+    (entry.kind == kind && entry.number == event.u32(NUMBER_FIELD)).then_some(entry.time)
 }
 
-impl Interrupts {
-    fn on_exit(&mut self, event: &Event<'_>, kind: EntryKind, context: &mut Context, out: &mut Out<'_>) {
+impl InterruptFamily {
+    fn on_exit(
+        &mut self,
+        event: &SampleEvent<'_>,
+        kind: InterruptKind,
+        context: &mut Context,
+        out: &mut Out<'_>,
+    ) {
         let Some(time) = take_entry_time(event, kind, context) else { return };
         let routines = self.routines.as_ref();
         let (routine, returned) = match kind {
-            EntryKind::Vector(index) => {
+            InterruptKind::Vector(index) => {
                 (routines.and_then(|routines| routines.vectors.get(index).copied()), 1)
             }
-            _ => (None, event.u32(RETURNED)),
+            _ => (None, event.u32(RETURNED_FIELD)),
         };
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, INTERRUPT_LAYOUT, {
-            InitialTime: out.stamp(time),
+            InitialTime: out.to_stamp(time),
             Routine: routine.unwrap_or(0),
             ReturnValue: u8::try_from(returned).unwrap_or(u8::MAX),
-            Vector: u16::try_from(event.u32(NUMBER)).unwrap_or(u16::MAX),
+            Vector: u16::try_from(event.u32(NUMBER_FIELD)).unwrap_or(u16::MAX),
         });
-        out.perfinfo(hook::ISR, INTERRUPT_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::ISR, INTERRUPT_LAYOUT.version(), payload);
     }
 
-    fn on_softirq_exit(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        let Some(time) = take_entry_time(event, EntryKind::Softirq, context) else { return };
-        let number = event.u32(NUMBER);
+    fn on_softirq_exit(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Some(time) = take_entry_time(event, InterruptKind::Softirq, context) else { return };
+        let number = event.u32(NUMBER_FIELD);
         let routines = self.routines.as_ref();
         let routine = routines.and_then(|routines| routines.softirqs.get(number as usize).copied());
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, DPC_LAYOUT, {
-            InitialTime: out.stamp(time),
+            InitialTime: out.to_stamp(time),
             Routine: routine.unwrap_or(0),
         });
-        let hook = if TIMERS.contains(&number) { hook::TIMER_DPC } else { hook::DPC };
-        out.perfinfo(hook, DPC_LAYOUT.version(), payload);
+        let hook = if TIMER_SOFTIRQS.contains(&number) { hook::TIMER_DPC } else { hook::DPC };
+        out.write_perfinfo(hook, DPC_LAYOUT.version(), payload);
     }
 }
 
@@ -237,52 +250,58 @@ mod tests {
 
     use super::*;
     use crate::clock::NanosecondClock;
-    use crate::family::testing::{assert_written, run_row_of_numbers};
-    use crate::out::Queue;
-    use crate::record::Sample;
+    use crate::family::testing::{assert_written, run_row_with_numbers};
+    use crate::out::RecordQueue;
+    use crate::record::PerfSample;
     use crate::settings::EventExtras;
     use crate::spec::PerfSource;
-    use crate::tracefs::Field;
+    use crate::tracefs::TracepointField;
 
     /// Passes samples of tracepoints, at times 1, 2 …, to their rows. Returns hook, entry time and
     /// vector of each event written.
-    fn run_steps(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
-        let (mut interrupts, mut context) = (Interrupts::default(), Context::default());
-        let mut queues = vec![Queue::default()];
-        let field = |offset| Some(Field { offset, size: 4, is_signed: false, is_data_loc: false });
-        let (nothing, mut too_large) = (EventExtras::default(), 0);
+    fn write_steps(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
+        let (mut interrupts, mut context) = (InterruptFamily::default(), Context::default());
+        let mut queues = vec![RecordQueue::default()];
+        let field = |offset| Some(TracepointField { offset, size: 4, is_signed: false, is_data_loc: false });
+        let (nothing, mut lost_records) = (EventExtras::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
             let is_named =
                 |row: &&Row<_>| matches!(row.spec.source, PerfSource::Tracepoint(_, point) if point == *name);
             let row = ROWS.iter().find(is_named);
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
-            let sample = Sample { time, cpu: *cpu, raw: &raw, ..Sample::default() };
-            let event = Event { sample, fields: &[field(0), field(4)], tag: 0 };
-            let out = Out::new(&mut queues, &NanosecondClock, &nothing, &mut too_large);
+            let sample = PerfSample { time, cpu: *cpu, raw: &raw, ..PerfSample::default() };
+            let event = SampleEvent { sample, fields: &[field(0), field(4)], source_id: 0 };
+            let out = Out::new(&mut queues, &NanosecondClock, &nothing, &mut lost_records);
             let mut out = Out { cpu: *cpu, time, ..out };
-            (row.expect("a row").on_sample)(&mut interrupts, &event, &mut context, &mut out);
+            (row.expect("a row has this tracepoint").on_sample)(
+                &mut interrupts,
+                &event,
+                &mut context,
+                &mut out,
+            );
         }
-        let mut all = Vec::new();
+        let mut written = Vec::new();
         while let Some(next) = queues[0].peek() {
             let mut bytes = vec![0; next.length];
             queues[0].pop_into(&mut bytes);
-            let record = Record::parse(&bytes, 0).expect("a record");
-            let (hook, payload) = (record.hook().expect("a hook"), record.payload());
+            let record = Record::parse(&bytes, 0).expect("the record is valid");
+            let (hook, payload) = (record.hook().expect("the record has a hook"), record.payload());
             let vector = if hook == hook::ISR { u16_at(payload, 17) } else { 0 };
-            all.push((hook, u64_at(payload, 0), vector));
+            written.push((hook, u64_at(payload, 0), vector));
         }
-        all
+        written
     }
 
     #[test]
     fn payloads_have_the_documented_layout() {
         let mut routines = Routines::default();
         (routines.softirqs[3], routines.vectors[0]) = (0xFFFF_8000_0000_1234, 0xFFFF_8000_0000_5678);
-        let (mut interrupts, mut context) = (Interrupts { routines: Some(routines) }, Context::default());
+        let (mut interrupts, mut context) =
+            (InterruptFamily { routines: Some(routines) }, Context::default());
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, numbers: &[u64]| {
-                let sample = Sample { time, ..Sample::default() };
-                run_row_of_numbers(&mut interrupts, &mut context, name, sample, numbers, out);
+                let sample = PerfSample { time, ..PerfSample::default() };
+                run_row_with_numbers(&mut interrupts, &mut context, name, sample, numbers, out);
             };
             run("irq:irq_handler_entry", 0x0111, &[0x0124]);
             run("irq:irq_handler_exit", 0x0222, &[0x0124, 2]);
@@ -311,17 +330,18 @@ mod tests {
             ("softirq_exit", 0, 3),
             ("softirq_exit", 1, 1),
         ];
-        assert_eq!(run_steps(&steps), [(hook::ISR, 2, 36), (hook::DPC, 1, 0), (hook::TIMER_DPC, 3, 0)]);
+        assert_eq!(write_steps(&steps), [(hook::ISR, 2, 36), (hook::DPC, 1, 0), (hook::TIMER_DPC, 3, 0)]);
     }
 
     #[test]
     fn exit_without_its_entry_is_not_written() {
-        assert_eq!(run_steps(&[("irq_handler_exit", 0, 36), ("softirq_exit", 0, 1)]), []);
-        let lost = [("irq_handler_entry", 0, 36), ("irq_handler_exit", 0, 37), ("irq_handler_exit", 0, 36)];
-        assert_eq!(run_steps(&lost), []);
-        let kinds = [("local_timer_entry", 0, 236), ("reschedule_exit", 0, 236)];
-        assert_eq!(run_steps(&kinds), []);
-        let again = [("softirq_entry", 0, 1), ("softirq_entry", 0, 3), ("softirq_exit", 0, 3)];
-        assert_eq!(run_steps(&again), [(hook::DPC, 2, 0)], "the first exit was lost");
+        assert_eq!(write_steps(&[("irq_handler_exit", 0, 36), ("softirq_exit", 0, 1)]), []);
+        let other_number =
+            [("irq_handler_entry", 0, 36), ("irq_handler_exit", 0, 37), ("irq_handler_exit", 0, 36)];
+        assert_eq!(write_steps(&other_number), []);
+        let other_vector = [("local_timer_entry", 0, 236), ("reschedule_exit", 0, 236)];
+        assert_eq!(write_steps(&other_vector), []);
+        let lost_exit = [("softirq_entry", 0, 1), ("softirq_entry", 0, 3), ("softirq_exit", 0, 3)];
+        assert_eq!(write_steps(&lost_exit), [(hook::DPC, 2, 0)], "the first exit was lost");
     }
 }

@@ -13,8 +13,8 @@
 //!       present, no write   0x020F access violation
 //! ```
 //!
-//! 1. A fault is written when it occurs, before the kernel resolves it. One that needed a disk read
-//!    is written again later, as a hard fault.
+//! 1. A fault is written when it occurs, before the kernel resolves it. One that needed a
+//!    disk read is written again later, as a hard fault.
 //! 2. A hard fault starts at the time of its fault (group PAGE_FAULTS). If faults are not captured,
 //!    its start is its end.
 //! 3. A system call is written when it has succeeded, with its arguments, which are kept in
@@ -26,31 +26,31 @@ use perf_event_open_sys::bindings as sys;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{Context, Family, Handler, Row};
+use super::{Context, EventFamily, Handler, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
-use crate::record::{Parts, Sideband, SidebandRecord};
-use crate::spec::{Event, PerfSource};
+use crate::record::{SampleParts, Sideband, SidebandRecord};
+use crate::spec::{PerfSource, SampleEvent};
 
 /// The memory family: faults and system calls in progress, and the ends of heaps.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryFamily {
     /// The page and the time of each thread's last fault.
     faults: PerThread<(u64, u64)>,
     /// The call that each thread is in.
-    calls: PerThread<Call>,
+    calls: PerThread<MemoryCall>,
     /// The end of each process's heap.
-    breaks: PerThread<u64>,
+    heap_ends: PerThread<u64>,
 }
 
 /// A system call in progress, with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
+enum MemoryCall {
     Map { length: u64, flags: u32 },
     Unmap { start: u64, length: u64 },
-    Move { start: u64, old: u64, new: u64 },
-    Break,
+    Move { start: u64, old_length: u64, new_length: u64 },
+    SetHeapEnd,
 }
 
 const FAULT_HOOKS: &[u16] = &[hook::DEMAND_ZERO_FAULT, hook::COPY_ON_WRITE, hook::ACCESS_VIOLATION];
@@ -59,69 +59,72 @@ const HARD_FAULT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::HARD_FAULT, 2)
 const ALLOC_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE], 2);
 
 /// Bits of the error code.
-const WAS_PRESENT: u64 = 1;
-const WAS_WRITE: u64 = 2;
+const PAGE_PRESENT: u64 = 1;
+const WRITE_ACCESS: u64 = 2;
 
-/// Allocation types of Windows: `MEM_COMMIT`, `MEM_RESERVE`, `MEM_RELEASE`.
-const COMMIT: u32 = 0x1000;
-const RESERVE: u32 = 0x2000;
-const RELEASE: u32 = 0x8000;
+/// Allocation types of Windows.
+const MEM_COMMIT: u32 = 0x1000;
+const MEM_RESERVE: u32 = 0x2000;
+const MEM_RELEASE: u32 = 0x8000;
 
 const FAULT_FIELDS: &[&str] = &["address", "ip", "error_code"];
 
-const fn fault_row(name: &'static str) -> Row<Memory> {
+const fn fault_row(name: &'static str) -> Row<MemoryFamily> {
     let groups = &[Group::PAGE_FAULTS];
-    Row::tracepoint(("exceptions", name), groups, FAULT_HOOKS, FAULT_FIELDS, Memory::on_fault)
+    Row::tracepoint(("exceptions", name), groups, FAULT_HOOKS, FAULT_FIELDS, MemoryFamily::on_fault)
 }
 
 const fn enter_row(
     name: &'static str,
     fields: &'static [&'static str],
-    on_sample: Handler<Memory>,
-) -> Row<Memory> {
+    on_sample: Handler<MemoryFamily>,
+) -> Row<MemoryFamily> {
     Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], &[], fields, on_sample)
 }
 
-const fn exit_row(name: &'static str, hooks: &'static [u16]) -> Row<Memory> {
-    Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], hooks, &["ret"], Memory::on_return)
+const fn exit_row(name: &'static str, hooks: &'static [u16]) -> Row<MemoryFamily> {
+    Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], hooks, &["ret"], MemoryFamily::on_return)
 }
 
-static ROWS: &[Row<Memory>] = &[
+static ROWS: &[Row<MemoryFamily>] = &[
     fault_row("page_fault_user"),
     fault_row("page_fault_kernel"),
     Row::new(
         PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ as u64, period: 1 },
         &[Group::HARD_FAULTS],
         &[hook::HARD_FAULT],
-        Parts::ADDR,
-        Memory::on_major_fault,
+        SampleParts::ADDR,
+        MemoryFamily::on_major_fault,
     ),
-    // Minor faults of single threads, where there are no tracepoints: the kernel's counter does not
-    // report the kind of fault.
+    // Minor faults of single threads, where there are no tracepoints: the kernel's counter
+    // does not report the kind of fault.
     Row::new(
         PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
         &[Group::PAGE_FAULTS],
         &[hook::DEMAND_ZERO_FAULT],
-        Parts::ADDR.with(Parts::IP),
+        SampleParts::ADDR.with(SampleParts::IP),
         |_, event, _, out| write_fault(hook::DEMAND_ZERO_FAULT, event.sample.addr, event.sample.ip, out),
     )
-    .for_own(),
-    enter_row("sys_enter_mmap", &["len", "prot", "flags"], Memory::on_mmap),
+    .with_own_scope_only(),
+    enter_row("sys_enter_mmap", &["len", "prot", "flags"], MemoryFamily::on_mmap),
     exit_row("sys_exit_mmap", &[hook::VIRTUAL_ALLOC]),
     enter_row("sys_enter_munmap", &["addr", "len"], |memory, event, _, _| {
-        memory.calls.put(event.sample.tid, Call::Unmap { start: event.u64(0), length: event.u64(1) });
+        memory.calls.put(event.sample.tid, MemoryCall::Unmap { start: event.u64(0), length: event.u64(1) });
     }),
     exit_row("sys_exit_munmap", &[hook::VIRTUAL_FREE]),
     enter_row("sys_enter_mremap", &["addr", "old_len", "new_len"], |memory, event, _, _| {
-        let call = Call::Move { start: event.u64(0), old: event.u64(1), new: event.u64(2) };
+        let call =
+            MemoryCall::Move { start: event.u64(0), old_length: event.u64(1), new_length: event.u64(2) };
         memory.calls.put(event.sample.tid, call);
     }),
     exit_row("sys_exit_mremap", &[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE]),
-    enter_row("sys_enter_brk", &[], |memory, event, _, _| memory.calls.put(event.sample.tid, Call::Break)),
+    enter_row("sys_enter_brk", &[], |memory, event, _, _| {
+        memory.calls.put(event.sample.tid, MemoryCall::SetHeapEnd)
+    }),
     exit_row("sys_exit_brk", &[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE]),
 ];
 
-impl Family for Memory {
+impl EventFamily for MemoryFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -129,8 +132,8 @@ impl Family for Memory {
     /// Drops the heap of a process id that has got a new address space.
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {
         match record.body {
-            Sideband::Comm { pid, is_exec: true, .. } => drop(self.breaks.take(pid)),
-            Sideband::Fork { pid, ppid, .. } if pid != ppid => drop(self.breaks.take(pid)),
+            Sideband::Comm { pid, is_exec: true, .. } => drop(self.heap_ends.take(pid)),
+            Sideband::Fork { pid, ppid, .. } if pid != ppid => drop(self.heap_ends.take(pid)),
             _ => {}
         }
     }
@@ -142,11 +145,11 @@ impl Family for Memory {
     }
 }
 
-impl Memory {
-    fn on_fault(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+impl MemoryFamily {
+    fn on_fault(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let (address, ip, code) = (event.u64(0), event.u64(1), event.u64(2));
         self.faults.put(event.sample.tid, (page_start(address), event.sample.time));
-        let hook = match (code & WAS_PRESENT != 0, code & WAS_WRITE != 0) {
+        let hook = match (code & PAGE_PRESENT != 0, code & WRITE_ACCESS != 0) {
             (false, _) => hook::DEMAND_ZERO_FAULT,
             (true, true) => hook::COPY_ON_WRITE,
             (true, false) => hook::ACCESS_VIOLATION,
@@ -154,22 +157,22 @@ impl Memory {
         write_fault(hook, address, ip, out);
     }
 
-    fn on_major_fault(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+    fn on_major_fault(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let sample = event.sample;
         let fault = self.faults.take(sample.tid).filter(|(page, _)| *page == page_start(sample.addr));
         let time = fault.map_or(sample.time, |(_, time)| time);
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         // The kernel reports neither the file nor the offset in it.
         put_kernel_event!(&mut payload, HARD_FAULT_LAYOUT, {
-            InitialTime: out.stamp(time),
+            InitialTime: out.to_stamp(time),
             VirtualAddress: sample.addr,
             TThreadId: sample.tid,
             ByteCount: u32::try_from(page_size()).unwrap_or(u32::MAX),
         });
-        out.perfinfo(hook::HARD_FAULT, HARD_FAULT_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::HARD_FAULT, HARD_FAULT_LAYOUT.version(), payload);
     }
 
-    fn on_mmap(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+    fn on_mmap(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
         const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
         // A mapped file is not an allocation.
         if event.u64(2) & ANONYMOUS == 0 {
@@ -177,28 +180,28 @@ impl Memory {
             return;
         }
         // Memory without any access is reserved but not committed.
-        let flags = if event.u64(1) == 0 { RESERVE } else { RESERVE | COMMIT };
-        self.calls.put(event.sample.tid, Call::Map { length: event.u64(0), flags });
+        let flags = if event.u64(1) == 0 { MEM_RESERVE } else { MEM_RESERVE | MEM_COMMIT };
+        self.calls.put(event.sample.tid, MemoryCall::Map { length: event.u64(0), flags });
     }
 
-    fn on_return(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+    fn on_return(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let (pid, result) = (event.sample.pid, event.u64(0));
         let Some(call) = self.calls.take(event.sample.tid) else { return };
-        let mut before = None;
-        if call == Call::Break {
-            before = self.breaks.take(pid);
-            self.breaks.put(pid, result);
+        let mut old_heap_end = None;
+        if call == MemoryCall::SetHeapEnd {
+            old_heap_end = self.heap_ends.take(pid);
+            self.heap_ends.put(pid, result);
         }
-        for change in changes(call, before, result).into_iter().flatten() {
+        for change in list_changes(call, old_heap_end, result).into_iter().flatten() {
             change.write(pid, out);
         }
     }
 }
 
 fn write_fault(hook: u16, address: u64, ip: u64, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, FAULT_LAYOUT, { VirtualAddress: address, ProgramCounter: ip });
-    out.perfinfo(hook, FAULT_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, FAULT_LAYOUT.version(), payload);
 }
 
 fn page_size() -> u64 {
@@ -212,14 +215,14 @@ fn page_start(address: u64) -> u64 {
 
 /// A range of memory that was allocated or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Change {
+struct AllocationChange {
     hook: u16,
     start: u64,
     length: u64,
     flags: u32,
 }
 
-impl Change {
+impl AllocationChange {
     /// Rounds the length up to whole pages, as the kernel does; `None` for an empty range.
     fn new(hook: u16, start: u64, length: u64, flags: u32) -> Option<Self> {
         let length = page_start(length.saturating_add(page_size().wrapping_sub(1)));
@@ -227,41 +230,45 @@ impl Change {
     }
 
     fn write(self, pid: u32, out: &mut Out<'_>) {
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, ALLOC_LAYOUT, {
             BaseAddress: self.start,
             RegionSize: self.length,
             ProcessId: pid,
             Flags: self.flags,
         });
-        out.perfinfo(self.hook, ALLOC_LAYOUT.version(), payload);
+        out.write_perfinfo(self.hook, ALLOC_LAYOUT.version(), payload);
     }
 }
 
-/// Returns the changes that a system call made, by its arguments and its return value. `before`:
-/// the old end of the heap, if it is known.
-fn changes(call: Call, before: Option<u64>, result: u64) -> [Option<Change>; 2] {
+/// Returns the changes that a system call made, by its arguments and its return value.
+/// `old_heap_end`: the old end of the heap, if it is known.
+fn list_changes(call: MemoryCall, old_heap_end: Option<u64>, result: u64) -> [Option<AllocationChange>; 2] {
     const FIRST_ERROR: u64 = -4095_i64 as u64;
     if result >= FIRST_ERROR {
         return [None, None];
     }
-    let allocated = |start, length, flags| Change::new(hook::VIRTUAL_ALLOC, start, length, flags);
-    let released = |start, length| Change::new(hook::VIRTUAL_FREE, start, length, RELEASE);
+    let allocated = |start, length, flags| AllocationChange::new(hook::VIRTUAL_ALLOC, start, length, flags);
+    let released = |start, length| AllocationChange::new(hook::VIRTUAL_FREE, start, length, MEM_RELEASE);
     match call {
-        Call::Map { length, flags } => [allocated(result, length, flags), None],
-        Call::Unmap { start, length } => [released(start, length), None],
-        Call::Move { start, old, new } if start != result => {
-            [released(start, old), allocated(result, new, RESERVE | COMMIT)]
+        MemoryCall::Map { length, flags } => [allocated(result, length, flags), None],
+        MemoryCall::Unmap { start, length } => [released(start, length), None],
+        MemoryCall::Move { start, old_length, new_length } if start != result => {
+            [released(start, old_length), allocated(result, new_length, MEM_RESERVE | MEM_COMMIT)]
         }
-        Call::Move { start, old, new } => [
-            allocated(start.saturating_add(old), new.saturating_sub(old), RESERVE | COMMIT),
-            released(start.saturating_add(new), old.saturating_sub(new)),
+        MemoryCall::Move { start, old_length, new_length } => [
+            allocated(
+                start.saturating_add(old_length),
+                new_length.saturating_sub(old_length),
+                MEM_RESERVE | MEM_COMMIT,
+            ),
+            released(start.saturating_add(new_length), old_length.saturating_sub(new_length)),
         ],
-        Call::Break => {
-            let before = before.unwrap_or(result);
+        MemoryCall::SetHeapEnd => {
+            let old_heap_end = old_heap_end.unwrap_or(result);
             [
-                allocated(before, result.saturating_sub(before), RESERVE | COMMIT),
-                released(result, before.saturating_sub(result)),
+                allocated(old_heap_end, result.saturating_sub(old_heap_end), MEM_RESERVE | MEM_COMMIT),
+                released(result, old_heap_end.saturating_sub(result)),
             ]
         }
     }
@@ -271,19 +278,19 @@ fn changes(call: Call, before: Option<u64>, result: u64) -> [Option<Change>; 2] 
 mod tests {
     use super::*;
     use crate::clock::NanosecondClock;
-    use crate::family::testing::{assert_written, run_row_of_numbers, to_hex};
-    use crate::out::Queue;
-    use crate::record::Sample;
+    use crate::family::testing::{assert_written, run_row_with_numbers, to_hex};
+    use crate::out::RecordQueue;
+    use crate::record::PerfSample;
     use crate::settings::EventExtras;
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut memory, mut context) = (Memory::default(), Context::default());
+        let (mut memory, mut context) = (MemoryFamily::default(), Context::default());
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, numbers: &[u64]| {
                 let (addr, ip) = (0x7F00_0001_2345, 0x40_5678);
-                let sample = Sample { time, pid: 0x0A11, tid: 0x0A12, addr, ip, ..Sample::default() };
-                run_row_of_numbers(&mut memory, &mut context, name, sample, numbers, out);
+                let sample = PerfSample { time, pid: 0x0A11, tid: 0x0A12, addr, ip, ..PerfSample::default() };
+                run_row_with_numbers(&mut memory, &mut context, name, sample, numbers, out);
             };
             for code in [0, 1, 3] {
                 run("exceptions:page_fault_user", 0x0111, &[0x7F00_0001_2345, 0x40_1234, code]);
@@ -312,67 +319,85 @@ mod tests {
         );
     }
 
-    fn list_changes(call: Call, before: Option<u64>, result: u64) -> Vec<(u16, u64, u64, u32)> {
-        let all = changes(call, before, result).into_iter().flatten();
+    fn change_values(call: MemoryCall, old_heap_end: Option<u64>, result: u64) -> Vec<(u16, u64, u64, u32)> {
+        let all = list_changes(call, old_heap_end, result).into_iter().flatten();
         all.map(|change| (change.hook, change.start, change.length, change.flags)).collect()
     }
 
     #[test]
     fn calls_change_whole_pages() {
         let page = page_size();
-        let map = Call::Map { length: page + 1, flags: 0x3000 };
-        assert_eq!(list_changes(map, None, 0x7000_0000), [(0x0262, 0x7000_0000, 2 * page, 0x3000)]);
-        assert_eq!(list_changes(map, None, -12_i64 as u64), [], "no memory");
-        let unmap = Call::Unmap { start: 0x7000_0000, length: 1 };
-        assert_eq!(list_changes(unmap, None, 0), [(0x0263, 0x7000_0000, page, 0x8000)]);
-        let moved = Call::Move { start: 0x1000_0000, old: page, new: 2 * page };
-        let there = [(0x0263, 0x1000_0000, page, 0x8000), (0x0262, 0x2000_0000, 2 * page, 0x3000)];
-        assert_eq!(list_changes(moved, None, 0x2000_0000), there);
-        assert_eq!(list_changes(moved, None, 0x1000_0000), [(0x0262, 0x1000_0000 + page, page, 0x3000)]);
-        let shrunk = Call::Move { start: 0x1000_0000, old: 3 * page, new: page };
-        assert_eq!(list_changes(shrunk, None, 0x1000_0000), [(0x0263, 0x1000_0000 + page, 2 * page, 0x8000)]);
-        let extreme = Call::Move { start: u64::MAX, old: u64::MAX, new: 0 };
-        assert!(list_changes(extreme, None, 5).len() <= 2, "with any arguments");
+        let map = MemoryCall::Map { length: page + 1, flags: MEM_RESERVE | MEM_COMMIT };
+        assert_eq!(
+            change_values(map, None, 0x7000_0000),
+            [(hook::VIRTUAL_ALLOC, 0x7000_0000, 2 * page, MEM_RESERVE | MEM_COMMIT)]
+        );
+        assert_eq!(change_values(map, None, -12_i64 as u64), [], "no memory");
+        let unmap = MemoryCall::Unmap { start: 0x7000_0000, length: 1 };
+        assert_eq!(change_values(unmap, None, 0), [(hook::VIRTUAL_FREE, 0x7000_0000, page, MEM_RELEASE)]);
+        let moved = MemoryCall::Move { start: 0x1000_0000, old_length: page, new_length: 2 * page };
+        let moved_ranges = [
+            (hook::VIRTUAL_FREE, 0x1000_0000, page, MEM_RELEASE),
+            (hook::VIRTUAL_ALLOC, 0x2000_0000, 2 * page, MEM_RESERVE | MEM_COMMIT),
+        ];
+        assert_eq!(change_values(moved, None, 0x2000_0000), moved_ranges);
+        assert_eq!(
+            change_values(moved, None, 0x1000_0000),
+            [(hook::VIRTUAL_ALLOC, 0x1000_0000 + page, page, MEM_RESERVE | MEM_COMMIT)]
+        );
+        let shrunk = MemoryCall::Move { start: 0x1000_0000, old_length: 3 * page, new_length: page };
+        assert_eq!(
+            change_values(shrunk, None, 0x1000_0000),
+            [(hook::VIRTUAL_FREE, 0x1000_0000 + page, 2 * page, MEM_RELEASE)]
+        );
+        let extreme = MemoryCall::Move { start: u64::MAX, old_length: u64::MAX, new_length: 0 };
+        assert!(change_values(extreme, None, 5).len() <= 2, "with any arguments");
     }
 
     #[test]
     fn lost_records_drop_calls_faults_and_heaps() {
-        let mut memory = Memory::default();
-        memory.calls.put(7, Call::Break);
+        let mut memory = MemoryFamily::default();
+        memory.calls.put(7, MemoryCall::SetHeapEnd);
         memory.faults.put(7, (1, 2));
-        memory.breaks.put(7, 3);
+        memory.heap_ends.put(7, 3);
         memory.forget_after_loss();
         assert_eq!((memory.calls.take(7), memory.faults.take(7)), (None, None));
-        assert_eq!(memory.breaks.take(7), None, "an exec may be among the lost records");
+        assert_eq!(memory.heap_ends.take(7), None, "an exec may be among the lost records");
     }
 
     #[test]
     fn heap_end_belongs_to_one_program_of_one_process() {
         // Larger than the largest id that Linux assigns.
         let process = 5_000_000;
-        let (mut memory, mut context) = (Memory::default(), Context::default());
-        let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
-        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
-        let mut kept = |body| {
-            memory.breaks.put(process, 0x5555_0000);
+        let (mut memory, mut context) = (MemoryFamily::default(), Context::default());
+        let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+        let mut keeps_break = |body| {
+            memory.heap_ends.put(process, 0x5555_0000);
             let record = SidebandRecord { time: 1, pid: process, tid: process, body };
             memory.on_sideband(&record, &mut context, &mut out);
-            memory.breaks.take(process).is_some()
+            memory.heap_ends.take(process).is_some()
         };
         let comm = |is_exec| Sideband::Comm { pid: process, tid: process, name: b"a", is_exec };
         let fork = |ppid, tid| Sideband::Fork { pid: process, ppid, tid, ptid: ppid };
-        assert!(!kept(fork(1, process)), "another process had this id");
-        assert!(kept(fork(process, process + 1)), "a thread has the heap of its process");
-        assert!(kept(comm(false)), "a new name is not a new program");
-        assert!(!kept(comm(true)), "another program has another heap");
+        assert!(!keeps_break(fork(1, process)), "another process had this id");
+        assert!(keeps_break(fork(process, process + 1)), "a thread has the heap of its process");
+        assert!(keeps_break(comm(false)), "a new name is not a new program");
+        assert!(!keeps_break(comm(true)), "another program has another heap");
     }
 
     #[test]
     fn heap_grows_and_shrinks_from_its_known_end() {
         let page = page_size();
-        let at = 0x5555_0000;
-        assert_eq!(list_changes(Call::Break, None, at), []);
-        assert_eq!(list_changes(Call::Break, Some(at), at + page), [(0x0262, at, page, 0x3000)]);
-        assert_eq!(list_changes(Call::Break, Some(at + page), at), [(0x0263, at, page, 0x8000)]);
+        let heap_end = 0x5555_0000;
+        assert_eq!(change_values(MemoryCall::SetHeapEnd, None, heap_end), []);
+        assert_eq!(
+            change_values(MemoryCall::SetHeapEnd, Some(heap_end), heap_end + page),
+            [(hook::VIRTUAL_ALLOC, heap_end, page, MEM_RESERVE | MEM_COMMIT)]
+        );
+        assert_eq!(
+            change_values(MemoryCall::SetHeapEnd, Some(heap_end + page), heap_end),
+            [(hook::VIRTUAL_FREE, heap_end, page, MEM_RELEASE)]
+        );
     }
 }

@@ -10,7 +10,7 @@
 //!                              (a connection older than the capture)
 //!   tcp:tcp_retransmit_skb     sk, addresses, state   ──▶ retransmit; reconnect while connecting
 //!   udp:udp_fail_queue_rcv_skb rc, family             ──▶ UDP fail
-//!   /proc/PID/net              once a socket (find.rs) ──▶ Sockets
+//!   /proc/PID/net              once for each socket (find.rs) ──▶ Sockets
 //! ```
 //!
 //! 1. Sends and receives are calls of programs, with the bytes that each call took or returned.
@@ -21,8 +21,8 @@
 //!    the accept event, the event is completed.
 //! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
 //!    used again after its end.
-//! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the sender.
-//!    Unknown values are 0.
+//! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
+//!    sender. Unknown values are 0.
 //! 5. An IPv6 socket with IPv4 addresses at both endpoints counts as IPv4.
 
 mod endpoints;
@@ -34,14 +34,14 @@ use traceweir_format::put_kernel_event;
 
 use self::endpoints::Endpoints;
 use self::sockets::{Socket, Sockets};
-use super::{Context, Family, Row};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::{Out, PayloadPosition};
-use crate::spec::Event;
+use crate::spec::SampleEvent;
 
 /// The network family.
 #[derive(Debug, Default)]
-pub(crate) struct Network {
+pub(crate) struct NetworkFamily {
     sockets: Sockets,
 }
 
@@ -99,22 +99,23 @@ macro_rules! put_with_endpoints {
     }};
 }
 
-const TCP: u32 = 6;
+const IPPROTO_TCP: u32 = 6;
 /// Selects successful TCP and UDP calls, including datagrams without data.
-const TRANSFERS: &str = "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
+const TRANSFER_FILTER: &str =
+    "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
 
 /// Indexes of the fields of a transfer.
-const SK: usize = 0;
-const FAMILY: usize = 1;
-const PROTOCOL: usize = 2;
-const RET: usize = 3;
-const FLAGS: usize = 4;
+const SK_FIELD: usize = 0;
+const FAMILY_FIELD: usize = 1;
+const PROTOCOL_FIELD: usize = 2;
+const RET_FIELD: usize = 3;
+const FLAGS_FIELD: usize = 4;
 
 /// Indexes of the fields of an event with addresses.
 const ADDRESS_FIELDS: [usize; 5] = [0, 1, 2, 3, 4];
-const OLD_STATE: usize = 5;
-const NEW_STATE: usize = 6;
-const STATE: usize = 5;
+const OLD_STATE_FIELD: usize = 5;
+const NEW_STATE_FIELD: usize = 6;
+const STATE_FIELD: usize = 5;
 
 /// TCP states, numbered as in the kernel.
 const ESTABLISHED: i64 = 1;
@@ -123,44 +124,44 @@ const SYN_RECV: i64 = 3;
 const CLOSE: i64 = 7;
 const LISTEN: i64 = 10;
 
-static ROWS: &[Row<Network>] = &[
+static ROWS: &[Row<NetworkFamily>] = &[
     Row::tracepoint(
         ("sock", "sock_send_length"),
         &[Group::NETWORK],
         hooks!(TCP_SEND, UDP_SEND),
         &["sk", "family", "protocol", "ret", "flags"],
-        Network::on_send,
+        NetworkFamily::on_send,
     )
-    .filtered(TRANSFERS),
+    .with_filter(TRANSFER_FILTER),
     Row::tracepoint(
         ("sock", "sock_recv_length"),
         &[Group::NETWORK],
         hooks!(TCP_RECEIVE, UDP_RECEIVE),
         &["sk", "family", "protocol", "ret", "flags"],
-        Network::on_receive,
+        NetworkFamily::on_receive,
     )
-    .filtered(TRANSFERS),
+    .with_filter(TRANSFER_FILTER),
     Row::tracepoint(
         ("sock", "inet_sock_set_state"),
         &[Group::NETWORK],
         hooks!(TCP_CONNECT, TCP_ACCEPT, TCP_DISCONNECT; TCP_FAIL),
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "oldstate", "newstate"],
-        Network::on_state_change,
+        NetworkFamily::on_state_change,
     )
-    .filtered("protocol == 6"),
+    .with_filter("protocol == 6"),
     Row::tracepoint(
         ("tcp", "tcp_rcv_space_adjust"),
         &[Group::NETWORK],
         &[],
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6"],
-        Network::on_space_adjust,
+        NetworkFamily::on_space_adjust,
     ),
     Row::tracepoint(
         ("tcp", "tcp_retransmit_skb"),
         &[Group::NETWORK],
         hooks!(TCP_RETRANSMIT, TCP_RECONNECT),
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "?state"],
-        Network::on_retransmit,
+        NetworkFamily::on_retransmit,
     ),
     Row::tracepoint(
         ("udp", "udp_fail_queue_rcv_skb"),
@@ -171,7 +172,7 @@ static ROWS: &[Row<Network>] = &[
     ),
 ];
 
-impl Family for Network {
+impl EventFamily for NetworkFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -185,46 +186,46 @@ impl Family for Network {
     }
 }
 
-/// Returns the socket and the endpoints of an event with addresses.
-fn parse_endpoints(event: &Event<'_>) -> (u64, Endpoints) {
+/// Returns the kernel's address of the socket, and its endpoints, of an event with addresses.
+fn parse_socket(event: &SampleEvent<'_>) -> (u64, Endpoints) {
     let [socket, source_port, destination_port, source, destination] = ADDRESS_FIELDS;
     let (local, remote) = (event.bytes(source), event.bytes(destination));
     let ports = (event.u32(source_port), event.u32(destination_port));
     (event.u64(socket), Endpoints::new((local, ports.0), (remote, ports.1)))
 }
 
-impl Network {
-    fn on_send(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+impl NetworkFamily {
+    fn on_send(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.write_transfer(event, hook::TCP_SEND, hook::UDP_SEND, out);
     }
 
-    fn on_receive(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+    fn on_receive(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         /// The call leaves the data in the queue, or reads errors instead of data.
         const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
-        if event.u32(FLAGS) & NO_DATA == 0 {
+        if event.u32(FLAGS_FIELD) & NO_DATA == 0 {
             self.write_transfer(event, hook::TCP_RECEIVE, hook::UDP_RECEIVE, out);
         }
     }
 
-    fn write_transfer(&mut self, event: &Event<'_>, tcp: u16, udp: u16, out: &mut Out<'_>) {
-        let (sk, process, size) = (event.u64(SK), event.sample.pid, event.u32(RET));
-        let is_v6 = event.u32(FAMILY) == libc::AF_INET6 as u32;
-        let is_tcp = event.u32(PROTOCOL) == TCP;
+    fn write_transfer(&mut self, event: &SampleEvent<'_>, tcp: u16, udp: u16, out: &mut Out<'_>) {
+        let (sk, process, size) = (event.u64(SK_FIELD), event.sample.pid, event.u32(RET_FIELD));
+        let is_v6 = event.u32(FAMILY_FIELD) == libc::AF_INET6 as u32;
+        let is_tcp = event.u32(PROTOCOL_FIELD) == IPPROTO_TCP;
         // 0 bytes are the end of a TCP stream; a UDP datagram may be empty.
         if is_tcp && size == 0 {
             return;
         }
         let sockets = &mut self.sockets;
         if let Some(accepted) = sockets.take_accepted(sk).filter(|_| is_tcp) {
-            out.complete(accepted, process);
+            out.complete_payload(accepted, process);
         }
         let endpoints =
             if is_tcp { sockets.use_tcp(sk, process, is_v6) } else { sockets.use_udp(sk, process, is_v6) };
         let hook = if is_tcp { tcp } else { udp };
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         if hook == hook::TCP_SEND {
             // The call has just returned; its start is unknown.
-            let now = to_tenths(event.sample.time);
+            let now = to_tenths_of_second(event.sample.time);
             put_with_endpoints!(&mut payload, SEND_V4, SEND_V6, &endpoints, false, {
                 PID: process,
                 size: size,
@@ -245,98 +246,99 @@ impl Network {
                 connid: sk,
             });
         }
-        out.perfinfo(hook_for(hook, &endpoints), VERSION, payload);
+        out.write_perfinfo(hook_for_family(hook, &endpoints), VERSION, payload);
     }
 
-    fn on_state_change(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
-        let (sk, endpoints) = parse_endpoints(event);
+    fn on_state_change(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let (sk, endpoints) = parse_socket(event);
         let sockets = &mut self.sockets;
-        match (event.number(OLD_STATE), event.number(NEW_STATE)) {
+        match (event.number(OLD_STATE_FIELD), event.number(NEW_STATE_FIELD)) {
             // The connecting program itself makes this change.
-            (_, SYN_SENT) => sockets.insert(sk, Socket::connecting(endpoints, event.sample.pid)),
+            (_, SYN_SENT) => sockets.insert(sk, Socket::new_connecting(endpoints, event.sample.pid)),
             (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
                 let socket = sockets.establish(sk, endpoints);
-                let is_ours = old == SYN_SENT || socket.is_connecting;
-                let hook = if is_ours { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
+                let is_local_request = old == SYN_SENT || socket.is_connecting;
+                let hook = if is_local_request { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
                 let written = write_connection(hook, sk, &socket, out);
-                sockets.set_accepted(sk, written.filter(|_| !is_ours));
+                sockets.set_accepted(sk, written.filter(|_| !is_local_request));
             }
             (SYN_SENT, CLOSE) => {
                 sockets.remove(sk);
-                let mut payload = out.payload();
+                let mut payload = out.new_payload();
                 put_kernel_event!(&mut payload, TCP_FAIL_LAYOUT, {
                     Proto: family_number(endpoints.is_v6),
                     FailureCode: OTHER_REASON,
                 });
-                out.perfinfo(hook::TCP_FAIL, VERSION, payload);
+                out.write_perfinfo(hook::TCP_FAIL, VERSION, payload);
             }
             (LISTEN | SYN_RECV | CLOSE, _) => {}
             (_, CLOSE) => {
                 let socket = sockets.close(sk, endpoints);
-                write_simple(hook::TCP_DISCONNECT, sk, &socket, out);
+                write_without_data(hook::TCP_DISCONNECT, sk, &socket, out);
             }
             _ => {}
         }
     }
 
-    fn on_space_adjust(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
-        let (sk, endpoints) = parse_endpoints(event);
+    fn on_space_adjust(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
+        let (sk, endpoints) = parse_socket(event);
         self.sockets.update_endpoints(sk, endpoints);
     }
 
-    fn on_retransmit(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
-        let (sk, endpoints) = parse_endpoints(event);
+    fn on_retransmit(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let (sk, endpoints) = parse_socket(event);
         let socket = self.sockets.update_endpoints(sk, endpoints);
-        let hook = if event.number(STATE) == SYN_SENT { hook::TCP_RECONNECT } else { hook::TCP_RETRANSMIT };
-        write_simple(hook, sk, &socket, out);
+        let hook =
+            if event.number(STATE_FIELD) == SYN_SENT { hook::TCP_RECONNECT } else { hook::TCP_RETRANSMIT };
+        write_without_data(hook, sk, &socket, out);
     }
 }
 
 /// Returns the hook for the address family of the endpoints.
-const fn hook_for(hook: u16, endpoints: &Endpoints) -> u16 {
+const fn hook_for_family(hook: u16, endpoints: &Endpoints) -> u16 {
     if endpoints.is_v6 { hook::for_ipv6(hook) } else { hook }
 }
 
 /// Converts nanoseconds since the system started to tenths of a second.
-fn to_tenths(ns: u64) -> u32 {
+fn to_tenths_of_second(ns: u64) -> u32 {
     u32::try_from(ns / 100_000_000).unwrap_or(u32::MAX)
 }
 
 /// The failure code for which no specific reason is known.
 const OTHER_REASON: u16 = 5;
 
-fn write_udp_drop(event: &Event<'_>, out: &mut Out<'_>) {
+fn write_udp_drop(event: &SampleEvent<'_>, out: &mut Out<'_>) {
     const INSUFFICIENT_RESOURCES: u16 = 1;
     let result = event.number(0).saturating_neg();
     let is_full = [libc::ENOMEM, libc::ENOBUFS].iter().any(|error| i64::from(*error) == result);
     let reason = if is_full { INSUFFICIENT_RESOURCES } else { OTHER_REASON };
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, UDP_FAIL_LAYOUT, {
         Proto: family_number(event.u32(1) == libc::AF_INET6 as u32),
         FailureCode: reason,
     });
-    out.perfinfo(hook::UDP_FAIL, VERSION, payload);
+    out.write_perfinfo(hook::UDP_FAIL, VERSION, payload);
 }
 
 /// Writes an event without data.
-fn write_simple(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+fn write_without_data(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
+    let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, PLAIN_V4, PLAIN_V6, &socket.endpoints, false, {
         PID: socket.owner,
         connid: sk,
     });
-    out.perfinfo(hook_for(hook, &socket.endpoints), VERSION, payload);
+    out.write_perfinfo(hook_for_family(hook, &socket.endpoints), VERSION, payload);
 }
 
 /// Writes the start of a connection. The kernel does not report options, windows and sequence
 /// numbers. The process, which is the first field, may be set later.
 fn write_connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<PayloadPosition> {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_with_endpoints!(&mut payload, CONNECT_V4, CONNECT_V6, &socket.endpoints, false, {
         PID: socket.owner,
         connid: sk,
     });
-    out.perfinfo_to_complete(hook_for(hook, &socket.endpoints), VERSION, payload)
+    out.write_perfinfo_to_complete(hook_for_family(hook, &socket.endpoints), VERSION, payload)
 }
 
 /// Returns the number that Windows gives to an address family.
@@ -349,17 +351,17 @@ const fn family_number(is_v6: bool) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::testing::{assert_written, run_row, run_row_of_numbers};
-    use crate::record::Sample;
+    use crate::family::testing::{assert_written, run_row, run_row_with_numbers};
+    use crate::record::PerfSample;
 
     /// Writes the events of a TCP connection with these addresses.
     fn write_connection_life([local, remote]: [&[u8; 16]; 2], family: u64, out: &mut Out<'_>) {
-        const SK: u64 = 0xFFFF_8880_0000_1234;
-        let (mut network, mut context) = (Network::default(), Context::default());
+        const SOCKET_ADDRESS: u64 = 0xFFFF_8880_0000_1234;
+        let (mut network, mut context) = (NetworkFamily::default(), Context::default());
         // Larger than the largest id that Linux assigns.
-        let sample = Sample { time: 5_000_000_000, pid: 0x5000_0A11, ..Sample::default() };
+        let sample = PerfSample { time: 5_000_000_000, pid: 0x5000_0A11, ..PerfSample::default() };
         let mut run = |name: &str, last: [i64; 2], out: &mut Out<'_>| {
-            let (sk, ports) = (SK.to_le_bytes(), [80_u16, 0x1234].map(u16::to_le_bytes));
+            let (sk, ports) = (SOCKET_ADDRESS.to_le_bytes(), [80_u16, 0x1234].map(u16::to_le_bytes));
             let [old, new] = last.map(i64::to_le_bytes);
             let fields: [&[u8]; 7] = [&sk, &ports[0], &ports[1], local, remote, &old, &new];
             run_row(&mut network, &mut context, name, sample, &fields, out);
@@ -371,13 +373,13 @@ mod tests {
         run("sock:inet_sock_set_state", [ESTABLISHED, CLOSE], out);
         run("sock:inet_sock_set_state", [SYN_RECV, ESTABLISHED], out);
         for name in ["sock:sock_send_length", "sock:sock_recv_length"] {
-            for protocol in [u64::from(TCP), 17] {
-                let numbers = [SK, family, protocol, 0x0777, 0];
-                run_row_of_numbers(&mut network, &mut context, name, sample, &numbers, out);
+            for protocol in [u64::from(IPPROTO_TCP), 17] {
+                let numbers = [SOCKET_ADDRESS, family, protocol, 0x0777, 0];
+                run_row_with_numbers(&mut network, &mut context, name, sample, &numbers, out);
             }
         }
         let (name, numbers) = ("udp:udp_fail_queue_rcv_skb", [(-libc::ENOMEM) as u64, family]);
-        run_row_of_numbers(&mut network, &mut context, name, sample, &numbers, out);
+        run_row_with_numbers(&mut network, &mut context, name, sample, &numbers, out);
     }
 
     #[test]

@@ -35,16 +35,16 @@ use std::sync::Arc;
 
 use traceweir_format::kernel::hook;
 
-use super::{Context, Family, Row, Rundown};
+use super::{Context, EventFamily, Row, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::{Sideband, SidebandRecord};
-use crate::spec::Event;
-use crate::tasks::facts::{self, Name, RunningProgram};
-use crate::tasks::{Process, Thread};
+use crate::spec::SampleEvent;
+use crate::tasks::facts::{self, RunningProgram, ThreadName};
+use crate::tasks::{LiveProcess, LiveThread, TaskIds};
 
 /// Index of a field of `sched_process_exec`.
-const FILE_NAME: usize = 0;
+const FILE_NAME_FIELD: usize = 0;
 
 /// Groups for which execs are captured with their arguments.
 pub(crate) const EXEC_GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
@@ -55,7 +55,7 @@ const ENDS: &[u16] = &[hook::PROCESS_END, hook::THREAD_END];
 
 /// The process family. The table of tasks is in the context.
 #[derive(Debug, Default)]
-pub(crate) struct Processes {
+pub(crate) struct ProcessFamily {
     /// Starts whose stack has not arrived yet, by the creating thread.
     pending_starts: BTreeMap<u32, PendingStart>,
     /// Threads whose end was written with its stack, until their EXIT record arrives.
@@ -65,15 +65,15 @@ pub(crate) struct Processes {
 /// A start whose stack has not arrived yet.
 #[derive(Clone, Copy, Debug)]
 struct PendingStart {
-    creator: (u32, u32),
-    process: u32,
-    thread: u32,
+    creator: TaskIds,
+    ids: TaskIds,
+    /// In nanoseconds.
     time: u64,
     cpu: u16,
     poll: u32,
 }
 
-static ROWS: &[Row<Processes>] = &[
+static ROWS: &[Row<ProcessFamily>] = &[
     Row::tracepoint(
         ("sched", "sched_process_exec"),
         EXEC_GROUPS,
@@ -81,12 +81,12 @@ static ROWS: &[Row<Processes>] = &[
         &["filename"],
         |_, event, context, _| complete_program(event, context),
     )
-    .waking(),
-    Row::tracepoint(("sched", "sched_process_fork"), &[], STARTS, &[], Processes::on_fork_tracepoint),
-    Row::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], Processes::on_exit_tracepoint),
+    .with_wakeup(),
+    Row::tracepoint(("sched", "sched_process_fork"), &[], STARTS, &[], ProcessFamily::on_fork_tracepoint),
+    Row::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], ProcessFamily::on_exit_tracepoint),
 ];
 
-impl Family for Processes {
+impl EventFamily for ProcessFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -95,17 +95,23 @@ impl Family for Processes {
     fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         match record.body {
             Sideband::Fork { pid, ppid, tid, ptid } if is_valid_id(pid) && is_valid_id(tid) => {
-                self.on_fork((ppid, ptid), (pid, tid), context, out);
+                self.on_fork(TaskIds { pid: ppid, tid: ptid }, TaskIds { pid, tid }, context, out);
             }
             Sideband::Exit { tid, .. } if self.written_exits.remove(&tid) => {}
             Sideband::Exit { pid, ppid, tid, .. } if is_valid_id(tid) => {
-                self.on_exit((pid, tid), ppid, context, out);
+                self.on_exit(TaskIds { pid, tid }, ppid, context, out);
             }
             Sideband::Comm { pid, name, is_exec: true, .. } if is_valid_id(pid) => {
                 self.on_exec(pid, name, context, out);
             }
             Sideband::Comm { pid, tid, name, is_exec: false } if is_valid_id(tid) => {
-                on_rename((record.pid, record.tid), (pid, tid), name, context, out);
+                on_rename(
+                    TaskIds { pid: record.pid, tid: record.tid },
+                    TaskIds { pid, tid },
+                    name,
+                    context,
+                    out,
+                );
             }
             _ => {}
         }
@@ -113,7 +119,7 @@ impl Family for Processes {
 
     fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         if when == Rundown::End {
-            rundown::write_due_early(context, None, out);
+            rundown::write_due_unconfirmed(context, None, out);
             while let Some((_, start)) = self.pending_starts.pop_first() {
                 start.write(context, out);
             }
@@ -122,13 +128,13 @@ impl Family for Processes {
     }
 }
 
-impl Processes {
-    /// Finishes a poll: writes early tasks that turned out to have no start record, and pending
-    /// starts whose stack did not arrive. What this poll found waits for the next one, which reads
-    /// every record written until then.
+impl ProcessFamily {
+    /// Finishes a poll: writes unconfirmed tasks that turned out to have no start record, and
+    /// pending starts whose stack did not arrive. Tasks that this poll found wait for the next
+    /// poll, which reads every record written until then.
     pub(crate) fn finish_poll(&mut self, context: &mut Context, out: &mut Out<'_>) {
         let poll = context.tasks.polls;
-        rundown::write_due_early(context, Some(poll), out);
+        rundown::write_due_unconfirmed(context, Some(poll), out);
         self.pending_starts.retain(|_, start| {
             let is_due = start.poll != poll;
             if is_due {
@@ -140,39 +146,39 @@ impl Processes {
 
     fn on_fork(
         &mut self,
-        creator: (u32, u32),
-        (pid, tid): (u32, u32),
+        creator: TaskIds,
+        TaskIds { pid, tid }: TaskIds,
         context: &mut Context,
         out: &mut Out<'_>,
     ) {
-        self.write_pending_start(creator.1, context, out);
+        self.write_pending_start(creator.tid, context, out);
         self.written_exits.remove(&tid);
         let tasks = &mut context.tasks;
-        let thread = tasks.new_thread(creator.1, tid);
+        let thread = tasks.build_thread(creator.tid, tid);
         if pid == tid {
-            let process = tasks.new_child(creator.0, pid, out.time);
+            let process = tasks.build_child(creator.pid, pid, out.time);
             tasks.insert(pid, process);
         } else if tasks.get(pid).is_none() {
             // The record of the process's start was lost.
-            let early = Some(tasks.polls);
-            let process = Process { early, ..tasks.read_process(pid, 0) };
+            let unconfirmed_poll = Some(tasks.polls);
+            let process = LiveProcess { unconfirmed_poll, ..tasks.read_process(pid, 0) };
             tasks.insert(pid, process);
-            tasks.has_early = true;
+            tasks.has_unconfirmed = true;
         }
         tasks.insert_thread(pid, tid, thread);
         if out.extras.stacks.has_any(STARTS) {
             let (time, cpu, poll) = (out.time, out.cpu, tasks.polls);
-            let pending = PendingStart { creator, process: pid, thread: tid, time, cpu, poll };
-            self.pending_starts.insert(creator.1, pending);
+            let pending = PendingStart { creator, ids: TaskIds { pid, tid }, time, cpu, poll };
+            self.pending_starts.insert(creator.tid, pending);
         } else {
-            write_start(creator, (pid, tid), context, out);
+            write_start(creator, TaskIds { pid, tid }, context, out);
         }
     }
 
     /// Writes the start that the FORK record announced, with the stack of this sample.
-    fn on_fork_tracepoint(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    fn on_fork_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         if let Some(start) = self.pending_starts.remove(&event.sample.tid) {
-            write_start(start.creator, (start.process, start.thread), context, out);
+            write_start(start.creator, start.ids, context, out);
         }
     }
 
@@ -183,34 +189,41 @@ impl Processes {
         }
     }
 
-    fn on_exit_tracepoint(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        let ids @ (_, tid) = (event.sample.pid, event.sample.tid);
-        if is_valid_id(tid) {
+    fn on_exit_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let ids = TaskIds { pid: event.sample.pid, tid: event.sample.tid };
+        if is_valid_id(ids.tid) {
             self.on_exit(ids, 0, context, out);
-            self.written_exits.insert(tid);
+            self.written_exits.insert(ids.tid);
         }
     }
 
     /// Writes the end of a thread, and of its process if the thread was the last.
-    fn on_exit(&mut self, (pid, tid): (u32, u32), parent: u32, context: &mut Context, out: &mut Out<'_>) {
-        let pid = context.tasks.process_of(tid).unwrap_or(pid);
+    fn on_exit(
+        &mut self,
+        TaskIds { pid, tid }: TaskIds,
+        parent: u32,
+        context: &mut Context,
+        out: &mut Out<'_>,
+    ) {
+        let pid = context.tasks.find_process_of_thread(tid).unwrap_or(pid);
+        let ids = TaskIds { pid, tid };
         if !is_valid_id(pid) {
             return;
         }
-        self.ensure_started((pid, tid), parent, context, out);
+        self.ensure_started(ids, parent, context, out);
         if let Some(thread) = context.tasks.thread(tid).filter(|_| context.groups.has(Group::THREAD)) {
-            payload::write_thread(hook::THREAD_END, (pid, tid), (pid, tid), thread, out);
+            payload::write_thread(hook::THREAD_END, ids, ids, thread, out);
         }
         context.tasks.remove_thread(tid);
         if context.tasks.get(pid).is_some_and(|process| process.threads.is_empty()) {
-            let status = context.tasks.find_exit_status((pid, tid), out.time);
+            let status = context.tasks.find_exit_status(ids, out.time);
             if context.groups.has(Group::PROCESS_COUNTERS) {
                 payload::write_counters(hook::PROCESS_COUNTERS, pid, out);
             }
             if let Some(process) = context.tasks.remove(pid)
                 && context.groups.has(Group::PROCESS)
             {
-                payload::write_process(hook::PROCESS_END, (pid, tid), pid, &process, status, out);
+                payload::write_process(hook::PROCESS_END, ids, pid, &process, status, out);
             }
         } else if tid != pid {
             context.tasks.drop_exit_status(tid);
@@ -221,58 +234,58 @@ impl Processes {
     /// older than the rings, its record was lost, or its start waits for a stack.
     fn ensure_started(
         &mut self,
-        (pid, tid): (u32, u32),
+        TaskIds { pid, tid }: TaskIds,
         parent: u32,
         context: &mut Context,
         out: &mut Out<'_>,
     ) {
         if context.tasks.get(pid).is_none() {
-            let early = Some(context.tasks.polls);
-            let process = Process { early, ..context.tasks.read_process(pid, parent) };
+            let unconfirmed_poll = Some(context.tasks.polls);
+            let process = LiveProcess { unconfirmed_poll, ..context.tasks.read_process(pid, parent) };
             context.tasks.insert(pid, process);
         }
         if context.tasks.thread(tid).is_none() {
-            let early = Some(context.tasks.polls);
-            let thread = Thread { early, ..context.tasks.new_thread(tid, tid) };
+            let unconfirmed_poll = Some(context.tasks.polls);
+            let thread = LiveThread { unconfirmed_poll, ..context.tasks.build_thread(tid, tid) };
             context.tasks.insert_thread(pid, tid, thread);
         }
         let mut pending = self.pending_starts.iter();
-        let creator = pending.find(|(_, start)| start.thread == tid).map(|(creator, _)| *creator);
+        let creator = pending.find(|(_, start)| start.ids.tid == tid).map(|(creator, _)| *creator);
         if let Some(creator) = creator {
             self.write_pending_start(creator, context, out);
         }
-        rundown::write_early(pid, context, out);
+        rundown::write_unconfirmed(pid, context, out);
     }
 
     /// Writes an exec: the end of one program and the start of the next under the same ids, with
     /// the same time.
     fn on_exec(&mut self, pid: u32, name: &[u8], context: &mut Context, out: &mut Out<'_>) {
         let first = context.tasks.get(pid).and_then(|process| process.threads.keys().next().copied());
-        self.ensure_started((pid, first.unwrap_or(pid)), 0, context, out);
+        self.ensure_started(TaskIds { pid, tid: first.unwrap_or(pid) }, 0, context, out);
         let (has_process, has_thread) =
             (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
-        let by = (pid, pid);
+        let ids = TaskIds { pid, tid: pid };
         let Some(process) = context.tasks.get(pid) else { return };
         // The thread that called exec has the id of the first thread by now; the others have ended.
         let last = process.threads.values().next_back().copied().unwrap_or_default();
         if has_thread {
             for (tid, thread) in &process.threads {
-                payload::write_thread(hook::THREAD_END, by, (pid, *tid), thread, out);
+                payload::write_thread(hook::THREAD_END, ids, TaskIds { pid, tid: *tid }, thread, out);
             }
         }
         if has_process {
-            payload::write_process(hook::PROCESS_END, by, pid, process, 0, out);
+            payload::write_process(hook::PROCESS_END, ids, pid, process, 0, out);
         }
         let others: Vec<u32> = process.threads.keys().copied().filter(|tid| *tid != pid).collect();
         for tid in others {
             context.tasks.remove_thread(tid);
         }
         context.tasks.update_after_exec(pid, name, out.time);
-        let affinity = facts::affinity(pid);
+        let affinity = facts::read_affinity(pid);
         let affinity = if affinity == 0 { last.affinity } else { affinity };
-        let thread = Thread { name: Name::new(name), affinity, seen: 0, ..last };
+        let thread = LiveThread { name: ThreadName::new(name), affinity, seen_in_scan: 0, ..last };
         context.tasks.insert_thread(pid, pid, thread);
-        write_start(by, by, context, out);
+        write_start(ids, ids, context, out);
     }
 }
 
@@ -281,7 +294,7 @@ impl PendingStart {
     fn write(&self, context: &Context, out: &mut Out<'_>) {
         let (now, sample) = ((out.time, out.cpu), out.sample.take());
         (out.time, out.cpu) = (self.time, self.cpu);
-        write_start(self.creator, (self.process, self.thread), context, out);
+        write_start(self.creator, self.ids, context, out);
         ((out.time, out.cpu), out.sample) = (now, sample);
     }
 }
@@ -291,30 +304,30 @@ fn is_valid_id(id: u32) -> bool {
     id != 0 && id != u32::MAX
 }
 
-fn write_start(creator: (u32, u32), (pid, tid): (u32, u32), context: &Context, out: &mut Out<'_>) {
+fn write_start(creator: TaskIds, TaskIds { pid, tid }: TaskIds, context: &Context, out: &mut Out<'_>) {
     let Some(process) = context.tasks.get(pid) else { return };
     if pid == tid && context.groups.has(Group::PROCESS) {
         payload::write_process(hook::PROCESS_START, creator, pid, process, payload::STILL_ACTIVE, out);
     }
     if let Some(thread) = process.threads.get(&tid).filter(|_| context.groups.has(Group::THREAD)) {
-        payload::write_thread(hook::THREAD_START, creator, (pid, tid), thread, out);
+        payload::write_thread(hook::THREAD_START, creator, TaskIds { pid, tid }, thread, out);
     }
 }
 
 /// Completes the program of an exec, if `/proc` was read too early or too late before.
-fn complete_program(event: &Event<'_>, context: &mut Context) {
+fn complete_program(event: &SampleEvent<'_>, context: &mut Context) {
     let pid = event.sample.pid;
     let Some(process) = context.tasks.get_mut(pid) else { return };
     let program = &process.program;
     if !program.path.is_empty() && !program.command_line.is_empty() {
         return;
     }
-    let again = facts::program(pid, &program.image, true);
-    if !again.path.is_empty() {
-        process.program = Arc::new(again);
+    let program_now = facts::read_program(pid, &program.image, true);
+    if !program_now.path.is_empty() {
+        process.program = Arc::new(program_now);
     } else if program.path.is_empty() {
         // The process is gone: only the path passed to `execve` is left.
-        let path = event.text(FILE_NAME).to_vec();
+        let path = event.text(FILE_NAME_FIELD).to_vec();
         let image = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let path = if path.starts_with(b"/") { path } else { Vec::new() };
         process.program =
@@ -322,10 +335,16 @@ fn complete_program(event: &Event<'_>, context: &mut Context) {
     }
 }
 
-fn on_rename(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], context: &mut Context, out: &mut Out<'_>) {
+fn on_rename(
+    renamer: TaskIds,
+    TaskIds { pid, tid }: TaskIds,
+    name: &[u8],
+    context: &mut Context,
+    out: &mut Out<'_>,
+) {
     if let Some(process) = context.tasks.get_mut(pid) {
         if let Some(thread) = process.threads.get_mut(&tid) {
-            thread.name = Name::new(name);
+            thread.name = ThreadName::new(name);
         }
         // A kernel thread runs no program: its thread name is its image name.
         let has_no_program = process.program.path.is_empty() && process.program.command_line.is_empty();
@@ -334,6 +353,6 @@ fn on_rename(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], context: &mut 
         }
     }
     if context.groups.has(Group::THREAD) {
-        payload::write_thread_name(by, (pid, tid), name, out);
+        payload::write_thread_name(renamer, TaskIds { pid, tid }, name, out);
     }
 }

@@ -18,16 +18,17 @@
 use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{Context, Family, Row, Rundown};
+use super::{Context, EventFamily, Row, Rundown};
 use crate::counter::Counter;
 use crate::groups::Group;
 use crate::out::Out;
-use crate::record::Parts;
-use crate::spec::{Event, PerfSource};
+use crate::record::SampleParts;
+use crate::spec::{PerfSource, SampleEvent};
+use crate::tasks::TaskIds;
 
 /// The sampling family: the sources and counters that have been written.
 #[derive(Debug, Default)]
-pub(crate) struct Profile {
+pub(crate) struct ProfileFamily {
     /// Active sources, with the intervals last written.
     sources: Vec<Counter>,
     /// The counters read with events, as last written.
@@ -49,19 +50,19 @@ const PRIORITY_SHIFT: u32 = 3;
 const TIMER: (u32, &str) = (0, "Timer");
 
 /// Builds the row of the profile source at an index.
-const fn counter_row(index: usize) -> Row<Profile> {
+const fn counter_row(index: usize) -> Row<ProfileFamily> {
     let source = PerfSource::Counter(index);
-    Row::new(source, &[Group::PMC_PROFILE], &[hook::PMC_PROFILE], Parts::IP, |_, event, _, out| {
+    Row::new(source, &[Group::PMC_PROFILE], &[hook::PMC_PROFILE], SampleParts::IP, |_, event, _, out| {
         write_counter_sample(event, out);
     })
 }
 
-static ROWS: &[Row<Profile>] = &[
+static ROWS: &[Row<ProfileFamily>] = &[
     Row::new(
         PerfSource::Profile,
         &[Group::PROFILE],
         &[hook::SAMPLED_PROFILE],
-        Parts::IP,
+        SampleParts::IP,
         |_, event, context, out| {
             write_sample(event, context, out);
         },
@@ -75,7 +76,7 @@ static ROWS: &[Row<Profile>] = &[
     counter_row(6),
 ];
 
-impl Family for Profile {
+impl EventFamily for ProfileFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -119,7 +120,7 @@ impl Family for Profile {
     }
 }
 
-impl Profile {
+impl ProfileFamily {
     /// Returns the sources and counters that the settings select.
     fn new(context: &Context) -> Self {
         let (settings, groups) = (&context.settings, &context.groups);
@@ -136,59 +137,59 @@ impl Profile {
     }
 }
 
-fn write_sample(event: &Event<'_>, context: &Context, out: &mut Out<'_>) {
+fn write_sample(event: &SampleEvent<'_>, context: &Context, out: &mut Out<'_>) {
     let (sample, activity) = (event.sample, &context.activity);
     let mut flags = activity.running_priority(sample.cpu, sample.tid) << PRIORITY_SHIFT;
     flags |= if activity.is_in_softirq(sample.cpu) { IN_DPC } else { 0 };
     flags |= if activity.is_in_interrupt(sample.cpu) { IN_ISR } else { 0 };
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, SAMPLE_LAYOUT, {
         InstructionPointer: sample.ip,
         ThreadId: sample.tid,
         Count: 1_u16,
         Flags: flags,
     });
-    out.perfinfo(hook::SAMPLED_PROFILE, SAMPLE_LAYOUT.version(), payload);
+    out.write_perfinfo(hook::SAMPLED_PROFILE, SAMPLE_LAYOUT.version(), payload);
 }
 
-fn write_counter_sample(event: &Event<'_>, out: &mut Out<'_>) {
+fn write_counter_sample(event: &SampleEvent<'_>, out: &mut Out<'_>) {
     let sample = event.sample;
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, COUNTER_SAMPLE_LAYOUT, {
         InstructionPointer: sample.ip,
         ThreadId: sample.tid,
-        ProfileSource: u16::try_from(event.tag).unwrap_or(u16::MAX),
+        ProfileSource: u16::try_from(event.source_id).unwrap_or(u16::MAX),
     });
-    out.perfinfo(hook::PMC_PROFILE, COUNTER_SAMPLE_LAYOUT.version(), payload);
+    out.write_perfinfo(hook::PMC_PROFILE, COUNTER_SAMPLE_LAYOUT.version(), payload);
 }
 
 /// Writes the start or the end of a source, with its interval and its name.
 fn write_collection(hook: u16, source: &Counter, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
         COLLECTION_LAYOUT,
         { Source: source.id, NewInterval: source.interval, OldInterval: source.interval },
         { SourceName: source.name.as_str() }
     );
-    out.system(hook, COLLECTION_LAYOUT.version(), (0, 0), payload);
+    out.write_system(hook, COLLECTION_LAYOUT.version(), TaskIds::default(), payload);
 }
 
 /// Writes the new interval of a source.
 fn write_interval_change(source: &Counter, old: u32, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, INTERVAL_LAYOUT, {
         Source: source.id,
         NewInterval: source.interval,
         OldInterval: old,
     });
-    out.system(hook::PROFILE_SET_INTERVAL, INTERVAL_LAYOUT.version(), (0, 0), payload);
+    out.write_system(hook::PROFILE_SET_INTERVAL, INTERVAL_LAYOUT.version(), TaskIds::default(), payload);
 }
 
 /// Writes the names of the counters read with events, if there are any.
 fn write_counter_names(counters: &[Counter], out: &mut Out<'_>) {
     let Ok(count @ 1..) = u32::try_from(counters.len()) else { return };
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     let names = counters.iter().map(|counter| counter.name.as_str());
     put_kernel_event!(
         &mut payload,
@@ -196,28 +197,28 @@ fn write_counter_names(counters: &[Counter], out: &mut Out<'_>) {
         { CounterCount: count },
         { CounterName: RepeatedValues(names) }
     );
-    out.system(hook::PMC_CONFIG, COUNTERS_LAYOUT.version(), (0, 0), payload);
+    out.write_system(hook::PMC_CONFIG, COUNTERS_LAYOUT.version(), TaskIds::default(), payload);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::testing::{assert_written, run_row_of_numbers};
+    use crate::family::testing::{assert_written, run_row_with_numbers};
     use crate::groups::Groups;
-    use crate::record::Sample;
+    use crate::record::PerfSample;
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut profile, mut context) = (Profile::default(), Context::default());
-        let sample = Sample { cpu: 1, tid: 0x0A11, ip: 0xFFFF_8000_0000_1234, ..Sample::default() };
+        let (mut profile, mut context) = (ProfileFamily::default(), Context::default());
+        let sample = PerfSample { cpu: 1, tid: 0x0A11, ip: 0xFFFF_8000_0000_1234, ..PerfSample::default() };
         context.activity.set_running(1, 0x0A11, 9);
         context.groups = Groups::new(&[Group::PROFILE, Group::PMC_PROFILE]);
         let counter = |id, name: &str, interval| Counter { id, name: name.to_owned(), interval };
         context.settings.profile_sources = vec![counter(2, "a", 5000)];
         context.settings.counters = vec![counter(3, "bc", 0), counter(4, "d", 0)];
         let write = |out: &mut Out<'_>| {
-            run_row_of_numbers(&mut profile, &mut context, "cpu-clock", sample, &[], out);
-            run_row_of_numbers(&mut profile, &mut context, "profile source 0", sample, &[], out);
+            run_row_with_numbers(&mut profile, &mut context, "cpu-clock", sample, &[], out);
+            run_row_with_numbers(&mut profile, &mut context, "profile source 0", sample, &[], out);
             profile.run_down(Rundown::Start, &mut context, out);
             context.settings.profile_sources[0].interval = 6000;
             profile.on_settings_change(&mut context, out);

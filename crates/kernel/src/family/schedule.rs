@@ -27,19 +27,19 @@
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{Context, Family, Row};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
 use crate::record::{Sideband, SidebandRecord};
-use crate::spec::Event;
+use crate::spec::SampleEvent;
 use crate::tasks::convert_priority;
 
 /// The context switch family.
 #[derive(Debug, Default)]
-pub(crate) struct Schedule {
+pub(crate) struct ScheduleFamily {
     /// When a thread became ready or was switched out, in nanoseconds.
-    since: PerThread<u64>,
+    waiting_since_ns: PerThread<u64>,
 }
 
 const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
@@ -47,44 +47,44 @@ const READY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
 const PRIORITY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SET_PRIORITY, 3);
 
 /// Indexes of the fields of `sched_switch`.
-const PREV_PID: usize = 0;
-const PREV_PRIO: usize = 1;
-const PREV_STATE: usize = 2;
-const NEXT_PID: usize = 3;
-const NEXT_PRIO: usize = 4;
+const PREV_PID_FIELD: usize = 0;
+const PREV_PRIO_FIELD: usize = 1;
+const PREV_STATE_FIELD: usize = 2;
+const NEXT_PID_FIELD: usize = 3;
+const NEXT_PRIO_FIELD: usize = 4;
 
 /// Fields of the tracepoints that make a thread ready.
-const WOKEN: &[&str] = &["pid", "common_flags"];
-const WOKEN_PID: usize = 0;
-const WOKEN_FLAGS: usize = 1;
+const WOKEN_FIELDS: &[&str] = &["pid", "common_flags"];
+const WOKEN_PID_FIELD: usize = 0;
+const WOKEN_FLAGS_FIELD: usize = 1;
 
 /// Bits of `common_flags`: the kernel was in an interrupt or in a softirq.
 const IN_INTERRUPT: u32 = 0x08 | 0x10;
 /// The flag of a ready event for a wakeup from an interrupt.
-const FROM_DPC: u8 = 1;
+const READY_FROM_DPC: u8 = 1;
 /// The reason of a ready event: the wait of the thread is over.
-const UNWAIT: u8 = 1;
+const ADJUST_UNWAIT: u8 = 1;
 
-static ROWS: &[Row<Schedule>] = &[
+static ROWS: &[Row<ScheduleFamily>] = &[
     Row::tracepoint(
         ("sched", "sched_switch"),
         &[Group::CSWITCH],
         &[hook::CONTEXT_SWITCH],
         &["prev_pid", "prev_prio", "prev_state", "next_pid", "next_prio"],
-        Schedule::on_switch,
+        ScheduleFamily::on_switch,
     ),
     Row::tracepoint(
         ("sched", "sched_waking"),
         &[Group::DISPATCHER],
         &[hook::READY_THREAD],
-        WOKEN,
-        |schedule, event, _, out| schedule.write_ready(event, UNWAIT, out),
+        WOKEN_FIELDS,
+        |schedule, event, _, out| schedule.write_ready(event, ADJUST_UNWAIT, out),
     ),
     Row::tracepoint(
         ("sched", "sched_wakeup_new"),
         &[Group::DISPATCHER],
         &[hook::READY_THREAD],
-        WOKEN,
+        WOKEN_FIELDS,
         |schedule, event, _, out| schedule.write_ready(event, 0, out),
     ),
     Row::tracepoint(
@@ -96,7 +96,7 @@ static ROWS: &[Row<Schedule>] = &[
     ),
 ];
 
-impl Family for Schedule {
+impl EventFamily for ScheduleFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -108,21 +108,21 @@ impl Family for Schedule {
         if !context.groups.has(Group::CSWITCH) {
             return;
         }
-        let (new, old) = if is_out { (UNKNOWN, record.tid) } else { (record.tid, UNKNOWN) };
+        let (new, old) = if is_out { (UNKNOWN_THREAD, record.tid) } else { (record.tid, UNKNOWN_THREAD) };
         let (thread_state, reason) = match (is_out, is_preempted) {
-            (true, true) => (READY, WR_PREEMPTED),
-            (true, false) => (WAITING, USER_REQUEST),
+            (true, true) => (STATE_READY, PREEMPTED),
+            (true, false) => (STATE_WAITING, USER_REQUEST),
             // The other thread is unknown.
             (false, _) => (0, 0),
         };
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, SWITCH_LAYOUT, {
             NewThreadId: new,
             OldThreadId: old,
             OldThreadWaitReason: reason,
             OldThreadState: thread_state,
         });
-        out.perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
     }
 
     fn forget_after_loss(&mut self) {
@@ -130,22 +130,22 @@ impl Family for Schedule {
     }
 }
 
-impl Schedule {
-    fn on_switch(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        let (new, old) = (event.u32(NEXT_PID), event.u32(PREV_PID));
-        let new_priority = thread_priority(new, event.number(NEXT_PRIO));
-        let old_priority = thread_priority(old, event.number(PREV_PRIO));
-        let switch_out = SwitchOut::new(old, event.number(PREV_STATE));
+impl ScheduleFamily {
+    fn on_switch(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let (new, old) = (event.u32(NEXT_PID_FIELD), event.u32(PREV_PID_FIELD));
+        let new_priority = thread_priority(new, event.number(NEXT_PRIO_FIELD));
+        let old_priority = thread_priority(old, event.number(PREV_PRIO_FIELD));
+        let switch_out = SwitchOut::new(old, event.number(PREV_STATE_FIELD));
         let time = event.sample.time;
-        let waited = match self.since.take(new) {
+        let waited = match self.waiting_since_ns.take(new) {
             Some(since) if new != 0 => out.clock.ticks(time.saturating_sub(since)),
             _ => 0,
         };
-        if old != 0 && switch_out.state != TERMINATED {
-            self.since.put(old, time);
+        if old != 0 && switch_out.state != STATE_TERMINATED {
+            self.waiting_since_ns.put(old, time);
         }
         context.activity.set_running(event.sample.cpu, new, new_priority);
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         // The tracepoint reports no C-state, and Linux has no ideal processors.
         put_kernel_event!(&mut payload, SWITCH_LAYOUT, {
             NewThreadId: new,
@@ -157,40 +157,48 @@ impl Schedule {
             OldThreadState: switch_out.state,
             NewThreadWaitTime: u32::try_from(waited).unwrap_or(u32::MAX),
         });
-        out.perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
     }
 
-    fn write_ready(&mut self, event: &Event<'_>, reason: u8, out: &mut Out<'_>) {
-        let thread = event.u32(WOKEN_PID);
-        self.since.put(thread, event.sample.time);
-        let flags = if event.u32(WOKEN_FLAGS) & IN_INTERRUPT != 0 { FROM_DPC } else { 0 };
-        let mut payload = out.payload();
+    fn write_ready(&mut self, event: &SampleEvent<'_>, reason: u8, out: &mut Out<'_>) {
+        let thread = event.u32(WOKEN_PID_FIELD);
+        self.waiting_since_ns.put(thread, event.sample.time);
+        let flags = if event.u32(WOKEN_FLAGS_FIELD) & IN_INTERRUPT != 0 { READY_FROM_DPC } else { 0 };
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, READY_LAYOUT, { ThreadId: thread, AdjustReason: reason, Flags: flags });
-        out.perfinfo(hook::READY_THREAD, READY_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::READY_THREAD, READY_LAYOUT.version(), payload);
     }
 }
 
-fn write_set_priority(event: &Event<'_>, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+fn write_set_priority(event: &SampleEvent<'_>, out: &mut Out<'_>) {
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, PRIORITY_LAYOUT, {
         ThreadId: event.u32(0),
         OldPriority: convert_priority(event.number(1)),
         NewPriority: convert_priority(event.number(2)),
     });
-    out.perfinfo(hook::SET_PRIORITY, PRIORITY_LAYOUT.version(), payload);
+    out.write_perfinfo(hook::SET_PRIORITY, PRIORITY_LAYOUT.version(), payload);
 }
 
-fn thread_priority(thread: u32, linux: i64) -> u8 {
-    if thread == 0 { 0 } else { convert_priority(linux) }
+fn thread_priority(thread: u32, linux_priority: i64) -> u8 {
+    if thread == 0 { 0 } else { convert_priority(linux_priority) }
 }
 
-const READY: u8 = 1;
-/// Wait reasons and thread states, and the id of an unknown thread.
+/// The id of an unknown thread.
+const UNKNOWN_THREAD: u32 = u32::MAX;
+
+/// Documented states of a thread that is switched out.
+const STATE_READY: u8 = 1;
+const STATE_TERMINATED: u8 = 4;
+const STATE_WAITING: u8 = 5;
+
+/// Documented wait reasons.
+const EXECUTIVE: u8 = 0;
+const SUSPENDED: u8 = 5;
 const USER_REQUEST: u8 = 6;
-const WR_PREEMPTED: u8 = 32;
-const UNKNOWN: u32 = u32::MAX;
-const TERMINATED: u8 = 4;
-const WAITING: u8 = 5;
+const TERMINATED: u8 = 22;
+const DISPATCH_INTERRUPT: u8 = 31;
+const PREEMPTED: u8 = 32;
 
 /// State and wait reason of a thread that is switched out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,23 +212,20 @@ struct SwitchOut {
 impl SwitchOut {
     /// Derives state and reason from `prev_state`.
     fn new(thread: u32, state: i64) -> Self {
-        const EXECUTIVE: u8 = 0;
-        const SUSPENDED: u8 = 5;
-        const USER_REQUEST: u8 = 6;
-        const ENDED: u8 = 22;
-        const DISPATCH_INTERRUPT: u8 = 31;
-        const PREEMPTED: u8 = 32;
+        /// The kernel's mark for a thread that was preempted while it could run.
         const IS_PREEMPTED: i64 = 0x100;
         let (state, reason, mode) = match (thread, state & 0xFF) {
-            (0, _) => (READY, EXECUTIVE, 0),
-            (_, 0) if state & IS_PREEMPTED != 0 => (READY, PREEMPTED, 0),
-            (_, 0) => (READY, DISPATCH_INTERRUPT, 0),
-            (_, 0x01) => (WAITING, USER_REQUEST, 1),
+            (0, _) => (STATE_READY, EXECUTIVE, 0),
+            (_, 0) if state & IS_PREEMPTED != 0 => (STATE_READY, PREEMPTED, 0),
+            (_, 0) => (STATE_READY, DISPATCH_INTERRUPT, 0),
+            // Interruptible sleep.
+            (_, 0x01) => (STATE_WAITING, USER_REQUEST, 1),
             // Stopped, traced, parked.
-            (_, 0x04 | 0x08 | 0x40) => (WAITING, SUSPENDED, 0),
-            (_, 0x10 | 0x20) => (TERMINATED, ENDED, 0),
+            (_, 0x04 | 0x08 | 0x40) => (STATE_WAITING, SUSPENDED, 0),
+            // Dead, zombie.
+            (_, 0x10 | 0x20) => (STATE_TERMINATED, TERMINATED, 0),
             // Uninterruptible sleep, or an idle kernel thread.
-            _ => (WAITING, EXECUTIVE, 0),
+            _ => (STATE_WAITING, EXECUTIVE, 0),
         };
         Self { state, reason, mode }
     }
@@ -229,18 +234,18 @@ impl SwitchOut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::testing::{assert_written, run_row_of_numbers};
+    use crate::family::testing::{assert_written, run_row_with_numbers};
     use crate::groups::Groups;
-    use crate::record::Sample;
+    use crate::record::PerfSample;
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut schedule, mut context) = (Schedule::default(), Context::default());
+        let (mut schedule, mut context) = (ScheduleFamily::default(), Context::default());
         context.groups = Groups::new(&[Group::CSWITCH]);
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, numbers: &[u64]| {
-                let sample = Sample { time, ..Sample::default() };
-                run_row_of_numbers(&mut schedule, &mut context, name, sample, numbers, out);
+                let sample = PerfSample { time, ..PerfSample::default() };
+                run_row_with_numbers(&mut schedule, &mut context, name, sample, numbers, out);
             };
             run("sched:sched_waking", 1000, &[0x0A11, 0x10]);
             run("sched:sched_wakeup_new", 1000, &[0x0A12, 0]);
@@ -282,9 +287,9 @@ mod tests {
 
     #[test]
     fn lost_records_drop_waiting_threads() {
-        let mut schedule = Schedule::default();
-        schedule.since.put(8, 1);
+        let mut schedule = ScheduleFamily::default();
+        schedule.waiting_since_ns.put(8, 1);
         schedule.forget_after_loss();
-        assert_eq!(schedule.since.take(8), None);
+        assert_eq!(schedule.waiting_since_ns.take(8), None);
     }
 }

@@ -16,15 +16,15 @@ mod names;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{Context, Family, Row};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::kallsyms;
 use crate::out::Out;
-use crate::spec::Event;
+use crate::spec::SampleEvent;
 
 /// The system call family.
 #[derive(Debug, Default)]
-pub(crate) struct SystemCalls {
+pub(crate) struct SystemCallFamily {
     /// Addresses of the kernel's entry functions by system call number; empty until the group is
     /// enabled.
     entries: Vec<u64>,
@@ -32,20 +32,20 @@ pub(crate) struct SystemCalls {
 
 /// Prefix of the names of entry functions.
 #[cfg(target_arch = "x86_64")]
-const PREFIX: &str = "__x64_sys_";
+const ENTRY_PREFIX: &str = "__x64_sys_";
 #[cfg(not(target_arch = "x86_64"))]
-const PREFIX: &str = "__arm64_sys_";
+const ENTRY_PREFIX: &str = "__arm64_sys_";
 
 const ENTER_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SYSCALL_ENTER, 2);
 const EXIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SYSCALL_EXIT, 2);
 
-static ROWS: &[Row<SystemCalls>] = &[
+static ROWS: &[Row<SystemCallFamily>] = &[
     Row::tracepoint(
         ("raw_syscalls", "sys_enter"),
         &[Group::SYSTEMCALL],
         &[hook::SYSCALL_ENTER],
         &["id"],
-        SystemCalls::on_enter,
+        SystemCallFamily::on_enter,
     ),
     Row::tracepoint(
         ("raw_syscalls", "sys_exit"),
@@ -57,11 +57,11 @@ static ROWS: &[Row<SystemCalls>] = &[
 ];
 
 /// Whether a symbol is an entry function of a system call.
-pub(crate) fn is_entry(name: &str) -> bool {
-    name.starts_with(PREFIX)
+pub(crate) fn is_entry_function(name: &str) -> bool {
+    name.starts_with(ENTRY_PREFIX)
 }
 
-impl Family for SystemCalls {
+impl EventFamily for SystemCallFamily {
     fn rows() -> &'static [Row<Self>] {
         ROWS
     }
@@ -69,33 +69,34 @@ impl Family for SystemCalls {
     /// Finds the entry functions when their group is enabled first.
     fn on_settings_change(&mut self, context: &mut Context, _: &mut Out<'_>) {
         if context.groups.has(Group::SYSTEMCALL) && self.entries.is_empty() {
-            self.entries = find_entries(kallsyms::address);
+            self.entries = find_entry_addresses(kallsyms::find_address);
         }
     }
 }
 
-impl SystemCalls {
-    fn on_enter(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+impl SystemCallFamily {
+    fn on_enter(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let number = usize::try_from(event.number(0)).unwrap_or(usize::MAX);
         let address = self.entries.get(number).copied().unwrap_or(0);
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, ENTER_LAYOUT, { SysCallAddress: address });
-        out.perfinfo(hook::SYSCALL_ENTER, ENTER_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::SYSCALL_ENTER, ENTER_LAYOUT.version(), payload);
     }
 }
 
-fn write_exit(event: &Event<'_>, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+fn write_exit(event: &SampleEvent<'_>, out: &mut Out<'_>) {
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, EXIT_LAYOUT, { SysCallNtStatus: event.u32(0) });
-    out.perfinfo(hook::SYSCALL_EXIT, EXIT_LAYOUT.version(), payload);
+    out.write_perfinfo(hook::SYSCALL_EXIT, EXIT_LAYOUT.version(), payload);
 }
 
-/// Returns the addresses of the entry functions by number. `address` finds the address of a symbol.
-fn find_entries(address: impl Fn(&str) -> u64) -> Vec<u64> {
+/// Returns the addresses of the entry functions by number. `find_address` finds the address of a
+/// symbol.
+fn find_entry_addresses(find_address: impl Fn(&str) -> u64) -> Vec<u64> {
     let mut entries = Vec::new();
     for (number, name) in names::numbered_names() {
         entries.resize(number, 0);
-        entries.push(address(&[PREFIX, name].concat()));
+        entries.push(find_address(&[ENTRY_PREFIX, name].concat()));
     }
     entries
 }
@@ -103,17 +104,17 @@ fn find_entries(address: impl Fn(&str) -> u64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::testing::{assert_written, run_row_of_numbers};
-    use crate::record::Sample;
+    use crate::family::testing::{assert_written, run_row_with_numbers};
+    use crate::record::PerfSample;
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let mut calls = SystemCalls { entries: vec![0, 0xFFFF_8000_0000_1234] };
+        let mut calls = SystemCallFamily { entries: vec![0, 0xFFFF_8000_0000_1234] };
         let mut context = Context::default();
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, number: i64| {
                 let numbers = [number.cast_unsigned()];
-                run_row_of_numbers(&mut calls, &mut context, name, Sample::default(), &numbers, out);
+                run_row_with_numbers(&mut calls, &mut context, name, PerfSample::default(), &numbers, out);
             };
             run("raw_syscalls:sys_enter", 1);
             run("raw_syscalls:sys_enter", 2);
@@ -137,10 +138,10 @@ mod tests {
             (libc::SYS_mseal, "mseal"),
         ];
         for (number, name) in known {
-            let entries = find_entries(|symbol| u64::from(symbol == format!("__x64_sys_{name}")));
+            let entries = find_entry_addresses(|symbol| u64::from(symbol == format!("__x64_sys_{name}")));
             let found = entries.iter().enumerate().filter(|(_, address)| **address == 1);
             let found: Vec<usize> = found.map(|(number, _)| number).collect();
-            assert_eq!(found, [usize::try_from(number).expect("a number")], "{name}");
+            assert_eq!(found, [usize::try_from(number).expect("the number is not negative")], "{name}");
         }
     }
 }

@@ -8,8 +8,8 @@
 //! 1. Records that were taken do not count as waiting: a session takes records up to a certain time
 //!    and leaves newer ones, so the queue may never be empty.
 //! 2. When more bytes are taken than waiting, and there are enough of them, the waiting bytes move
-//!    to the front. So each moved byte has been paid for by a taken one, and the unused part is
-//!    never larger than the waiting part or [`KEPT_BYTES`].
+//!    to the front. So at most one byte moves for each byte that was taken, and the
+//!    unused part is never larger than the waiting part or [`KEPT_BYTES`].
 //! 3. The entry of a record counts with its bytes: for the smallest records it is nearly as large.
 //! 4. When bytes move to the front, the queue also frees the memory that a burst required.
 
@@ -33,24 +33,24 @@ pub struct QueuedRecord {
 
 /// The waiting records of one processor.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct RecordQueue {
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<QueueEntry>,
     next: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct QueueEntry {
     start: usize,
     length: usize,
     raw: u64,
     is_stack: bool,
 }
 
-impl Queue {
+impl RecordQueue {
     /// Returns the next record.
     pub(crate) fn peek(&self) -> Option<QueuedRecord> {
-        let Entry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
+        let QueueEntry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
         Some(QueuedRecord { length, raw, is_stack })
     }
 
@@ -64,9 +64,9 @@ impl Queue {
             to.copy_from_slice(from);
         }
         self.next = self.next.saturating_add(1);
-        let is_mostly_taken = |taken: usize, all: usize, kept: usize| taken > kept.max(all / 2);
+        let is_mostly_taken = |taken: usize, total: usize, kept: usize| taken > kept.max(total / 2);
         if self.next == self.entries.len()
-            || is_mostly_taken(self.taken(), self.bytes.len(), KEPT_BYTES)
+            || is_mostly_taken(self.taken_bytes(), self.bytes.len(), KEPT_BYTES)
             || is_mostly_taken(self.next, self.entries.len(), KEPT_ENTRIES)
         {
             self.drop_taken();
@@ -85,43 +85,43 @@ impl Queue {
             return false;
         }
         let QueuedRecord { length, raw, is_stack } = record;
-        self.entries.push(Entry { start, length, raw, is_stack });
+        self.entries.push(QueueEntry { start, length, raw, is_stack });
         true
     }
 
     /// Returns where the bytes of the newest record begin. The position is valid until a record is
     /// taken.
-    pub(super) fn last_start(&self) -> Option<usize> {
+    pub(super) fn last_record_start(&self) -> Option<usize> {
         self.entries.last().map(|entry| entry.start)
     }
 
     /// Overwrites the four bytes at a position.
-    pub(super) fn set(&mut self, position: usize, value: u32) {
-        if let Some(bytes) = self.bytes.get_mut(position..).and_then(|rest| rest.first_chunk_mut::<4>()) {
+    pub(super) fn overwrite_u32(&mut self, position: usize, value: u32) {
+        if let Some(bytes) = self.bytes.get_mut(position..).and_then(|tail| tail.first_chunk_mut::<4>()) {
             *bytes = value.to_le_bytes();
         }
     }
 
     /// Returns the bytes that a record of this length takes while it waits.
-    pub(super) const fn cost(length: usize) -> usize {
-        length.saturating_add(size_of::<Entry>())
+    pub(super) const fn cost_bytes(length: usize) -> usize {
+        length.saturating_add(size_of::<QueueEntry>())
     }
 
     /// Returns the bytes that all waiting records take.
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn waiting_bytes(&self) -> usize {
         let entries = self.entries.len().saturating_sub(self.next);
-        let bytes = self.bytes.len().saturating_sub(self.taken());
-        bytes.saturating_add(entries.saturating_mul(size_of::<Entry>()))
+        let bytes = self.bytes.len().saturating_sub(self.taken_bytes());
+        bytes.saturating_add(entries.saturating_mul(size_of::<QueueEntry>()))
     }
 
     /// Returns the number of bytes in front of the waiting records.
-    fn taken(&self) -> usize {
+    fn taken_bytes(&self) -> usize {
         self.entries.get(self.next).map_or(self.bytes.len(), |entry| entry.start)
     }
 
     /// Moves the waiting records to the front and frees unused memory.
     fn drop_taken(&mut self) {
-        let taken = self.taken();
+        let taken = self.taken_bytes();
         self.bytes.drain(..taken);
         self.entries.drain(..self.next);
         self.next = 0;
@@ -134,7 +134,7 @@ impl Queue {
 }
 
 #[cfg(test)]
-impl Queue {
+impl RecordQueue {
     /// Returns the number of waiting records.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.next
@@ -150,7 +150,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn put(queue: &mut Queue, number: u64, length: usize) {
+    fn push_record(queue: &mut RecordQueue, number: u64, length: usize) {
         let record = QueuedRecord { length, raw: number, is_stack: false };
         let byte = number.to_le_bytes()[0];
         assert!(queue.push(record, |bytes| {
@@ -162,37 +162,43 @@ mod tests {
     #[test]
     fn queue_that_is_never_empty_drops_taken_records() {
         for (length, burst) in [(100 << 10, 100_u64), (1, 200_000)] {
-            let mut queue = Queue::default();
+            let mut queue = RecordQueue::default();
             let (mut next, mut bytes) = (0, vec![0; length]);
             for number in 0..5 * burst {
-                put(&mut queue, number, length);
+                push_record(&mut queue, number, length);
                 if number % burst != 0 {
                     continue;
                 }
                 while queue.len() > 1 {
                     assert_eq!(queue.peek().map(|record| record.raw), Some(next));
                     queue.pop_into(&mut bytes);
-                    assert!(bytes.iter().all(|byte| *byte == next.to_le_bytes()[0]), "its own bytes");
+                    assert!(
+                        bytes.iter().all(|byte| *byte == next.to_le_bytes()[0]),
+                        "the record has its bytes"
+                    );
                     next += 1;
-                    assert!(queue.taken() <= KEPT_BYTES.max(queue.waiting()));
+                    assert!(queue.taken_bytes() <= KEPT_BYTES.max(queue.waiting_bytes()));
                     assert!(queue.next <= KEPT_ENTRIES.max(queue.len()));
                 }
-                assert_eq!(queue.waiting(), Queue::cost(length));
+                assert_eq!(queue.waiting_bytes(), RecordQueue::cost_bytes(length));
             }
-            assert!(queue.waiting() > KEPT_BYTES || queue.len() > KEPT_ENTRIES, "the test fills it enough");
+            assert!(
+                queue.waiting_bytes() > KEPT_BYTES || queue.len() > KEPT_ENTRIES,
+                "the test fills the queue beyond its kept capacity"
+            );
         }
     }
 
     #[test]
     fn memory_of_a_burst_is_freed() {
-        let mut queue = Queue::default();
-        (0..200).for_each(|number| put(&mut queue, number, 100 << 10));
-        (0..70_000).for_each(|number| put(&mut queue, number, 1));
+        let mut queue = RecordQueue::default();
+        (0..200).for_each(|number| push_record(&mut queue, number, 100 << 10));
+        (0..70_000).for_each(|number| push_record(&mut queue, number, 1));
         assert!(queue.bytes.capacity() > KEPT_BYTES && queue.entries.capacity() > KEPT_ENTRIES);
         while queue.peek().is_some() {
             queue.pop_into(&mut []);
         }
-        assert_eq!((queue.waiting(), queue.bytes.len()), (0, 0));
+        assert_eq!((queue.waiting_bytes(), queue.bytes.len()), (0, 0));
         assert!(queue.bytes.capacity() <= KEPT_BYTES && queue.entries.capacity() <= KEPT_ENTRIES);
     }
 }

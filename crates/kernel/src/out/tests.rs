@@ -7,24 +7,28 @@ use crate::settings::HookSet;
 
 #[test]
 fn stack_is_lost_with_its_event() {
-    const HOOK: u16 = 0x0524;
-    let (mut queues, mut too_large) = ([Queue::default()], 0);
+    const HOOK: u16 = hook::CONTEXT_SWITCH;
+    let (mut queues, mut lost_records) = ([RecordQueue::default()], 0);
     let extras = EventExtras {
         stacks: HookSet::new(&[HOOK]),
         registers: HookSet::new(&[HOOK]),
         ..EventExtras::default()
     };
     // One kernel frame and one user frame.
-    let chain = [-128_i64 as u64, 0xFFFF_8000_0000_0000, -512_i64 as u64, 0x5555_0000];
+    let chain = [KERNEL_MARKER, 0xFFFF_8000_0000_0000, USER_MARKER, 0x5555_0000];
     let chain: Vec<u8> = chain.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let sample = Sample { callchain: &chain, regs: &[0; 64 * 8], ..Sample::default() };
-    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+    let sample = PerfSample { callchain: &chain, regs: &[0; 64 * 8], ..PerfSample::default() };
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
     (out.sample, out.max_frames) = (Some(sample), 8);
     for size in [8, 0x1_0000, 8] {
-        out.perfinfo(HOOK, 2, vec![0; size]);
-        out.system(HOOK, 2, (1, 2), vec![0; size]);
+        out.write_perfinfo(HOOK, 2, vec![0; size]);
+        out.write_system(HOOK, 2, TaskIds { pid: 1, tid: 2 }, vec![0; size]);
     }
-    assert_eq!(too_large, 2 * 4, "an event, both parts of its stack, its registers");
+    assert_eq!(
+        lost_records,
+        2 * 4,
+        "each of two events is lost with both parts of its stack and its registers"
+    );
     let mut stacks = Vec::new();
     while let Some(next) = queues[0].peek() {
         queues[0].pop_into(&mut []);
@@ -35,104 +39,106 @@ fn stack_is_lost_with_its_event() {
 
 #[test]
 fn written_event_can_be_completed_after_its_stack() {
-    const HOOK: u16 = 0x060F;
-    let (mut queues, mut too_large) = ([Queue::default()], 0);
+    const HOOK: u16 = hook::TCP_ACCEPT;
+    let (mut queues, mut lost_records) = ([RecordQueue::default()], 0);
     let extras = EventExtras { stacks: HookSet::new(&[HOOK]), ..EventExtras::default() };
-    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
-    let chain = [-512_i64 as u64, 0x5555_0000].map(u64::to_le_bytes).concat();
-    (out.sample, out.max_frames) = (Some(Sample { callchain: &chain, ..Sample::default() }), 8);
-    let [first, second] = [1, 2].map(|byte| out.perfinfo_to_complete(HOOK, 2, vec![byte; 8]));
-    out.complete(second.expect("a written event"), 0x0A0B_0C0D);
-    out.complete(PayloadPosition { queue: 0, payload: 1 << 20 }, 7);
-    let payload = first.expect("a written event").payload;
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+    let chain = [USER_MARKER, 0x5555_0000].map(u64::to_le_bytes).concat();
+    (out.sample, out.max_frames) = (Some(PerfSample { callchain: &chain, ..PerfSample::default() }), 8);
+    let [first, second] = [1, 2].map(|byte| out.write_perfinfo_to_complete(HOOK, 2, vec![byte; 8]));
+    out.complete_payload(second.expect("the event is written"), 0x0A0B_0C0D);
+    out.complete_payload(PayloadPosition { queue_index: 0, payload_start: 1 << 20 }, 7);
+    let payload = first.expect("the event is written").payload_start;
     assert_eq!(queues[0].bytes()[payload..payload + 8], [1; 8]);
-    let payload = second.expect("a written event").payload;
+    let payload = second.expect("the event is written").payload_start;
     assert_eq!(queues[0].bytes()[payload..payload + 8], [0x0D, 0x0C, 0x0B, 0x0A, 2, 2, 2, 2]);
-    assert_eq!(queues[0].len(), 4, "each with its stack");
+    assert_eq!(queues[0].len(), 4, "each of the two events has a stack");
 }
 
 #[test]
 fn queues_are_bounded_together() {
     const RECORDS: usize = 10_000;
-    let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
+    let (mut queues, mut lost_records) = ([RecordQueue::default(), RecordQueue::default()], 0);
     let extras = EventExtras::default();
-    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
     out.max_bytes = 8 << 20;
     for number in 0..RECORDS {
         out.cpu = u16::from(number % 4 == 0);
-        out.perfinfo(0x0301, 2, vec![0; 1 << 10]);
+        out.write_perfinfo(hook::PROCESS_START, 2, vec![0; 1 << 10]);
     }
-    let bytes: usize = queues.iter().map(Queue::waiting).sum();
-    let written: usize = queues.iter().map(Queue::len).sum();
+    let bytes: usize = queues.iter().map(RecordQueue::waiting_bytes).sum();
+    let written: usize = queues.iter().map(RecordQueue::len).sum();
     assert!((8 << 20) - (2 << 10) < bytes && bytes <= 8 << 20, "{bytes}");
-    assert_eq!(written + usize::try_from(too_large).unwrap(), RECORDS, "lost records are counted");
-    assert!(too_large > 0);
+    assert_eq!(written + usize::try_from(lost_records).unwrap(), RECORDS, "lost records are counted");
+    assert!(lost_records > 0);
 }
 
 #[test]
 fn first_queue_leaves_the_others_their_shares() {
-    const MOST: usize = 8 << 20;
+    const MAX_BYTES: usize = 8 << 20;
     let extras = EventExtras::default();
     for size in [0, 1 << 10, 60 << 10] {
-        let (mut queues, mut too_large) = (std::array::from_fn::<_, 4, _>(|_| Queue::default()), 0);
+        let (mut queues, mut lost_records) = (std::array::from_fn::<_, 4, _>(|_| RecordQueue::default()), 0);
         for cpu in 0..4 {
-            let before = too_large;
-            while too_large == before {
-                let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
-                (out.max_bytes, out.cpu) = (MOST, cpu);
-                out.perfinfo(0x0301, 2, vec![0; size]);
+            let before = lost_records;
+            while lost_records == before {
+                let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
+                (out.max_bytes, out.cpu) = (MAX_BYTES, cpu);
+                out.write_perfinfo(hook::PROCESS_START, 2, vec![0; size]);
             }
         }
-        let waiting = queues.each_ref().map(Queue::waiting);
+        let waiting = queues.each_ref().map(RecordQueue::waiting_bytes);
         let is_nearly = |bytes: usize, expected: usize| bytes.abs_diff(expected) < 64 << 10;
-        assert!(is_nearly(waiting[0], MOST - 3 * (MOST / 8)), "{waiting:?}");
-        assert!(waiting[1..].iter().all(|bytes| is_nearly(*bytes, MOST / 8)), "{waiting:?}");
-        assert!(waiting.iter().sum::<usize>() <= MOST, "{waiting:?}");
+        assert!(is_nearly(waiting[0], MAX_BYTES - 3 * (MAX_BYTES / 8)), "{waiting:?}");
+        assert!(waiting[1..].iter().all(|bytes| is_nearly(*bytes, MAX_BYTES / 8)), "{waiting:?}");
+        assert!(waiting.iter().sum::<usize>() <= MAX_BYTES, "{waiting:?}");
     }
 }
 
 #[test]
 fn queues_use_at_most_a_part_of_the_machines_memory() {
-    assert_eq!(max_queued_for_memory(0, 64 << 30), MAX_QUEUED);
-    assert_eq!(max_queued_for_memory(128 << 20, 64 << 30), MAX_QUEUED + (512 << 20));
+    assert_eq!(max_queued_for_memory(0, 64 << 30), MAX_QUEUED_BYTES);
+    assert_eq!(max_queued_for_memory(128 << 20, 64 << 30), MAX_QUEUED_BYTES + (512 << 20));
     assert_eq!(max_queued_for_memory(16 * (64 << 20), 8 << 30), 1 << 30);
     assert_eq!(max_queued_for_memory(usize::MAX, 1 << 30), 128 << 20);
     assert!(max_queued_bytes(0) > 0);
 }
 
 #[test]
-fn taken_records_free_room_though_one_always_waits() {
-    const RECORD: usize = 16 << 10;
-    let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
+fn taken_records_free_space_while_another_one_waits() {
+    const PAYLOAD_BYTES: usize = 16 << 10;
+    let (mut queues, mut lost_records) = ([RecordQueue::default(), RecordQueue::default()], 0);
     let extras = EventExtras::default();
     // Many times the bound of the queues.
     for poll in 0..200_u64 {
-        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         (out.max_bytes, out.cpu, out.time) = (8 << 20, 1, poll);
         for _ in 0..64 {
-            out.perfinfo(0x0301, 2, vec![0; RECORD]);
+            out.write_perfinfo(hook::PROCESS_START, 2, vec![0; PAYLOAD_BYTES]);
         }
         while queues[1].len() > 1 {
             queues[1].pop_into(&mut []);
         }
     }
-    assert_eq!(too_large, 0);
+    assert_eq!(lost_records, 0);
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn stacks_and_registers_have_the_documented_layout() {
-    const HOOK: u16 = 0x0524;
-    let (mut queues, mut too_large) = ([Queue::default()], 0);
+    const HOOK: u16 = hook::CONTEXT_SWITCH;
+    let (mut queues, mut lost_records) = ([RecordQueue::default()], 0);
     let hooks = || HookSet::new(&[HOOK]);
     let extras = EventExtras { stacks: hooks(), registers: hooks(), ..EventExtras::default() };
-    let chain =
-        [KERNEL, 0xFFFF_8000_0000_1234, USER, 0x5555_0000, 0x5555_1111].map(u64::to_le_bytes).concat();
+    let chain = [KERNEL_MARKER, 0xFFFF_8000_0000_1234, USER_MARKER, 0x5555_0000, 0x5555_1111]
+        .map(u64::to_le_bytes)
+        .concat();
     let regs = (0..20).flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
-    let sample = Sample { pid: 0x0A11, tid: 0x0A12, callchain: &chain, regs: &regs, ..Sample::default() };
-    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+    let sample =
+        PerfSample { pid: 0x0A11, tid: 0x0A12, callchain: &chain, regs: &regs, ..PerfSample::default() };
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
     (out.sample, out.max_frames) = (Some(sample), 8);
-    out.perfinfo(HOOK, 2, Vec::new());
+    out.write_perfinfo(HOOK, 2, Vec::new());
     assert_queued(
         &mut queues[0],
         &[

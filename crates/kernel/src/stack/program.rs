@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. Files and their file systems may belong to other users, and reading them may hang. So this
-//!    runs on a thread of its own ([`super::unwind`]).
+//!    runs on a separate thread ([`super::reader`]).
 //! 2. A file found by path is the mapped one only if the inode matches: the path may lead to
 //!    another file by now.
 //! 3. Tables are programs that the unwinder executes, and they may loop forever: only tables of
@@ -25,15 +25,15 @@ use object::read::elf::{FileHeader, SectionHeader};
 use crate::plain::{self, PlainFile};
 
 /// The largest table that is read, in bytes. The table of a browser has about 10 MiB.
-const MAX_TABLE: u64 = 16 << 20;
+const MAX_TABLE_BYTES: u64 = 16 << 20;
 /// The largest size of section headers, and of section names, in bytes.
-const MAX_HEADERS: u64 = 4 << 20;
+const MAX_HEADER_BYTES: u64 = 4 << 20;
 /// The largest number of sections that are checked.
 const MAX_SECTIONS: usize = 4096;
 
 /// The sections and addresses that unwinding through a program needs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tables {
+pub(crate) struct UnwindTables {
     /// The virtual address of the lowest segment minus its offset in the file.
     pub(crate) base: u64,
     pub(crate) text: Option<Range<u64>>,
@@ -42,9 +42,9 @@ pub(crate) struct Tables {
     pub(crate) got: Option<Range<u64>>,
 }
 
-impl Tables {
+impl UnwindTables {
     /// Returns the number of bytes in the tables.
-    pub(crate) fn size(&self) -> usize {
+    pub(crate) fn table_bytes(&self) -> usize {
         let size =
             |table: &Option<(Range<u64>, Arc<[u8]>)>| table.as_ref().map_or(0, |(_, bytes)| bytes.len());
         size(&self.eh_frame).saturating_add(size(&self.eh_frame_hdr))
@@ -58,22 +58,22 @@ pub(crate) fn read_tables(
     range: &Range<u64>,
     path: &str,
     inode: u64,
-) -> Option<Option<Tables>> {
+) -> Option<Option<UnwindTables>> {
     let paths = plain::mapped_file_paths(process, range, path).into_iter();
-    let mut files = paths.filter_map(|(path, flags)| plain::find(&path, flags));
+    let mut files = paths.filter_map(|(path, flags)| plain::find_plain_file(&path, flags));
     let file = files.find(|file| file.version.inode == inode)?;
-    Some(read_trusted(&file))
+    Some(read_trusted_tables(&file))
 }
 
 /// Reads the tables of a file if it is trusted.
-fn read_trusted(plain: &PlainFile) -> Option<Tables> {
+fn read_trusted_tables(plain: &PlainFile) -> Option<UnwindTables> {
     let mut file = plain.is_trusted.then(|| plain.open()).flatten()?;
-    read(&mut file).ok()
+    read_elf_tables(&mut file).ok()
 }
 
-/// Reads `size` bytes at an offset, or fails if that is more than `most` or beyond the end.
-fn read_at(file: &mut File, offset: u64, size: u64, most: u64) -> io::Result<Vec<u8>> {
-    if size > most {
+/// Reads `size` bytes at an offset, or fails if that is more than `max_bytes` or beyond the end.
+fn read_at(file: &mut File, offset: u64, size: u64, max_bytes: u64) -> io::Result<Vec<u8>> {
+    if size > max_bytes {
         return Err(io::ErrorKind::InvalidData.into());
     }
     file.seek(SeekFrom::Start(offset))?;
@@ -83,33 +83,33 @@ fn read_at(file: &mut File, offset: u64, size: u64, most: u64) -> io::Result<Vec
 }
 
 /// Reads the tables of an ELF file.
-fn read(file: &mut File) -> io::Result<Tables> {
+fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
     type Header = elf::FileHeader64<object::Endianness>;
-    let head = read_at(file, 0, size_of::<Header>() as u64, MAX_HEADERS)?;
+    let head = read_at(file, 0, size_of::<Header>() as u64, MAX_HEADER_BYTES)?;
     let header = Header::parse(head.as_slice()).map_err(invalid)?;
     let endian = header.endian().map_err(invalid)?;
-    let mut tables = Tables { base: lowest_segment(file, header, endian)?, ..Tables::default() };
+    let mut tables = UnwindTables { base: read_load_base(file, header, endian)?, ..UnwindTables::default() };
     let (offset, size, count) =
         (header.e_shoff(endian), u64::from(header.e_shentsize(endian)), u64::from(header.e_shnum(endian)));
     if size != size_of::<elf::SectionHeader64<object::Endianness>>() as u64 {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let bytes = read_at(file, offset, size.saturating_mul(count), MAX_HEADERS)?;
+    let bytes = read_at(file, offset, size.saturating_mul(count), MAX_HEADER_BYTES)?;
     let sections: &[elf::SectionHeader64<object::Endianness>] =
         object::slice_from_all_bytes(&bytes).map_err(|()| io::Error::from(io::ErrorKind::InvalidData))?;
     let names = sections.get(usize::from(header.e_shstrndx(endian)));
     let names = names.ok_or(io::ErrorKind::InvalidData)?;
-    let names = read_at(file, names.sh_offset(endian), names.sh_size(endian), MAX_HEADERS)?;
+    let names = read_at(file, names.sh_offset(endian), names.sh_size(endian), MAX_HEADER_BYTES)?;
     for section in sections.iter().take(MAX_SECTIONS) {
         let at = usize::try_from(section.sh_name(endian)).unwrap_or(usize::MAX);
-        let name = names.get(at..).and_then(|rest| rest.split(|byte| *byte == 0).next()).unwrap_or_default();
+        let name = names.get(at..).and_then(|tail| tail.split(|byte| *byte == 0).next()).unwrap_or_default();
         let (start, size) = (section.sh_addr(endian), section.sh_size(endian));
         let range = start..start.saturating_add(size);
         let mut content = || -> io::Result<Arc<[u8]>> {
             let has_bytes = section.sh_type(endian) != elf::SHT_NOBITS;
-            let most = if has_bytes { MAX_TABLE } else { 0 };
-            Ok(read_at(file, section.sh_offset(endian), size, most)?.into())
+            let max_bytes = if has_bytes { MAX_TABLE_BYTES } else { 0 };
+            Ok(read_at(file, section.sh_offset(endian), size, max_bytes)?.into())
         };
         match name {
             b".text" if tables.text.is_none() => tables.text = Some(range),
@@ -129,7 +129,7 @@ fn read(file: &mut File) -> io::Result<Tables> {
 
 /// Returns the lowest address of the loaded segments minus the file offset of that segment, which
 /// is the address of the file's first byte.
-fn lowest_segment(
+fn read_load_base(
     file: &mut File,
     header: &elf::FileHeader64<object::Endianness>,
     endian: object::Endianness,
@@ -137,7 +137,7 @@ fn lowest_segment(
     use object::read::elf::ProgramHeader;
     let count = u64::from(header.e_phnum(endian));
     let size = size_of::<elf::ProgramHeader64<object::Endianness>>() as u64;
-    let bytes = read_at(file, header.e_phoff(endian), size.saturating_mul(count), MAX_HEADERS)?;
+    let bytes = read_at(file, header.e_phoff(endian), size.saturating_mul(count), MAX_HEADER_BYTES)?;
     let segments: &[elf::ProgramHeader64<object::Endianness>] =
         object::slice_from_all_bytes(&bytes).map_err(|()| io::Error::from(io::ErrorKind::InvalidData))?;
     let loaded = segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
@@ -151,74 +151,82 @@ mod tests {
 
     #[test]
     fn own_program_has_tables() {
-        let mut file = File::open("/proc/self/exe").expect("this program");
-        let tables = read(&mut file).expect("its tables");
+        let mut file = File::open("/proc/self/exe").expect("this program is readable");
+        let tables = read_elf_tables(&mut file).expect("this program has tables");
         assert!(tables.eh_frame.is_some() && tables.text.is_some_and(|text| !text.is_empty()));
     }
 
+    struct ProgramCopy {
+        _folder: tempfile::TempDir,
+        path: String,
+        inode: u64,
+    }
+
     /// Copies this program to a file that only this user may write.
-    fn copy() -> (tempfile::TempDir, String, u64) {
+    fn copy_own_program() -> ProgramCopy {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("copy");
-        std::fs::copy("/proc/self/exe", &path).expect("copied");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("permitted");
-        let inode = std::fs::metadata(&path).expect("the copy").ino();
-        let path = path.to_str().expect("a path").to_owned();
-        (folder, path, inode)
+        std::fs::copy("/proc/self/exe", &path).expect("the program is copied");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("the mode is set");
+        let inode = std::fs::metadata(&path).expect("the copy exists").ino();
+        let path = path.to_str().expect("the path is UTF-8").to_owned();
+        ProgramCopy { _folder: folder, path, inode }
     }
 
     #[test]
     fn file_is_accepted_by_inode_and_owner() {
-        let (_folder, path, inode) = copy();
+        let ProgramCopy { _folder, path, inode } = copy_own_program();
         let range = 0x1000..0x2000;
-        let mut found = plain::find(&path, rustix::fs::OFlags::NOFOLLOW).expect("a regular file");
+        let mut found =
+            plain::find_plain_file(&path, rustix::fs::OFlags::NOFOLLOW).expect("the copy is a regular file");
         found.is_trusted = true;
-        assert!(read_trusted(&found).is_some());
+        assert!(read_trusted_tables(&found).is_some());
         found.is_trusted = false;
-        assert!(read_trusted(&found).is_none(), "not trusted");
+        assert!(read_trusted_tables(&found).is_none(), "not trusted");
         assert!(read_tables(u32::MAX, &range, &path, inode).is_some());
         assert!(read_tables(u32::MAX, &range, &path, inode + 1).is_none(), "another file with this path");
         assert!(read_tables(u32::MAX, &range, "/dev/zero", 1).is_none());
         use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("permitted");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("the mode is set");
         let answer = read_tables(u32::MAX, &range, &path, inode);
         assert!(answer.is_some_and(|tables| tables.is_none()), "writable by all users");
     }
 
     #[test]
     fn table_without_index_or_too_large_is_rejected() {
-        let program = std::fs::read("/proc/self/exe").expect("this program");
-        let is_rejected = |name: &[u8], by: &[u8]| {
+        let program = std::fs::read("/proc/self/exe").expect("this program is readable");
+        let is_rejected = |name: &[u8], replacement: &[u8]| {
             let mut bytes = program.clone();
             let mut windows = bytes.windows(name.len());
-            let at = windows.rposition(|window| window == name).expect("the section's name");
-            bytes[at..at + by.len()].copy_from_slice(by);
-            let mut file = tempfile::tempfile().expect("a file");
-            io::Write::write_all(&mut file, &bytes).expect("written");
-            read(&mut file).is_err()
+            let at =
+                windows.rposition(|window| window == name).expect("the program contains the section name");
+            bytes[at..at + replacement.len()].copy_from_slice(replacement);
+            let mut file = tempfile::tempfile().expect("the file is created");
+            io::Write::write_all(&mut file, &bytes).expect("the bytes are written");
+            read_elf_tables(&mut file).is_err()
         };
         assert!(is_rejected(b".eh_frame_hdr\0", b".xh"));
         assert!(!is_rejected(b".eh_frame_hdr\0", b".eh"), "unchanged");
-        let mut file = tempfile::tempfile().expect("a file");
-        file.set_len(MAX_TABLE + 1).expect("a length");
-        assert!(read_at(&mut file, 0, MAX_TABLE + 1, MAX_TABLE).is_err());
+        let mut file = tempfile::tempfile().expect("the file is created");
+        file.set_len(MAX_TABLE_BYTES + 1).expect("the length is set");
+        assert!(read_at(&mut file, 0, MAX_TABLE_BYTES + 1, MAX_TABLE_BYTES).is_err());
     }
 
     #[test]
     fn file_that_is_not_elf_is_rejected() {
-        let mut file = tempfile::tempfile().expect("a file");
-        assert!(read(&mut file).is_err());
-        let mut bytes = std::fs::read("/proc/self/exe").expect("this program");
+        let mut file = tempfile::tempfile().expect("the file is created");
+        assert!(read_elf_tables(&mut file).is_err());
+        let mut bytes = std::fs::read("/proc/self/exe").expect("this program is readable");
         for (cut, at) in [(64, 40), (200, 0), (4096, 56)] {
             bytes.truncate(bytes.len().min(1 << 20));
             let mut wrong = bytes.get(..cut).unwrap_or(&bytes).to_vec();
             if let Some(byte) = wrong.get_mut(at) {
                 *byte = 0xFF;
             }
-            let mut file = tempfile::tempfile().expect("a file");
-            io::Write::write_all(&mut file, &wrong).expect("written");
-            assert!(read(&mut file).is_err(), "{cut}");
+            let mut file = tempfile::tempfile().expect("the file is created");
+            io::Write::write_all(&mut file, &wrong).expect("the bytes are written");
+            assert!(read_elf_tables(&mut file).is_err(), "{cut}");
         }
     }
 }

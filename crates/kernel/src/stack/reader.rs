@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::program::Tables;
+use super::program::UnwindTables;
 use crate::blocking::{self, READ_TIMEOUT};
 
 /// The largest number of requests that wait for the thread.
@@ -27,12 +27,17 @@ const MAX_REQUESTS: usize = 64;
 /// The largest number of threads that hang or have not yet noticed that they were abandoned.
 const MAX_ABANDONED: usize = 8;
 
-/// A file, independent of where it is mapped: device and inode.
-pub(super) type FileKey = (u32, u32, u64);
+/// A file, independent of where it is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FileKey {
+    /// Major and minor number of the device.
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
+}
 /// The tables of a file, if it has trusted ones; the outer `None` means that it was not found.
-pub(super) type Answer = Option<Option<Arc<Tables>>>;
+pub(super) type Answer = Option<Option<Arc<UnwindTables>>>;
 /// A function that reads the tables of a file mapped by a process.
-pub(super) type ReadTables = Arc<dyn Fn(u32, &ModuleMapping) -> Option<Option<Tables>> + Send + Sync>;
+pub(super) type ReadTables = Arc<dyn Fn(u32, &ModuleMapping) -> Option<Option<UnwindTables>> + Send + Sync>;
 
 /// A part of a file that a process has mapped as executable.
 #[derive(Clone, Debug)]
@@ -44,33 +49,33 @@ pub(super) struct ModuleMapping {
 }
 
 /// Counts of threads and of readers that own one.
-struct Counts {
+struct ThreadCounts {
     threads: usize,
     readers: usize,
 }
 
-impl Counts {
+impl ThreadCounts {
     const ZERO: Self = Self { threads: 0, readers: 0 };
 
     /// Returns the number of threads without a reader.
-    fn abandoned(&self) -> usize {
+    fn abandoned_threads(&self) -> usize {
         self.threads.saturating_sub(self.readers)
     }
 }
 
 /// The counts of all captures together.
-static COUNTS: Mutex<Counts> = Mutex::new(Counts::ZERO);
+static COUNTS: Mutex<ThreadCounts> = Mutex::new(ThreadCounts::ZERO);
 
-fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+fn lock_counts(counts: &Mutex<ThreadCounts>) -> MutexGuard<'_, ThreadCounts> {
     counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counts a thread while it runs, however it ends.
-struct Running(&'static Mutex<Counts>);
+struct RunningThread(&'static Mutex<ThreadCounts>);
 
-impl Drop for Running {
+impl Drop for RunningThread {
     fn drop(&mut self) {
-        let mut counts = lock(self.0);
+        let mut counts = lock_counts(self.0);
         counts.threads = counts.threads.saturating_sub(1);
     }
 }
@@ -82,38 +87,39 @@ pub(super) struct TableReader {
     /// Files that were requested and not answered yet.
     pending: VecDeque<FileKey>,
     /// The time since when the thread is working on the first pending file.
-    since: Instant,
+    reading_since: Instant,
     /// Whether a wait has timed out and no answer has come since.
-    is_late: bool,
+    has_timed_out: bool,
     /// Whether the thread has ended while reading the first pending file.
-    is_gone: bool,
-    counts: &'static Mutex<Counts>,
+    has_thread_ended: bool,
+    counts: &'static Mutex<ThreadCounts>,
 }
 
 impl TableReader {
     /// Starts a thread. Returns `None` if that fails or too many threads hang.
     pub(super) fn start(read: &ReadTables) -> Option<Self> {
-        Self::start_counted(&COUNTS, read)
+        Self::start_with_counts(&COUNTS, read)
     }
 
-    fn start_counted(counts: &'static Mutex<Counts>, read: &ReadTables) -> Option<Self> {
+    fn start_with_counts(counts: &'static Mutex<ThreadCounts>, read: &ReadTables) -> Option<Self> {
         let running = {
-            let mut counted = lock(counts);
-            if counted.abandoned() >= MAX_ABANDONED {
+            let mut counted = lock_counts(counts);
+            if counted.abandoned_threads() >= MAX_ABANDONED {
                 return None;
             }
             counted.threads = counted.threads.saturating_add(1);
             counted.readers = counted.readers.saturating_add(1);
-            Running(counts)
+            RunningThread(counts)
         };
         let (requests, request_receiver) = sync_channel::<(u32, ModuleMapping)>(MAX_REQUESTS);
         let (answer_sender, answers) = sync_channel(MAX_REQUESTS);
-        let (since, is_late, is_gone) = (Instant::now(), false, false);
+        let (reading_since, has_timed_out, has_thread_ended) = (Instant::now(), false, false);
         // If no thread can be started, dropping `reader` and `running` corrects the counts.
         let pending = VecDeque::new();
-        let reader = Self { requests, answers, pending, since, is_late, is_gone, counts };
+        let reader =
+            Self { requests, answers, pending, reading_since, has_timed_out, has_thread_ended, counts };
         let read = Arc::clone(read);
-        let serve = move || {
+        let answer_requests = move || {
             let _running = running;
             for (process, mapping) in request_receiver {
                 let tables = read(process, &mapping);
@@ -122,7 +128,7 @@ impl TableReader {
                 }
             }
         };
-        std::thread::Builder::new().name("weir-unwind".into()).spawn(serve).ok()?;
+        std::thread::Builder::new().name("weir-unwind".into()).spawn(answer_requests).ok()?;
         Some(reader)
     }
 
@@ -136,7 +142,7 @@ impl TableReader {
             return false;
         }
         if self.pending.is_empty() {
-            self.since = Instant::now();
+            self.reading_since = Instant::now();
         }
         self.pending.push_back(mapping.file);
         true
@@ -144,18 +150,18 @@ impl TableReader {
 
     /// Returns the next answer. With `waits` it waits for a moment.
     pub(super) fn next_answer(&mut self, waits: bool) -> Option<(FileKey, Answer)> {
-        let answer = if waits && !self.is_late { self.wait_for_answer() } else { self.poll_answer() };
+        let answer = if waits && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
         if answer.is_some() {
-            self.is_late = false;
+            self.has_timed_out = false;
             self.pending.pop_front();
-            self.since = Instant::now();
+            self.reading_since = Instant::now();
         }
         answer
     }
 
     fn poll_answer(&mut self) -> Option<(FileKey, Answer)> {
         let answer = self.answers.try_recv();
-        self.is_gone = answer.as_ref().is_err_and(|error| *error == TryRecvError::Disconnected);
+        self.has_thread_ended = answer.as_ref().is_err_and(|error| *error == TryRecvError::Disconnected);
         answer.ok()
     }
 
@@ -163,22 +169,25 @@ impl TableReader {
         let timeout = blocking::allowed_timeout(READ_TIMEOUT, None)?;
         let begun = Instant::now();
         let answer = self.answers.recv_timeout(timeout);
-        self.is_gone = answer.as_ref().is_err_and(|error| *error == RecvTimeoutError::Disconnected);
-        self.is_late = answer.is_err();
-        blocking::charge(begun.elapsed(), None, self.is_late);
+        self.has_thread_ended = answer.as_ref().is_err_and(|error| *error == RecvTimeoutError::Disconnected);
+        self.has_timed_out = answer.is_err();
+        blocking::charge_budget(begun.elapsed(), None, self.has_timed_out);
         answer.ok()
     }
 
-    /// Returns the file that the thread has been reading for longer than `longest`, or the
+    /// Returns the file that the thread has been reading for longer than `timeout`, or the
     /// one on which it has ended.
-    pub(super) fn stuck_file(&self, longest: Duration) -> Option<FileKey> {
-        self.pending.front().copied().filter(|_| self.is_gone || self.since.elapsed() > longest)
+    pub(super) fn stuck_file(&self, timeout: Duration) -> Option<FileKey> {
+        self.pending
+            .front()
+            .copied()
+            .filter(|_| self.has_thread_ended || self.reading_since.elapsed() > timeout)
     }
 }
 
 impl Drop for TableReader {
     fn drop(&mut self) {
-        let mut counts = lock(self.counts);
+        let mut counts = lock_counts(self.counts);
         counts.readers = counts.readers.saturating_sub(1);
     }
 }
@@ -188,55 +197,63 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn mapping(inode: u64) -> ModuleMapping {
-        ModuleMapping { range: 0..1, offset: 0, file: (0, 0, inode), path: String::new() }
+    fn file(inode: u64) -> FileKey {
+        FileKey { device: (0, 0), inode }
+    }
+
+    fn build_mapping(inode: u64) -> ModuleMapping {
+        ModuleMapping { range: 0..1, offset: 0, file: file(inode), path: String::new() }
     }
 
     #[test]
     fn hanging_threads_are_bounded_and_end_when_released() {
-        let (hold, held) = channel::<()>();
-        let held = Mutex::new(held);
+        let (release, released) = channel::<()>();
+        let released = Mutex::new(released);
         let read: ReadTables = Arc::new(move |_, _| {
-            let _ = held.lock().map(|held| held.recv());
+            let _ = released.lock().map(|released| released.recv());
             None
         });
-        static OWN: Mutex<Counts> = Mutex::new(Counts::ZERO);
+        static TEST_COUNTS: Mutex<ThreadCounts> = Mutex::new(ThreadCounts::ZERO);
         let mut hanging = 0;
-        while let Some(mut reader) = TableReader::start_counted(&OWN, &read) {
-            let [first, second] = [mapping(7), mapping(8)];
+        while let Some(mut reader) = TableReader::start_with_counts(&TEST_COUNTS, &read) {
+            let [first, second] = [build_mapping(7), build_mapping(8)];
             assert!(reader.request(1, &first) && reader.request(1, &first) && reader.request(1, &second));
-            assert_eq!(reader.pending, [(0, 0, 7), (0, 0, 8)], "a file is requested once");
-            assert_eq!(reader.stuck_file(Duration::ZERO), Some((0, 0, 7)));
+            assert_eq!(reader.pending, [file(7), file(8)], "a file is requested once");
+            assert_eq!(reader.stuck_file(Duration::ZERO), Some(file(7)));
             hanging += 1;
-            assert!(hanging <= MAX_ABANDONED, "there is a bound");
+            assert!(hanging <= MAX_ABANDONED, "hanging threads are bounded");
         }
         assert_eq!(hanging, MAX_ABANDONED);
-        drop(hold);
+        drop(release);
         let deadline = Instant::now() + Duration::from_secs(60);
-        while TableReader::start_counted(&OWN, &read).is_none() {
-            assert!(Instant::now() < deadline, "the threads have ended");
+        while TableReader::start_with_counts(&TEST_COUNTS, &read).is_none() {
+            assert!(Instant::now() < deadline, "the released threads did not end");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
     fn panic_while_reading_is_detected_at_once() {
-        const LONG: Duration = Duration::from_secs(3600);
+        const ONE_HOUR: Duration = Duration::from_secs(3600);
         for waits in [true, false] {
-            let read: ReadTables = Arc::new(|_, mapping| match mapping.file {
-                (0, 0, 6) => None,
+            let read: ReadTables = Arc::new(|_, mapping| match mapping.file.inode {
+                6 => None,
                 _ => panic!("intended by this test"),
             });
-            let mut reader = TableReader::start(&read).expect("a thread");
-            assert!(reader.request(1, &mapping(6)) && reader.request(1, &mapping(7)));
+            let mut reader = TableReader::start(&read).expect("the reader thread starts");
+            assert!(reader.request(1, &build_mapping(6)) && reader.request(1, &build_mapping(7)));
             let deadline = Instant::now() + Duration::from_secs(60);
             let mut answered = 0;
-            while reader.stuck_file(LONG).is_none() {
-                assert!(Instant::now() < deadline, "the end of the thread is detected");
+            while reader.stuck_file(ONE_HOUR).is_none() {
+                assert!(Instant::now() < deadline, "the end of the thread was not detected");
                 answered += usize::from(reader.next_answer(waits).is_some());
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!((answered, reader.stuck_file(LONG)), (1, Some((0, 0, 7))), "not the file before");
+            assert_eq!(
+                (answered, reader.stuck_file(ONE_HOUR)),
+                (1, Some(file(7))),
+                "the file on which the thread panicked"
+            );
         }
     }
 }

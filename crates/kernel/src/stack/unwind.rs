@@ -10,7 +10,7 @@
 //! - U1 The modules of a process come from its mappings. They are read from /proc for its first
 //!   stack, again after it has mapped something, and after a pause if a file was not read in time.
 //! - U2 Each file is read once. A file that was not found is requested again.
-//! - U3 All tables together, all files and all processes are bounded. What exceeds the bounds is
+//! - U3 All tables together, all files and all processes are bounded. Stacks beyond the bounds are
 //!   unwound by frame pointers.
 //! - U4 framehop identifies sets of modules by 16 bits, shared by all captures: its cache is
 //!   dropped before these ids wrap around.
@@ -26,14 +26,14 @@ use framehop::{
     UnwinderNative,
 };
 
-use super::program::{self, Tables};
+use super::program::{self, UnwindTables};
 use super::reader::{Answer, FileKey, ModuleMapping, ReadTables, TableReader};
-use super::registers::register;
+use super::registers::read_register;
 use crate::maps;
-use crate::record::{Mmap, Sample};
+use crate::record::{Mmap, PerfSample};
 
 /// Upper bound for the bytes of all tables together.
-const MAX_BYTES: usize = 512 << 20;
+const MAX_TABLE_BYTES: usize = 512 << 20;
 /// The largest number of processes with stored modules.
 const MAX_PROCESSES: usize = 4096;
 /// The largest number of modules of one process.
@@ -41,11 +41,11 @@ const MAX_MODULES: usize = 1024;
 /// The largest number of files with stored tables.
 const MAX_FILES: usize = 4096;
 /// The pause before files that were not read in time are requested again.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time after which a read counts as hanging, chosen for busy disks.
-const HANGS_AFTER: Duration = Duration::from_secs(10);
+const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of module sets after which framehop's cache is dropped.
-const MAX_SETS: u64 = 60_000;
+const MAX_MODULE_SETS: u64 = 60_000;
 
 type ModuleUnwinder = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
 
@@ -61,51 +61,50 @@ struct ProcessModules {
 }
 
 /// The number of module sets that framehop has numbered, in all captures.
-static SETS: AtomicU64 = AtomicU64::new(0);
+static MODULE_SETS: AtomicU64 = AtomicU64::new(0);
 
 /// Unwinds the user stacks of all processes.
-pub(crate) struct Unwinder {
+pub(crate) struct StackUnwinder {
     processes: HashMap<u32, ProcessModules>,
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// The value of [`SETS`] when the cache was empty.
-    sets: u64,
-    tables: HashMap<FileKey, Option<Arc<Tables>>>,
+    /// The value of [`MODULE_SETS`] when the cache was empty.
+    sets_before_cache: u64,
+    tables: HashMap<FileKey, Option<Arc<UnwindTables>>>,
     bytes: usize,
     /// Files on which a thread hangs or has ended.
-    given_up: HashSet<FileKey>,
+    abandoned_files: HashSet<FileKey>,
     read: ReadTables,
     /// `None` while too many threads hang.
     reader: Option<TableReader>,
-    hangs_after: Duration,
+    hang_timeout: Duration,
 }
 
-impl std::fmt::Debug for Unwinder {
+impl std::fmt::Debug for StackUnwinder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unwinder").field("processes", &self.processes.len()).finish_non_exhaustive()
+        f.debug_struct("StackUnwinder").field("processes", &self.processes.len()).finish_non_exhaustive()
     }
 }
 
-impl Unwinder {
+impl StackUnwinder {
     /// Creates an unwinder without modules. Returns `None` if no thread can be started.
     pub(crate) fn new() -> Option<Self> {
         let read = |process: u32, mapping: &ModuleMapping| {
-            let ModuleMapping { range, path, file: (.., inode), .. } = mapping;
-            program::read_tables(process, range, path, *inode)
+            program::read_tables(process, &mapping.range, &mapping.path, mapping.file.inode)
         };
-        Self::with_reader(Arc::new(read), HANGS_AFTER)
+        Self::with_reader(Arc::new(read), HANG_TIMEOUT)
     }
 
-    fn with_reader(read: ReadTables, hangs_after: Duration) -> Option<Self> {
+    fn with_reader(read: ReadTables, hang_timeout: Duration) -> Option<Self> {
         Some(Self {
             processes: HashMap::new(),
             cache: CacheNative::new(),
-            sets: SETS.load(Relaxed),
+            sets_before_cache: MODULE_SETS.load(Relaxed),
             tables: HashMap::new(),
             bytes: 0,
-            given_up: HashSet::new(),
+            abandoned_files: HashSet::new(),
             reader: Some(TableReader::start(&read)?),
             read,
-            hangs_after,
+            hang_timeout,
         })
     }
 
@@ -128,20 +127,27 @@ impl Unwinder {
     }
 
     /// Appends the user frames of a sample, innermost first. Returns whether there are any.
-    pub(crate) fn put_frames(&mut self, sample: &Sample<'_>, most: usize, out: &mut Vec<u8>) -> bool {
-        let Some((pc, stack_pointer, regs)) = registers(sample.user_regs) else { return false };
+    pub(crate) fn put_frames(
+        &mut self,
+        sample: &PerfSample<'_>,
+        max_frames: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(start) = read_unwind_start(sample.user_regs) else { return false };
         self.update_modules(sample.pid);
         self.limit_cache();
         let Some(ProcessModules { modules, .. }) = self.processes.get(&sample.pid) else { return false };
         let mut read = |address: u64| {
-            let at = address.checked_sub(stack_pointer).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
-            let word = sample.user_stack.get(at..).and_then(|rest| rest.first_chunk::<8>()).ok_or(())?;
+            let offset = address.checked_sub(start.stack_pointer).ok_or(())?;
+            let offset = usize::try_from(offset).map_err(|_| ())?;
+            let word = sample.user_stack.get(offset..).and_then(|tail| tail.first_chunk::<8>()).ok_or(())?;
             Ok(u64::from_le_bytes(*word))
         };
-        let mut frames = modules.iter_frames(pc, regs, &mut self.cache, &mut read);
+        let mut frames =
+            modules.iter_frames(start.instruction_pointer, start.registers, &mut self.cache, &mut read);
         let mut count = 0_usize;
         while let Ok(Some(frame)) = frames.next() {
-            if count == most {
+            if count == max_frames {
                 break;
             }
             out.extend_from_slice(&frame.address().to_le_bytes());
@@ -158,7 +164,7 @@ impl Unwinder {
             if self.processes.len() >= MAX_PROCESSES {
                 self.processes.clear();
             }
-            SETS.fetch_add(1, Relaxed);
+            MODULE_SETS.fetch_add(1, Relaxed);
             self.processes.insert(process, ProcessModules { is_stale: true, ..ProcessModules::default() });
         }
         let Some(entry) = self.processes.get_mut(&process) else { return };
@@ -168,19 +174,19 @@ impl Unwinder {
         }
         entry.retry_at = None;
         let mut is_complete = true;
-        for mapping in mappings(process) {
+        for mapping in list_mappings(process) {
             is_complete &= self.add_mapping(process, &mapping);
         }
         if !is_complete && let Some(entry) = self.processes.get_mut(&process) {
-            entry.retry_at = Instant::now().checked_add(PAUSE);
+            entry.retry_at = Instant::now().checked_add(RETRY_PAUSE);
         }
     }
 
     /// Drops framehop's cache before its ids wrap around.
     fn limit_cache(&mut self) {
-        let sets = SETS.load(Relaxed);
-        if sets.saturating_sub(self.sets) >= MAX_SETS {
-            (self.cache, self.sets) = (CacheNative::new(), sets);
+        let sets = MODULE_SETS.load(Relaxed);
+        if sets.saturating_sub(self.sets_before_cache) >= MAX_MODULE_SETS {
+            (self.cache, self.sets_before_cache) = (CacheNative::new(), sets);
         }
     }
 
@@ -214,7 +220,7 @@ impl Unwinder {
             ..ExplicitModuleSectionInfo::default()
         };
         modules.add_module(Module::new(mapping.path.clone(), mapping.range.clone(), start, sections));
-        SETS.fetch_add(1, Relaxed);
+        MODULE_SETS.fetch_add(1, Relaxed);
         true
     }
 
@@ -223,7 +229,7 @@ impl Unwinder {
         if let Some(tables) = self.tables.get(&mapping.file) {
             return Some(tables.clone());
         }
-        if self.given_up.contains(&mapping.file) {
+        if self.abandoned_files.contains(&mapping.file) {
             return Some(None);
         }
         if !self.reader.as_mut()?.request(process, mapping) {
@@ -235,13 +241,13 @@ impl Unwinder {
 
     /// Gives up a file on which the reader hangs or has ended, and starts another reader.
     fn replace_stuck_reader(&mut self) {
-        if let Some(file) = self.reader.as_ref().and_then(|reader| reader.stuck_file(self.hangs_after)) {
+        if let Some(file) = self.reader.as_ref().and_then(|reader| reader.stuck_file(self.hang_timeout)) {
             // Hanging takes time, so there are never many such files; but a thread that panics ends
             // at once.
-            if self.given_up.len() >= MAX_FILES {
-                self.given_up.clear();
+            if self.abandoned_files.len() >= MAX_FILES {
+                self.abandoned_files.clear();
             }
-            self.given_up.insert(file);
+            self.abandoned_files.insert(file);
             self.reader = None;
         }
         if self.reader.is_none() {
@@ -262,45 +268,56 @@ impl Unwinder {
         }
     }
 
-    fn store_tables(&mut self, file: FileKey, tables: Option<Arc<Tables>>) {
+    fn store_tables(&mut self, file: FileKey, tables: Option<Arc<UnwindTables>>) {
         if self.tables.len() >= MAX_FILES {
             // The modules of processes hold tables too.
             self.tables.clear();
             self.processes.clear();
             self.bytes = 0;
         }
-        let size = tables.as_ref().map_or(0, |tables| tables.size());
-        let all = self.bytes.saturating_add(size);
-        let kept = tables.filter(|_| all <= MAX_BYTES);
+        let size = tables.as_ref().map_or(0, |tables| tables.table_bytes());
+        let total_bytes = self.bytes.saturating_add(size);
+        let kept = tables.filter(|_| total_bytes <= MAX_TABLE_BYTES);
         if kept.is_some() {
-            self.bytes = all;
+            self.bytes = total_bytes;
         }
         self.tables.insert(file, kept);
     }
 }
 
-/// Returns the instruction pointer, the stack pointer and framehop's registers.
-#[cfg(target_arch = "x86_64")]
-fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
-    let (rbp, rsp, rip) = (register(regs, 6)?, register(regs, 7)?, register(regs, 8)?);
-    Some((rip, rsp, UnwindRegsNative::new(rip, rsp, rbp)))
+/// The registers with which unwinding starts.
+struct UnwindStart {
+    instruction_pointer: u64,
+    stack_pointer: u64,
+    registers: UnwindRegsNative,
 }
 
-/// Returns the instruction pointer, the stack pointer and framehop's registers.
+#[cfg(target_arch = "x86_64")]
+fn read_unwind_start(regs: &[u8]) -> Option<UnwindStart> {
+    let (rbp, rsp, rip) = (read_register(regs, 6)?, read_register(regs, 7)?, read_register(regs, 8)?);
+    let registers = UnwindRegsNative::new(rip, rsp, rbp);
+    Some(UnwindStart { instruction_pointer: rip, stack_pointer: rsp, registers })
+}
+
 #[cfg(target_arch = "aarch64")]
-fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
-    let (fp, lr, sp, pc) =
-        (register(regs, 29)?, register(regs, 30)?, register(regs, 31)?, register(regs, 32)?);
-    Some((pc, sp, UnwindRegsNative::new(lr, sp, fp)))
+fn read_unwind_start(regs: &[u8]) -> Option<UnwindStart> {
+    let (fp, lr, sp, pc) = (
+        read_register(regs, 29)?,
+        read_register(regs, 30)?,
+        read_register(regs, 31)?,
+        read_register(regs, 32)?,
+    );
+    let registers = UnwindRegsNative::new(lr, sp, fp);
+    Some(UnwindStart { instruction_pointer: pc, stack_pointer: sp, registers })
 }
 
 /// Lists the executable file mappings of a process, from /proc.
-fn mappings(process: u32) -> impl Iterator<Item = ModuleMapping> {
+fn list_mappings(process: u32) -> impl Iterator<Item = ModuleMapping> {
     let maps = maps::read_code_mappings(process).into_iter().filter(|map| map.inode != 0).take(MAX_MODULES);
     maps.map(|map| ModuleMapping {
         range: map.start..map.end,
         offset: map.offset,
-        file: (map.device.0, map.device.1, map.inode),
+        file: FileKey { device: map.device, inode: map.inode },
         path: map.name,
     })
 }
@@ -310,31 +327,32 @@ mod tests {
     use super::*;
 
     /// Returns a mapping of this program.
-    fn own() -> ModuleMapping {
-        let exe = std::fs::read_link("/proc/self/exe").expect("this program");
+    fn find_own_mapping() -> ModuleMapping {
+        let exe = std::fs::read_link("/proc/self/exe").expect("the link of this program is readable");
         let is_own = |mapping: &ModuleMapping| std::path::Path::new(&mapping.path) == exe;
-        mappings(std::process::id()).find(is_own).expect("it is mapped")
+        list_mappings(std::process::id()).find(is_own).expect("this program is mapped")
     }
 
     #[test]
     fn missing_file_is_requested_again() {
-        let mut unwinder = Unwinder::new().expect("a thread");
-        let me = std::process::id();
-        let mut other = own();
-        other.file.2 = other.file.2.wrapping_add(1);
-        let answer = unwinder.find_tables(me, &other);
+        let mut unwinder = StackUnwinder::new().expect("the reader thread starts");
+        let own_pid = std::process::id();
+        let mut other = find_own_mapping();
+        other.file.inode = other.file.inode.wrapping_add(1);
+        let answer = unwinder.find_tables(own_pid, &other);
         assert!(answer.is_none(), "another file with this path");
         assert!(unwinder.tables.is_empty(), "nothing is stored");
-        unwinder.processes.insert(me, ProcessModules::default());
-        assert!(!unwinder.add_mapping(me, &other), "not read yet");
-        unwinder.update_modules(me);
-        let entry = &unwinder.processes[&me];
+        unwinder.processes.insert(own_pid, ProcessModules::default());
+        assert!(!unwinder.add_mapping(own_pid, &other), "not read yet");
+        unwinder.update_modules(own_pid);
+        let entry = &unwinder.processes[&own_pid];
         assert!(entry.files.is_empty() && entry.retry_at.is_none(), "nothing was mapped since");
-        unwinder.processes.get_mut(&me).expect("an entry").retry_at = Some(Instant::now());
+        unwinder.processes.get_mut(&own_pid).expect("the process has an entry").retry_at =
+            Some(Instant::now());
         // The thread may be late on a busy machine.
         for _ in 0..100 {
-            unwinder.update_modules(me);
-            if unwinder.tables.contains_key(&own().file) {
+            unwinder.update_modules(own_pid);
+            if unwinder.tables.contains_key(&find_own_mapping().file) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -344,44 +362,47 @@ mod tests {
 
     #[test]
     fn file_on_which_the_reader_hangs_is_given_up() {
-        let (hold, held) = std::sync::mpsc::channel::<()>();
-        let held = std::sync::Mutex::new(held);
-        let hanging = own().file;
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = std::sync::Mutex::new(released);
+        let hanging = find_own_mapping().file;
         let read = move |_: u32, mapping: &ModuleMapping| {
             if mapping.file == hanging {
-                let _ = held.lock().map(|held| held.recv());
+                let _ = released.lock().map(|released| released.recv());
             }
             Some(None)
         };
-        let mut unwinder =
-            Unwinder::with_reader(Arc::new(read), Duration::from_millis(20)).expect("a thread");
-        let me = std::process::id();
-        let mut other = own();
-        other.file.2 = other.file.2.wrapping_add(1);
-        assert!(unwinder.find_tables(me, &own()).is_none(), "the thread hangs");
-        assert!(unwinder.find_tables(me, &other).is_none(), "the next request waits");
+        let mut unwinder = StackUnwinder::with_reader(Arc::new(read), Duration::from_millis(20))
+            .expect("the reader thread starts");
+        let own_pid = std::process::id();
+        let mut other = find_own_mapping();
+        other.file.inode = other.file.inode.wrapping_add(1);
+        assert!(unwinder.find_tables(own_pid, &find_own_mapping()).is_none(), "the thread hangs");
+        assert!(unwinder.find_tables(own_pid, &other).is_none(), "the next request waits");
         std::thread::sleep(Duration::from_millis(30));
-        unwinder.update_modules(me);
-        assert!(unwinder.find_tables(me, &own()).is_some_and(|tables| tables.is_none()), "given up");
+        unwinder.update_modules(own_pid);
+        assert!(
+            unwinder.find_tables(own_pid, &find_own_mapping()).is_some_and(|tables| tables.is_none()),
+            "given up"
+        );
         let deadline = Instant::now() + Duration::from_secs(60);
-        while unwinder.find_tables(me, &other).is_none() {
+        while unwinder.find_tables(own_pid, &other).is_none() {
             assert!(Instant::now() < deadline, "no thread reads any more");
             std::thread::sleep(Duration::from_millis(1));
         }
-        drop(hold);
+        drop(release);
     }
 
     #[test]
     fn files_and_cache_are_bounded() {
-        let mut unwinder = Unwinder::new().expect("a thread");
-        unwinder.bytes = MAX_BYTES;
+        let mut unwinder = StackUnwinder::new().expect("the reader thread starts");
+        unwinder.bytes = MAX_TABLE_BYTES;
         unwinder.processes.insert(1, ProcessModules::default());
         for inode in 0..=MAX_FILES as u64 {
-            unwinder.store_tables((1, 2, inode), None);
+            unwinder.store_tables(FileKey { device: (1, 2), inode }, None);
         }
         assert_eq!((unwinder.tables.len(), unwinder.processes.len(), unwinder.bytes), (1, 0, 0));
-        SETS.fetch_add(MAX_SETS, Relaxed);
+        MODULE_SETS.fetch_add(MAX_MODULE_SETS, Relaxed);
         unwinder.limit_cache();
-        assert!(SETS.load(Relaxed).saturating_sub(unwinder.sets) < MAX_SETS);
+        assert!(MODULE_SETS.load(Relaxed).saturating_sub(unwinder.sets_before_cache) < MAX_MODULE_SETS);
     }
 }

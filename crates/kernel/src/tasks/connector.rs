@@ -11,7 +11,7 @@
 //!    caller asks `/proc` and then asks here again.
 //! 2. Messages from senders other than the kernel are dropped.
 //! 3. A thread that calls exec takes the id of its process's first thread, which ends. The
-//!    connector then sends two messages about one id; their times tell them apart.
+//!    connector then sends two messages about one id, which differ in their times.
 //! 4. A status that is not taken within a few polls is dropped, so that the next thread with the
 //!    same id does not inherit it.
 //!
@@ -33,11 +33,11 @@ const CN_VAL_PROC: u32 = 1;
 const PROC_CN_MCAST_LISTEN: u32 = 1;
 const PROC_EVENT_EXIT: u32 = 0x8000_0000;
 const NLMSG_DONE: u16 = 3;
-const NETLINK_HEAD: usize = 16;
-const CONNECTOR_HEAD: usize = 20;
-const EVENT: usize = NETLINK_HEAD + CONNECTOR_HEAD;
+const NETLINK_HEADER_BYTES: usize = 16;
+const CONNECTOR_HEADER_BYTES: usize = 20;
+const EVENT_OFFSET: usize = NETLINK_HEADER_BYTES + CONNECTOR_HEADER_BYTES;
 
-/// Size of the socket's receive buffer: room for some ten thousand exits between two polls.
+/// Size of the socket's receive buffer: enough for some ten thousand exits between two polls.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 /// The most messages that one call of [`Connector::drain`] receives.
 const MAX_MESSAGES: usize = 1 << 16;
@@ -54,25 +54,25 @@ pub(super) struct Connector {
     /// `None` where listening is not permitted.
     socket: Option<OwnedFd>,
     /// Reported exits, by thread id.
-    exits: HashMap<u32, Exit>,
+    exits: HashMap<u32, ThreadExit>,
     polls: u64,
 }
 
 /// How a thread ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Exit {
+struct ThreadExit {
     /// Encoded as `wait()` returns it.
     status: u32,
     /// In nanoseconds on the clock of perf records.
     time: u64,
-    /// The poll that received it.
+    /// The poll that received the message.
     poll: u64,
 }
 
 impl Connector {
     /// Opens the connector's socket; without permission the connector stays closed.
     pub(super) fn open() -> Self {
-        Self { socket: listen().ok(), ..Self::default() }
+        Self { socket: open_socket().ok(), ..Self::default() }
     }
 
     /// Receives pending messages and drops old statuses.
@@ -87,7 +87,7 @@ impl Connector {
     pub(super) fn drain(&mut self) {
         let Some(socket) = &self.socket else { return };
         let mut message = [0; 256];
-        let ahead = monotonic_ns().wrapping_sub(now_ns());
+        let ahead_ns = monotonic_ns().wrapping_sub(now_ns());
         for _ in 0..MAX_MESSAGES {
             let length = match rustix::net::recvfrom(socket, &mut message, RecvFlags::DONTWAIT) {
                 Ok((length, _, from)) => {
@@ -98,10 +98,11 @@ impl Connector {
                 Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => 0,
                 Err(_) => return,
             };
-            if let Some((thread, status, time)) = parse_exit(message.get(..length).unwrap_or_default())
+            if let Some(ExitMessage { thread, status, time }) =
+                parse_exit(message.get(..length).unwrap_or_default())
                 && self.exits.len() < MAX_EXITS
             {
-                let exit = Exit { status, time: time.wrapping_sub(ahead), poll: self.polls };
+                let exit = ThreadExit { status, time: time.wrapping_sub(ahead_ns), poll: self.polls };
                 self.exits.insert(thread, exit);
             }
         }
@@ -128,7 +129,7 @@ impl Connector {
     }
 }
 
-fn listen() -> rustix::io::Result<OwnedFd> {
+fn open_socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(CONNECTOR))?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, CN_IDX_PROC))?;
@@ -136,15 +137,15 @@ fn listen() -> rustix::io::Result<OwnedFd> {
     // Every kernel accepts the first form, which subscribes to all events. Newer kernels also
     // accept the second and then send only the requested events.
     for body in [&[PROC_CN_MCAST_LISTEN][..], &[PROC_CN_MCAST_LISTEN, PROC_EVENT_EXIT]] {
-        rustix::net::send(&socket, &request(body), SendFlags::empty())?;
+        rustix::net::send(&socket, &build_message(body), SendFlags::empty())?;
     }
     Ok(socket)
 }
 
 /// Builds a connector message with this body.
-fn request(body: &[u32]) -> Vec<u8> {
+fn build_message(body: &[u32]) -> Vec<u8> {
     let size = u16::try_from(body.len().saturating_mul(4)).unwrap_or(0);
-    let total = u32::try_from(EVENT).unwrap_or(0).saturating_add(u32::from(size));
+    let total = u32::try_from(EVENT_OFFSET).unwrap_or(0).saturating_add(u32::from(size));
     let mut out = Vec::new();
     out.put_u32(total).put_u16(NLMSG_DONE).put_u16(0).put_u32(0).put_u32(0);
     out.put_u32(CN_IDX_PROC).put_u32(CN_VAL_PROC).put_u32(0).put_u32(0).put_u16(size).put_u16(0);
@@ -160,19 +161,32 @@ fn monotonic_ns() -> u64 {
     seconds.saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Returns thread, exit status and time of a message that reports an exit.
-fn parse_exit(message: &[u8]) -> Option<(u32, u32, u64)> {
-    let event = message.get(EVENT..)?;
-    let is_ours =
-        (u32_at(message, NETLINK_HEAD), u32_at(message, NETLINK_HEAD + 4)) == (CN_IDX_PROC, CN_VAL_PROC);
+/// The content of a message that reports an exit.
+#[derive(Debug, PartialEq, Eq)]
+struct ExitMessage {
+    thread: u32,
+    /// Encoded as `wait()` returns it.
+    status: u32,
+    /// In nanoseconds on `CLOCK_MONOTONIC`.
+    time: u64,
+}
+
+fn parse_exit(message: &[u8]) -> Option<ExitMessage> {
+    let event = message.get(EVENT_OFFSET..)?;
+    let is_ours = (u32_at(message, NETLINK_HEADER_BYTES), u32_at(message, NETLINK_HEADER_BYTES + 4))
+        == (CN_IDX_PROC, CN_VAL_PROC);
     let is_exit = is_ours && event.len() >= 28 && u32_at(event, 0) == PROC_EVENT_EXIT;
-    is_exit.then(|| (u32_at(event, 16), u32_at(event, 24), u64_at(event, 8)))
+    is_exit.then(|| ExitMessage {
+        thread: u32_at(event, 16),
+        status: u32_at(event, 24),
+        time: u64_at(event, 8),
+    })
 }
 
 /// Converts a `wait()` status to `ExitStatus`: the exit code, or the negated signal number.
-pub(super) fn exit_status(wait: u32) -> i32 {
-    let signal = i32::try_from(wait & 0x7F).unwrap_or(0);
-    let code = i32::try_from(wait >> 8 & 0xFF).unwrap_or(0);
+pub(super) fn to_exit_status(wait_status: u32) -> i32 {
+    let signal = i32::try_from(wait_status & 0x7F).unwrap_or(0);
+    let code = i32::try_from(wait_status >> 8 & 0xFF).unwrap_or(0);
     if signal == 0 { code } else { signal.saturating_neg() }
 }
 
@@ -182,24 +196,27 @@ mod tests {
 
     #[test]
     fn exits_are_parsed_and_malformed_messages_ignored() {
-        let mut message = request(&[PROC_EVENT_EXIT, 0, 1, 2, 4711, 4700, 0x300, 17]);
-        assert_eq!(parse_exit(&message), Some((4711, 0x300, 0x2_0000_0001)));
-        for length in 0..EVENT + 28 {
+        let mut message = build_message(&[PROC_EVENT_EXIT, 0, 1, 2, 4711, 4700, 0x300, 17]);
+        assert_eq!(
+            parse_exit(&message),
+            Some(ExitMessage { thread: 4711, status: 0x300, time: 0x2_0000_0001 })
+        );
+        for length in 0..EVENT_OFFSET + 28 {
             assert_eq!(parse_exit(&message[..length]), None, "{length}");
         }
-        message[EVENT] = 1;
+        message[EVENT_OFFSET] = 1;
         assert_eq!(parse_exit(&message), None);
     }
 
     #[test]
     fn exit_status_is_code_or_negated_signal() {
-        assert_eq!([0, 0x300, 0xFF00, 9, 11 | 0x80].map(exit_status), [0, 3, 255, -9, -11]);
+        assert_eq!([0, 0x300, 0xFF00, 9, 11 | 0x80].map(to_exit_status), [0, 3, 255, -9, -11]);
     }
 
     #[test]
     fn untaken_statuses_are_dropped() {
         let mut connector = Connector::default();
-        let exit = |status| Exit { status, time: 10_000_000, poll: 0 };
+        let exit = |status| ThreadExit { status, time: 10_000_000, poll: 0 };
         connector.exits.extend([(1, exit(0x100)), (2, exit(0x200)), (3, exit(0x300))]);
         assert_eq!(connector.take_status(1, 20_000_000), None, "a later thread with this id");
         assert_eq!(connector.take_status(1, 9_000_000), Some(0x100));

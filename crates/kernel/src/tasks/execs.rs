@@ -25,11 +25,11 @@ use std::collections::HashMap;
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::wire::u64_at;
 
-use super::facts::{self, MAX_COMMAND_LINE};
-use crate::perf_ring::{Attr, PerfEvent, RECORD_HEAD, Ring};
-use crate::record::{self, Parts};
-use crate::spec::Event;
-use crate::tracefs::{Field, Tracefs};
+use super::facts::{self, MAX_COMMAND_LINE_BYTES};
+use crate::perf_ring::{Attr, PerfEvent, PerfRing, RECORD_HEADER_BYTES};
+use crate::record::{self, RegisterCounts, SampleParts};
+use crate::spec::SampleEvent;
+use crate::tracefs::{Tracefs, TracepointField};
 
 /// Bytes of stack copied with an exec: the gap, the pointers and a long command line.
 const STACK_BYTES: u32 = 16 << 10;
@@ -42,21 +42,22 @@ const KEPT_POLLS: u32 = 3;
 /// The most arguments of one program: a stack that claims more is rejected.
 const MAX_ARGUMENTS: u64 = 4096;
 
-const PARTS: Parts = Parts::ALWAYS.with(Parts::RAW).with(Parts::REGS_USER).with(Parts::STACK_USER);
+const EXEC_SAMPLE_PARTS: SampleParts =
+    SampleParts::ALWAYS.with(SampleParts::RAW).with(SampleParts::REGS_USER).with(SampleParts::STACK_USER);
 
 /// Index of the stack pointer among perf's registers.
 #[cfg(target_arch = "x86_64")]
-const STACK_POINTER: Option<u64> = Some(7);
+const STACK_POINTER_REGISTER: Option<u64> = Some(7);
 #[cfg(target_arch = "aarch64")]
-const STACK_POINTER: Option<u64> = Some(31);
+const STACK_POINTER_REGISTER: Option<u64> = Some(31);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const STACK_POINTER: Option<u64> = None;
+const STACK_POINTER_REGISTER: Option<u64> = None;
 
 /// Recent execs, and the rings that report them.
 #[derive(Debug, Default)]
 pub(super) struct Execs {
-    rings: Vec<Ring>,
-    file_name: Option<Field>,
+    rings: Vec<PerfRing>,
+    file_name: Option<TracepointField>,
     /// Execs by process id.
     by_process: HashMap<u32, Vec<Exec>>,
     /// Total number of execs in `by_process`.
@@ -67,6 +68,7 @@ pub(super) struct Execs {
 /// An exec of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exec {
+    /// In nanoseconds.
     pub(super) time: u64,
     /// The path passed to `execve`.
     pub(super) file_name: Vec<u8>,
@@ -80,11 +82,11 @@ pub(super) struct Exec {
 
 impl Exec {
     /// Adds path and arguments from `/proc` if they belong to this program.
-    fn complete(&mut self, pid: u32) {
+    fn complete_from_proc(&mut self, pid: u32) {
         // The path is read first: a program that starts in between has different arguments, or none
         // yet.
-        let path = facts::executable(pid);
-        let arguments = facts::arguments(pid).unwrap_or_default();
+        let path = facts::read_executable_path(pid);
+        let arguments = facts::read_arguments(pid).unwrap_or_default();
         if arguments.is_empty() || !self.arguments.is_empty() && self.arguments != arguments {
             return;
         }
@@ -96,14 +98,14 @@ impl Execs {
     /// Opens the rings, as far as the kernel permits.
     pub(super) fn open() -> Self {
         let mut execs = Self::default();
-        let Some(register) = STACK_POINTER else { return execs };
-        let format = Tracefs::open().and_then(|tracefs| tracefs.format("sched", "sched_process_exec"));
+        let Some(register) = STACK_POINTER_REGISTER else { return execs };
+        let format = Tracefs::open().and_then(|tracefs| tracefs.read_format("sched", "sched_process_exec"));
         let Ok(format) = format else { return execs };
-        execs.file_name = format.field("filename");
+        execs.file_name = format.find_field("filename");
         let mut attr = Attr {
             type_: sys::PERF_TYPE_TRACEPOINT,
             config: format.id,
-            sample_type: PARTS.0,
+            sample_type: EXEC_SAMPLE_PARTS.0,
             sample_regs_user: 1 << register,
             sample_stack_user: STACK_BYTES,
             clockid: libc::CLOCK_MONOTONIC_RAW,
@@ -112,12 +114,12 @@ impl Execs {
         attr.__bindgen_anon_1.sample_period = 1;
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
-        let open = |cpu| PerfEvent::open(&attr, -1, cpu).and_then(|event| Ring::new(event, RING_BYTES));
+        let open = |cpu| PerfEvent::open(&attr, -1, cpu).and_then(|event| PerfRing::new(event, RING_BYTES));
         for cpu in 0..i32::from(u16::MAX) {
             match open(cpu) {
                 Ok(ring) => execs.rings.push(ring),
-                // ENODEV: this processor is offline. After the last processor the error is another
-                // one.
+                // ENODEV: this processor is offline. After the last processor the kernel returns a
+                // different error.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(_) => break,
             }
@@ -148,7 +150,7 @@ impl Execs {
                 if record::is_sample(record) {
                     new_processes.extend(self.add_sample(record));
                 }
-                ring.skip(length.max(RECORD_HEAD));
+                ring.skip(length.max(RECORD_HEADER_BYTES));
             }
             ring.release();
         }
@@ -158,19 +160,21 @@ impl Execs {
             let execs = self.by_process.get_mut(&pid);
             let last = execs.and_then(|execs| execs.iter_mut().max_by_key(|exec| exec.time));
             if let Some(exec) = last.filter(|exec| exec.path.is_empty()) {
-                exec.complete(pid);
+                exec.complete_from_proc(pid);
             }
         }
     }
 
     /// Stores the exec of a sample and returns its process id.
     fn add_sample(&mut self, record: &[u8]) -> Option<u32> {
-        let sample = record::parse_sample(record, PARTS, 0, (1, 0)).filter(|_| self.count < MAX_EXECS)?;
-        let event = Event { sample, fields: &[self.file_name], tag: 0 };
+        let sample =
+            record::parse_sample(record, EXEC_SAMPLE_PARTS, 0, RegisterCounts { user: 1, interrupted: 0 })
+                .filter(|_| self.count < MAX_EXECS)?;
+        let event = SampleEvent { sample, fields: &[self.file_name], source_id: 0 };
         let exec = Exec {
             time: sample.time,
             file_name: event.text(0).to_vec(),
-            arguments: parse_stack(u64_at(sample.user_regs, 0), sample.user_stack).unwrap_or_default(),
+            arguments: parse_arguments(u64_at(sample.user_regs, 0), sample.user_stack).unwrap_or_default(),
             path: Vec::new(),
             poll: self.poll,
         };
@@ -198,7 +202,7 @@ impl Execs {
 
 /// Returns the arguments on a new stack whose lowest address is `pointer`; `None` if the copy is
 /// incomplete or is not laid out like a 64-bit stack (a 32-bit program).
-fn parse_stack(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
+fn parse_arguments(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
     let count = u64_at(stack, 0);
     if count > MAX_ARGUMENTS || stack.len() < 8 {
         return None;
@@ -207,15 +211,15 @@ fn parse_stack(pointer: u64, stack: &[u8]) -> Option<Vec<u8>> {
     for index in 0..count {
         let slot = usize::try_from(index.checked_mul(8)?.checked_add(8)?).ok()?;
         let start = usize::try_from(u64_at(stack, slot).checked_sub(pointer)?).ok()?;
-        let rest = stack.get(start..).filter(|rest| rest.contains(&0))?;
-        let argument = record::text(rest);
+        let tail = stack.get(start..).filter(|tail| tail.contains(&0))?;
+        let argument = record::until_nul(tail);
         out.extend_from_slice(argument);
         out.push(0);
-        if out.len() > MAX_COMMAND_LINE {
+        if out.len() > MAX_COMMAND_LINE_BYTES {
             break;
         }
     }
-    out.truncate(MAX_COMMAND_LINE.saturating_add(1));
+    out.truncate(MAX_COMMAND_LINE_BYTES.saturating_add(1));
     Some(out)
 }
 
@@ -225,13 +229,13 @@ mod tests {
     use super::*;
     use traceweir_format::wire::Put;
 
-    const POINTER: u64 = 0x7FFF_0000_1000;
+    const STACK_ADDRESS: u64 = 0x7FFF_0000_1000;
 
     /// Builds a stack as the kernel lays it out, with a gap.
-    fn stack(arguments: &[&[u8]], gap: usize) -> Vec<u8> {
+    fn build_stack(arguments: &[&[u8]], gap: usize) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u64(arguments.len() as u64);
-        let mut at = POINTER + 8 * (arguments.len() as u64 + 2) + gap as u64;
+        let mut at = STACK_ADDRESS + 8 * (arguments.len() as u64 + 2) + gap as u64;
         for argument in arguments {
             out.put_u64(at);
             at += argument.len() as u64 + 1;
@@ -246,25 +250,28 @@ mod tests {
 
     #[test]
     fn arguments_are_found_after_the_gap() {
-        assert_eq!(parse_stack(POINTER, &stack(&[b"ls", b"", b"-l"], 777)).unwrap(), b"ls\0\0-l\0");
-        assert_eq!(parse_stack(POINTER, &stack(&[], 0)).unwrap(), b"");
+        assert_eq!(
+            parse_arguments(STACK_ADDRESS, &build_stack(&[b"ls", b"", b"-l"], 777)).unwrap(),
+            b"ls\0\0-l\0"
+        );
+        assert_eq!(parse_arguments(STACK_ADDRESS, &build_stack(&[], 0)).unwrap(), b"");
     }
 
     #[test]
     fn long_arguments_are_cut_and_invalid_stacks_rejected() {
-        let long = vec![b'x'; MAX_COMMAND_LINE + 7];
-        let cut = parse_stack(POINTER, &stack(&[b"a", &long, b"b"], 10)).unwrap();
-        assert_eq!(cut.len(), MAX_COMMAND_LINE + 1);
-        let mut short = stack(&[b"a", b"b"], 100);
+        let long = vec![b'x'; MAX_COMMAND_LINE_BYTES + 7];
+        let cut = parse_arguments(STACK_ADDRESS, &build_stack(&[b"a", &long, b"b"], 10)).unwrap();
+        assert_eq!(cut.len(), MAX_COMMAND_LINE_BYTES + 1);
+        let mut short = build_stack(&[b"a", b"b"], 100);
         short.truncate(short.len() - 2);
-        assert_eq!(parse_stack(POINTER, &short), None);
-        assert_eq!(parse_stack(POINTER, &[]), None);
-        assert_eq!(parse_stack(POINTER, &[0xFF; 64]), None);
-        assert_eq!(parse_stack(POINTER + 0x1_0000, &stack(&[b"a"], 0)), None);
-        assert_eq!(parse_stack(POINTER - 0x1_0000, &stack(&[b"a"], 0)), None);
-        let whole = stack(&[b"one", b"two"], 9);
-        for length in 0..whole.len() {
-            assert_eq!(parse_stack(POINTER, &whole[..length]), None, "{length}");
+        assert_eq!(parse_arguments(STACK_ADDRESS, &short), None);
+        assert_eq!(parse_arguments(STACK_ADDRESS, &[]), None);
+        assert_eq!(parse_arguments(STACK_ADDRESS, &[0xFF; 64]), None);
+        assert_eq!(parse_arguments(STACK_ADDRESS + 0x1_0000, &build_stack(&[b"a"], 0)), None);
+        assert_eq!(parse_arguments(STACK_ADDRESS - 0x1_0000, &build_stack(&[b"a"], 0)), None);
+        let complete = build_stack(&[b"one", b"two"], 9);
+        for length in 0..complete.len() {
+            assert_eq!(parse_arguments(STACK_ADDRESS, &complete[..length]), None, "{length}");
         }
     }
 
@@ -274,12 +281,12 @@ mod tests {
         let exec = |arguments: &[u8]| {
             let arguments = arguments.to_vec();
             let mut exec = Exec { time: 0, file_name: vec![], arguments, path: vec![], poll: 0 };
-            exec.complete(pid);
+            exec.complete_from_proc(pid);
             exec
         };
-        let own = facts::arguments(pid).unwrap();
+        let own = facts::read_arguments(pid).unwrap();
         let (unknown, same, other) = (exec(b""), exec(&own), exec(b"other\0"));
-        assert_eq!((&unknown.arguments, &unknown.path), (&own, &facts::executable(pid)));
+        assert_eq!((&unknown.arguments, &unknown.path), (&own, &facts::read_executable_path(pid)));
         assert_eq!(unknown, same);
         assert_eq!((other.arguments, other.path), (b"other\0".to_vec(), vec![]));
     }

@@ -25,7 +25,7 @@ use crate::proc;
 /// The most bytes that are read of a file.
 const MAX_READ_BYTES: u64 = 64 << 10;
 /// The most bytes of arguments that a command line shows.
-pub(crate) const MAX_COMMAND_LINE: usize = 8 << 10;
+pub(crate) const MAX_COMMAND_LINE_BYTES: usize = 8 << 10;
 /// Linux' value for a process without an audit session, and the documented value for a process
 /// without a session.
 pub(crate) const NO_SESSION: u32 = u32::MAX;
@@ -52,8 +52,8 @@ pub(crate) struct AppIdentity {
 
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stat {
-    pub(crate) name: Name,
+pub(crate) struct ProcStat {
+    pub(crate) name: ThreadName,
     pub(crate) state: u8,
     pub(crate) parent: u32,
     pub(crate) faults: u64,
@@ -67,9 +67,9 @@ pub(crate) struct Stat {
 
 /// The name of a thread, at most 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Name([u8; 16]);
+pub(crate) struct ThreadName([u8; 16]);
 
-impl Name {
+impl ThreadName {
     pub(crate) fn new(text: &[u8]) -> Self {
         let mut name = [0; 16];
         name.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
@@ -77,20 +77,20 @@ impl Name {
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        crate::record::text(&self.0)
+        crate::record::until_nul(&self.0)
     }
 }
 
-fn read(path: &str) -> Option<Vec<u8>> {
-    proc::read(path, MAX_READ_BYTES)
+fn read_bounded(path: &str) -> Option<Vec<u8>> {
+    proc::read_file(path, MAX_READ_BYTES)
 }
 
 /// Reads the `stat` file of a process or thread. `task` is `PID` or `PID/task/TID`.
-pub(crate) fn stat(task: &str) -> Option<Stat> {
-    parse_stat(&read(&format!("/proc/{task}/stat"))?)
+pub(crate) fn read_stat(task: &str) -> Option<ProcStat> {
+    parse_stat(&read_bounded(&format!("/proc/{task}/stat"))?)
 }
 
-fn parse_stat(text: &[u8]) -> Option<Stat> {
+fn parse_stat(text: &[u8]) -> Option<ProcStat> {
     let open = text.iter().position(|byte| *byte == b'(')?.checked_add(1)?;
     let close = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = stat_fields(text);
@@ -105,33 +105,34 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let priority = i64::try_from(field(5)?).unwrap_or(0).saturating_add(100);
     let start_ticks = u64::try_from(field(3)?).ok()?;
     let exit_code = field(29).and_then(|code| u32::try_from(code).ok()).unwrap_or(0);
-    Some(Stat {
-        name: Name::new(text.get(open..close)?),
+    Some(ProcStat {
+        name: ThreadName::new(text.get(open..close)?),
         state,
         parent,
-        faults: faults.iter().fold(0, |sum, some| sum.saturating_add(*some)),
+        faults: faults.iter().fold(0, |sum, count| sum.saturating_add(*count)),
         priority,
         start_ticks,
         exit_code,
     })
 }
 
-impl Stat {
+impl ProcStat {
     /// Whether the task has ended and waits for its parent.
     pub(crate) fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }
 
-/// Reads the program of a process. `is_fresh`: the program has just started and cannot have changed
-/// its arguments.
-pub(crate) fn program(pid: u32, name: &[u8], is_fresh: bool) -> RunningProgram {
-    let command_line = arguments(pid).map(|bytes| command_line(&bytes, is_fresh)).unwrap_or_default();
-    RunningProgram::new(executable(pid), name, command_line)
+/// Reads the program of a process. `has_just_started`: the program has just started and cannot have
+/// changed its arguments.
+pub(crate) fn read_program(pid: u32, name: &[u8], has_just_started: bool) -> RunningProgram {
+    let command_line =
+        read_arguments(pid).map(|bytes| join_arguments(&bytes, has_just_started)).unwrap_or_default();
+    RunningProgram::new(read_executable_path(pid), name, command_line)
 }
 
 /// Returns the path of a process's executable; empty if it has none.
-pub(crate) fn executable(pid: u32) -> Vec<u8> {
+pub(crate) fn read_executable_path(pid: u32) -> Vec<u8> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe"));
     let mut path = path.map(|path| path.into_os_string().into_vec()).unwrap_or_default();
     // The suffix that the kernel adds to the path of an unlinked file.
@@ -152,20 +153,20 @@ impl RunningProgram {
 
 /// Returns the arguments of a process, each with its terminating zero, cut at one byte more than a
 /// command line keeps. Empty while an exec is not finished.
-pub(crate) fn arguments(pid: u32) -> Option<Vec<u8>> {
-    let limit = u64::try_from(MAX_COMMAND_LINE).ok()?.saturating_add(1);
-    let read = move || proc::read(&format!("/proc/{pid}/cmdline"), limit);
+pub(crate) fn read_arguments(pid: u32) -> Option<Vec<u8>> {
+    let limit = u64::try_from(MAX_COMMAND_LINE_BYTES).ok()?.saturating_add(1);
+    let read = move || proc::read_file(&format!("/proc/{pid}/cmdline"), limit);
     // The arguments lie in the memory of the process, which can block reads of it (for example with
     // userfaultfd), so the read has a timeout.
     blocking::run_for_process(pid, READ_TIMEOUT, read).flatten()
 }
 
 /// Joins arguments into one line.
-pub(crate) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
-    let kept = bytes.get(..MAX_COMMAND_LINE).unwrap_or(bytes);
+pub(crate) fn join_arguments(bytes: &[u8], has_just_started: bool) -> String {
+    let kept = bytes.get(..MAX_COMMAND_LINE_BYTES).unwrap_or(bytes);
     let mut arguments = kept.strip_suffix(&[0]).unwrap_or(kept);
-    if !is_fresh {
-        // A program that sets its own title fills the rest of its arguments with zeros.
+    if !has_just_started {
+        // A program that changes its title fills the remaining bytes of its arguments with zeros.
         while let Some(shorter) = arguments.strip_suffix(&[0]) {
             arguments = shorter;
         }
@@ -176,7 +177,7 @@ pub(crate) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
             if index > 0 {
                 line.push(' ');
             }
-            quote(&String::from_utf8_lossy(argument), &mut line);
+            push_quoted(&String::from_utf8_lossy(argument), &mut line);
         }
     }
     if bytes.len() > kept.len() {
@@ -187,7 +188,7 @@ pub(crate) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
 
 /// Quotes an argument by the rules of Windows: quotation marks around blanks, and a backslash
 /// before each quotation mark and before each backslash that precedes one.
-fn quote(argument: &str, line: &mut String) {
+fn push_quoted(argument: &str, line: &mut String) {
     let is_plain = !argument.is_empty() && !argument.contains([' ', '\t', '\n', '\u{b}', '"']);
     if is_plain {
         line.push_str(argument);
@@ -208,18 +209,18 @@ fn quote(argument: &str, line: &mut String) {
 
 /// Fields of `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Status {
+pub(crate) struct ProcStatus {
     /// The effective user id.
     pub(crate) user: Option<u32>,
     /// The id in the innermost PID namespace, if that is not ours.
-    pub(crate) inner: Option<u32>,
+    pub(crate) inner_pid: Option<u32>,
     /// `None` for kernel threads and for processes that have released their memory.
-    pub(crate) sizes: Option<Sizes>,
+    pub(crate) sizes: Option<MemorySizes>,
 }
 
 /// Memory sizes of a process in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub(crate) struct MemorySizes {
     pub(crate) peak_virtual: u64,
     pub(crate) peak_resident: u64,
     pub(crate) virtual_size: u64,
@@ -228,21 +229,21 @@ pub(crate) struct Sizes {
     pub(crate) private: u64,
 }
 
-pub(crate) fn status(pid: u32) -> Option<Status> {
-    let bytes = read(&format!("/proc/{pid}/status"))?;
+pub(crate) fn read_status(pid: u32) -> Option<ProcStatus> {
+    let bytes = read_bounded(&format!("/proc/{pid}/status"))?;
     Some(parse_status(&String::from_utf8_lossy(&bytes)))
 }
 
-fn parse_status(text: &str) -> Status {
-    let mut status = Status::default();
-    let mut sizes = Sizes::default();
+fn parse_status(text: &str) -> ProcStatus {
+    let mut status = ProcStatus::default();
+    let mut sizes = MemorySizes::default();
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let mut words = value.split_ascii_whitespace();
         let mut kilobytes =
             || words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024);
         match key {
             "Uid" => status.user = value.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok()),
-            "NSpid" => status.inner = innermost_id(value),
+            "NSpid" => status.inner_pid = innermost_id(value),
             "VmPeak" => sizes.peak_virtual = kilobytes(),
             "VmSize" => sizes.virtual_size = kilobytes(),
             "VmHWM" => sizes.peak_resident = kilobytes(),
@@ -262,17 +263,17 @@ fn innermost_id(ids: &str) -> Option<u32> {
 
 /// Reads package, application and namespace of a process. `is_nested`: its PID namespace is below
 /// ours.
-pub(crate) fn app_identity(pid: u32, is_nested: bool) -> Arc<AppIdentity> {
-    let groups = read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+pub(crate) fn read_app_identity(pid: u32, is_nested: bool) -> Arc<AppIdentity> {
+    let groups = read_bounded(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let groups = String::from_utf8_lossy(&groups);
     let package = cgroup::container(&groups).or_else(|| cgroup::package(&groups)).unwrap_or_default();
     let application = cgroup::application(&groups).unwrap_or_default();
-    let namespace = if is_nested { namespace(pid) } else { None };
+    let namespace = if is_nested { read_pid_namespace(pid) } else { None };
     Arc::new(AppIdentity { package, application, namespace })
 }
 
 /// Returns the inode number of a process's PID namespace.
-fn namespace(pid: u32) -> Option<u64> {
+fn read_pid_namespace(pid: u32) -> Option<u64> {
     let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
@@ -280,10 +281,10 @@ fn namespace(pid: u32) -> Option<u64> {
 impl AppIdentity {
     /// Writes `ApplicationId`: the application or, in another PID namespace, that namespace and the
     /// process id in it.
-    pub(crate) fn write_application_id(&self, inner: Option<u32>, out: &mut String) {
+    pub(crate) fn write_application_id(&self, inner_pid: Option<u32>, out: &mut String) {
         out.clear();
-        match (self.namespace, inner) {
-            (Some(namespace), Some(inner)) => drop(write!(out, "pid:[{namespace}]:{inner}")),
+        match (self.namespace, inner_pid) {
+            (Some(namespace), Some(inner_pid)) => drop(write!(out, "pid:[{namespace}]:{inner_pid}")),
             (Some(namespace), None) => drop(write!(out, "pid:[{namespace}]")),
             (None, _) => out.push_str(&self.application),
         }
@@ -291,15 +292,15 @@ impl AppIdentity {
 }
 
 /// Returns the audit session of the login that a process belongs to.
-pub(crate) fn audit_session(pid: u32) -> u32 {
-    let text = read(&format!("/proc/{pid}/sessionid")).unwrap_or_default();
+pub(crate) fn read_audit_session(pid: u32) -> u32 {
+    let text = read_bounded(&format!("/proc/{pid}/sessionid")).unwrap_or_default();
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(NO_SESSION)
 }
 
 /// Whether this process has `CAP_SYS_PTRACE`.
 pub(crate) fn has_cap_sys_ptrace() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
-    let status = read("/proc/self/status").unwrap_or_default();
+    let status = read_bounded("/proc/self/status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     effective.is_some_and(|set| u64::from_str_radix(set.trim(), 16).unwrap_or(0) & CAP_SYS_PTRACE != 0)
@@ -309,12 +310,12 @@ pub(crate) fn has_cap_sys_ptrace() -> bool {
 pub(crate) fn count_descriptors(pid: u32) -> u32 {
     // Newer kernels report the count as the size of the directory.
     let size = std::fs::metadata(format!("/proc/{pid}/fd")).map(|folder| folder.len()).unwrap_or(0);
-    let count = || proc::descriptors_of(pid).take(1 << 16).count();
+    let count = || proc::list_descriptors(pid).take(1 << 16).count();
     if size > 0 { u32::try_from(size).unwrap_or(u32::MAX) } else { u32::try_from(count()).unwrap_or(0) }
 }
 
 /// Returns the mask of the first 64 processors that a thread may run on; 0 if it is unknown.
-pub(crate) fn affinity(tid: u32) -> u64 {
+pub(crate) fn read_affinity(tid: u32) -> u64 {
     let id = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
     let Some(Ok(set)) = id.map(|id| rustix::thread::sched_getaffinity(Some(id))) else { return 0 };
     (0..64).filter(|cpu| set.is_set(*cpu)).fold(0, |mask, cpu| mask | 1 << cpu)

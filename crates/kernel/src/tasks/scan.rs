@@ -3,38 +3,38 @@
 //! ```text
 //!   /proc ──▶ in the table ──▶ seen by this scan
 //!         └─▶ not in it ──▶ older than the records read so far ──▶ added
-//!                       └─▶ younger: added as early (T4)
+//!                       └─▶ younger: added as unconfirmed (T4)
 //! ```
 //!
 //! 1. A task that ended without a record (the ring was full) leaves the table at the second scan
 //!    that does not see it.
 //! 2. A process that starts or ends during the scan is left out; it is never an error.
 
-use super::{Process, Tasks, Thread, facts, status_from_code};
+use super::{LiveProcess, LiveThread, Tasks, facts, status_from_code};
 use crate::proc;
 
 /// A process that has ended and whose parent has not waited for it.
 pub(crate) struct Zombie {
     pub(crate) pid: u32,
-    pub(crate) process: Process,
+    pub(crate) process: LiveProcess,
     pub(crate) status: i32,
 }
 
 impl Tasks {
-    /// Updates the table from `/proc`. Returns the zombies if `keeps_zombies`.
-    pub(crate) fn scan(&mut self, keeps_zombies: bool) -> Vec<Zombie> {
-        let before = self.scans;
+    /// Updates the table from `/proc`. Returns the zombies if `returns_zombies`.
+    pub(crate) fn scan(&mut self, returns_zombies: bool) -> Vec<Zombie> {
+        let previous_scan = self.scans;
         self.scans = self.scans.wrapping_add(1);
         let mut zombies = Vec::new();
-        for pid in proc::processes() {
-            let Some(stat) = facts::stat(&pid.to_string()) else { continue };
-            let early = self.poll_if_early(stat.start_ticks);
+        for pid in proc::list_processes() {
+            let Some(stat) = facts::read_stat(&pid.to_string()) else { continue };
+            let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
             match self.get(pid).map(|known| known.start_ticks.abs_diff(stat.start_ticks) <= 1) {
-                Some(true) => self.refresh(pid),
+                Some(true) => self.refresh_user(pid),
                 // The exit of the known process and the start of this one are both in a ring.
-                Some(false) if early.is_some() => continue,
-                _ if stat.is_zombie() && proc::threads_of(pid).count() <= 1 => {
-                    if keeps_zombies {
+                Some(false) if unconfirmed_poll.is_some() => continue,
+                _ if stat.is_zombie() && proc::list_threads(pid).count() <= 1 => {
+                    if returns_zombies {
                         let process = self.process_from_proc(pid, &stat);
                         let status = status_from_code(stat.exit_code, self.can_read_exit_code(&process));
                         zombies.push(Zombie { pid, process, status });
@@ -42,9 +42,9 @@ impl Tasks {
                     continue;
                 }
                 _ => {
-                    let process = Process { early, ..self.process_from_proc(pid, &stat) };
+                    let process = LiveProcess { unconfirmed_poll, ..self.process_from_proc(pid, &stat) };
                     self.insert(pid, process);
-                    self.has_early |= early.is_some();
+                    self.has_unconfirmed |= unconfirmed_poll.is_some();
                 }
             }
             self.scan_threads(pid);
@@ -52,17 +52,17 @@ impl Tasks {
             match self.get_mut(pid) {
                 // The process ended meanwhile; its exit record is in a ring.
                 Some(process) if process.threads.is_empty() => drop(self.remove(pid)),
-                Some(process) => process.seen = scan,
+                Some(process) => process.seen_in_scan = scan,
                 None => {}
             }
         }
-        self.remove_unseen(before);
+        self.remove_unseen(previous_scan);
         zombies
     }
 
     /// Updates the user of a process, which changes without a record.
-    fn refresh(&mut self, pid: u32) {
-        if let Some(status) = facts::status(pid)
+    fn refresh_user(&mut self, pid: u32) {
+        if let Some(status) = facts::read_status(pid)
             && let Some(process) = self.get_mut(pid)
         {
             process.user = status.user.or(process.user);
@@ -71,39 +71,43 @@ impl Tasks {
 
     fn scan_threads(&mut self, pid: u32) {
         let scan = self.scans;
-        for tid in proc::threads_of(pid) {
-            let Some(stat) = facts::stat(&format!("{pid}/task/{tid}")) else { continue };
+        for tid in proc::list_threads(pid) {
+            let Some(stat) = facts::read_stat(&format!("{pid}/task/{tid}")) else { continue };
             // The first thread of a process can end before the others.
             if stat.is_zombie() {
                 continue;
             }
             if let Some(known) = self.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
-                let now = Thread::from_proc(tid, &stat);
-                (known.seen, known.priority, known.affinity) = (scan, now.priority, now.affinity);
+                let now = LiveThread::from_proc(tid, &stat);
+                (known.seen_in_scan, known.priority, known.affinity) = (scan, now.priority, now.affinity);
                 continue;
             }
-            let early = self.poll_if_early(stat.start_ticks);
-            self.insert_thread(pid, tid, Thread { seen: scan, early, ..Thread::from_proc(tid, &stat) });
-            self.has_early |= early.is_some();
+            let unconfirmed_poll = self.poll_if_unconfirmed(stat.start_ticks);
+            self.insert_thread(
+                pid,
+                tid,
+                LiveThread { seen_in_scan: scan, unconfirmed_poll, ..LiveThread::from_proc(tid, &stat) },
+            );
+            self.has_unconfirmed |= unconfirmed_poll.is_some();
         }
     }
 
-    /// Removes tasks that neither this scan nor the one before saw. A task that no scan has seen yet
-    /// counts as seen by the one before.
-    fn remove_unseen(&mut self, before: u32) {
+    /// Removes tasks that neither this scan nor the one before saw. A task that no scan has seen
+    /// yet counts as seen by the one before.
+    fn remove_unseen(&mut self, previous_scan: u32) {
         let scan = self.scans;
         let mut gone = Vec::new();
-        for (pid, process) in self.entries_mut() {
-            let last_seen = process.seen;
+        for (pid, process) in self.iter_processes_mut() {
+            let last_seen = process.seen_in_scan;
             if last_seen == 0 {
-                process.seen = before;
-            } else if last_seen != scan && last_seen < before {
+                process.seen_in_scan = previous_scan;
+            } else if last_seen != scan && last_seen < previous_scan {
                 gone.extend(process.threads.keys().map(|tid| (pid, *tid)));
             }
             for (tid, thread) in &mut process.threads {
-                if thread.seen == 0 {
-                    thread.seen = before;
-                } else if thread.seen != scan && thread.seen < before {
+                if thread.seen_in_scan == 0 {
+                    thread.seen_in_scan = previous_scan;
+                } else if thread.seen_in_scan != scan && thread.seen_in_scan < previous_scan {
                     gone.push((pid, *tid));
                 }
             }

@@ -1,18 +1,18 @@
 //! System configuration events, compared with what the machine itself reports.
 
+use traceweir_format::kernel::hook::CONFIG_NETWORK;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{CaptureSettings, Group};
+use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
-use crate::support::groups;
 
-fn read(path: &str) -> String {
+fn read_trimmed(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
 /// Returns the configuration events with an opcode.
-fn with_opcode(events: &[DecodedEvent], opcode: u8) -> impl Iterator<Item = &DecodedEvent> {
+fn select_opcode(events: &[DecodedEvent], opcode: u8) -> impl Iterator<Item = &DecodedEvent> {
     events.iter().filter(move |event| event.class == class::CONFIG && event.opcode == opcode)
 }
 
@@ -20,22 +20,22 @@ fn with_opcode(events: &[DecodedEvent], opcode: u8) -> impl Iterator<Item = &Dec
 fn session_contains_the_system_configuration() {
     again(5, || {
         let Some(events) = capture(&CaptureSettings::default(), || {}) else { return };
-        let cpu = with_opcode(&events, 0x0A).next().expect("processors");
-        assert_eq!(with_opcode(&events, 0x0A).count(), 1, "once, at the end");
+        let cpu = select_opcode(&events, 0x0A).next().expect("the processor event is captured");
+        assert_eq!(select_opcode(&events, 0x0A).count(), 1, "once, at the end");
         assert_eq!(cpu.header.0, std::process::id());
-        let memory = read("/proc/meminfo");
+        let memory = read_trimmed("/proc/meminfo");
         let kib: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
         assert_eq!(cpu.number("MemSize"), kib / 1024);
-        assert_eq!(cpu.text("ComputerName"), read("/proc/sys/kernel/hostname"));
+        assert_eq!(cpu.text("ComputerName"), read_trimmed("/proc/sys/kernel/hostname"));
         assert_eq!(cpu.number("PageSize"), rustix::param::page_size() as u64);
         let online =
-            read("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count() as u64;
+            read_trimmed("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count() as u64;
         assert_eq!(cpu.number("NumberOfProcessors"), online);
-        assert_eq!(with_opcode(&events, 0x23).count() as u64, online);
-        let groups = with_opcode(&events, 0x1A).next().expect("groups");
+        assert_eq!(select_opcode(&events, 0x23).count() as u64, online);
+        let groups = select_opcode(&events, 0x1A).next().expect("the group event is captured");
         let set: u32 = groups.fields.numbers("Affinity").iter().map(|mask| mask.count_ones()).sum();
         assert_eq!(u64::from(set), online);
-        let adapters = with_opcode(&events, 0x0D);
+        let adapters = select_opcode(&events, 0x0D);
         let mut names: Vec<_> = adapters.map(|event| event.text("NICDescription").to_owned()).collect();
         names.sort_unstable();
         let mut expected: Vec<_> = std::fs::read_dir("/sys/class/net")
@@ -45,14 +45,23 @@ fn session_contains_the_system_configuration() {
             .retain(|name: &String| std::path::Path::new(&format!("/sys/class/net/{name}/ifindex")).exists());
         expected.sort_unstable();
         assert_eq!(names, expected);
-        let first = events.iter().find(|event| event.class == class::CONFIG).expect("a record");
+        let first = events.iter().find(|event| event.class == class::CONFIG).expect("the record is valid");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
-        assert_eq!(first, (Some(0x0B11), 60), "the first configuration event");
-        let ex = |opcode| {
+        assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
+        let find_sys_config_ex = |opcode| {
             events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
         };
-        assert!(ex(32).text("BuildLab").starts_with(&read("/proc/sys/kernel/osrelease")));
-        assert_eq!((ex(35).text("NtPath"), ex(35).text("DosPath"), ex(35).header), ("/", "/", (0, 0)));
+        assert!(
+            find_sys_config_ex(32).text("BuildLab").starts_with(&read_trimmed("/proc/sys/kernel/osrelease"))
+        );
+        assert_eq!(
+            (
+                find_sys_config_ex(35).text("NtPath"),
+                find_sys_config_ex(35).text("DosPath"),
+                find_sys_config_ex(35).header
+            ),
+            ("/", "/", (0, 0))
+        );
     });
 }
 
@@ -60,7 +69,7 @@ fn session_contains_the_system_configuration() {
 fn session_can_omit_the_system_configuration() {
     again(5, || {
         let settings =
-            CaptureSettings { groups: groups(&[Group::NO_SYSCONFIG]), ..CaptureSettings::default() };
+            CaptureSettings { groups: Groups::new(&[Group::NO_SYSCONFIG]), ..CaptureSettings::default() };
         let Some(events) = capture(&settings, || {}) else { return };
         assert!(events.is_empty(), "{events:?}");
     });

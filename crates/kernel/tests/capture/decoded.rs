@@ -6,7 +6,7 @@ use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{Capture, CaptureSettings};
 
-use crate::support::{Fields, NanosecondClock, cpus, skip};
+use crate::support::{Fields, NanosecondClock, cpu_count, skip};
 
 /// A captured event with its decoded payload.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl DecodedEvent {
 
 /// Returns all image and configuration events that are captured while `work` runs, in time order.
 pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option<Vec<DecodedEvent>> {
-    let (mut capture, _control) = match Capture::start(settings, cpus(), cpus()) {
+    let (mut capture, _control) = match Capture::start(settings, cpu_count(), cpu_count()) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
@@ -49,11 +49,15 @@ pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option
     capture.poll(&NanosecondClock, false);
     work();
     capture.end(&NanosecondClock);
-    for cpu in 0..cpus() {
+    for cpu in 0..cpu_count() {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
             capture.pop_into(cpu, &mut bytes);
-            events.extend(read(&Record::parse(&bytes, cpu).expect("a record"), cpu, next.raw));
+            events.extend(decode_event(
+                &Record::parse(&bytes, cpu).expect("the record is valid"),
+                cpu,
+                next.raw,
+            ));
         }
     }
     assert_eq!(capture.lost(), 0);
@@ -62,7 +66,7 @@ pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option
     Some(events)
 }
 
-fn read(record: &Record<'_>, cpu: u16, raw: u64) -> Option<DecodedEvent> {
+fn decode_event(record: &Record<'_>, cpu: u16, raw: u64) -> Option<DecodedEvent> {
     let class = record.provider();
     if ![class::IMAGE, class::IMAGE_ID, class::CONFIG, class::SYS_CONFIG_EX].contains(&class) {
         return None;

@@ -5,18 +5,24 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use traceweir_format::kernel::hook::IMAGE_DC_START;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{CaptureSettings, Group};
+use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
 use crate::support;
-use crate::support::groups;
 
+/// Event types of the image class.
 const UNLOAD: u8 = 2;
 const RUNDOWN_START: u8 = 3;
 const RUNDOWN_END: u8 = 4;
 const LOAD: u8 = 10;
+const KERNEL_BASE: u8 = 0x21;
+/// Event types of the `ImageID` class.
+const ID_INFO: u8 = 0;
+const ID_NONE: u8 = 32;
+const ID_RSDS: u8 = 36;
 
 /// Loads the library in its first argument, prints where a function of it lies and what is mapped,
 /// and waits for the end of its input. With `fork` as a second argument, a child does the rest;
@@ -58,7 +64,7 @@ int main(int argc, char **argv) {
 /// Builds the program and its library with these options in a temporary directory. Returns `None`
 /// if there is no compiler.
 fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("program.c"), PROGRAM).unwrap();
     std::fs::write(at("library.c"), "int answer(void) { return 42; }\n").unwrap();
@@ -72,30 +78,31 @@ fn build_program(program: &[&str], library: &[&str]) -> Option<tempfile::TempDir
     support::skip::can(is_built, "cc", "no C compiler, or not this linker").then_some(folder)
 }
 
-/// The program, running.
-struct Running {
+/// The test program while it runs.
+struct RunningProgram {
     child: Child,
     pid: u32,
     library: u64,
     maps: Vec<String>,
 }
 
-impl Running {
+impl RunningProgram {
     fn start(folder: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(folder.join("program"));
         command.arg(folder.join("library.so")).args(more);
-        Self::from_command(command).expect("the program")
+        Self::from_command(command).expect("the program starts")
     }
 
     fn from_command(mut command: Command) -> Option<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let Some(first) = lines.next() else {
             drop(child.stdin.take());
             let _ = child.wait();
             return None;
         };
-        let (pid, base) = first.split_once(" 0x").expect("two words");
+        let (pid, base) = first.split_once(" 0x").expect("the program prints two words");
         let maps = lines.take_while(|line| line != "end").collect();
         let library = u64::from_str_radix(base, 16).unwrap();
         Some(Self { pid: pid.parse().unwrap(), library, maps, child })
@@ -109,7 +116,7 @@ impl Running {
 
 /// Returns the images in a memory map by base: from the first byte of a file to the end of its last
 /// mapping.
-fn images_in(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
+fn parse_images(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
     let mut files: Vec<(String, u64, u64, bool)> = Vec::new();
     for line in maps {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -131,7 +138,7 @@ fn images_in(maps: &[String]) -> BTreeMap<u64, (u64, String)> {
 }
 
 /// Returns the images of a process in events with this opcode, by base.
-fn images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTreeMap<u64, (u64, String)> {
+fn find_images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTreeMap<u64, (u64, String)> {
     let is_match =
         |event: &&DecodedEvent| event.is_image(opcode) && event.number("ProcessId") == u64::from(pid);
     let image = |event: &DecodedEvent| {
@@ -145,19 +152,25 @@ fn images_in_events(events: &[DecodedEvent], opcode: u8, pid: u32) -> BTreeMap<u
 }
 
 /// Returns the build id that `readelf` prints.
-fn build_id(file: &Path) -> Option<Vec<u8>> {
+fn read_build_id(file: &Path) -> Option<Vec<u8>> {
     let Ok(output) = Command::new("readelf").arg("-n").arg(file).output() else {
         support::skip::skip("readelf", "no readelf");
         return None;
     };
     let text = String::from_utf8(output.stdout).unwrap();
-    let digits = text.split("Build ID: ").nth(1).expect("a build id").split_whitespace().next().unwrap();
+    let digits = text
+        .split("Build ID: ")
+        .nth(1)
+        .expect("readelf prints a build id")
+        .split_whitespace()
+        .next()
+        .unwrap();
     let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
     Some((0..digits.len()).step_by(2).map(byte).collect())
 }
 
 /// Asserts that each image event follows its id events.
-fn check_ids(events: &[DecodedEvent]) {
+fn assert_ids_precede_images(events: &[DecodedEvent]) {
     for (at, image) in events.iter().enumerate() {
         if ![UNLOAD, RUNDOWN_START, RUNDOWN_END, LOAD].iter().any(|opcode| image.is_image(*opcode)) {
             continue;
@@ -169,22 +182,22 @@ fn check_ids(events: &[DecodedEvent]) {
             assert_eq!(event.number("ProcessId"), image.number("ProcessId"));
             assert_eq!(u64::from(event.header.0), image.number("ProcessId"));
         }
-        assert_eq!((info.opcode, info.number("ImageSize")), (0, image.number("ImageSize")));
+        assert_eq!((info.opcode, info.number("ImageSize")), (ID_INFO, image.number("ImageSize")));
         let name = image.text("FileName");
         assert_eq!(info.text("OriginalFileName"), name.rsplit('/').next().unwrap());
-        assert!(id.opcode == 32 || id.opcode == 36 && id.text("PdbFileName") == name);
+        assert!(id.opcode == ID_NONE || id.opcode == ID_RSDS && id.text("PdbFileName") == name);
     }
 }
 
 fn settings() -> CaptureSettings {
     CaptureSettings {
-        groups: groups(&[Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
+        groups: Groups::new(&[Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         ..CaptureSettings::default()
     }
 }
 
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().expect("a path")
+fn canonical_path(path: &Path) -> PathBuf {
+    path.canonicalize().expect("the path is known")
 }
 
 #[test]
@@ -193,28 +206,32 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
         let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
-            let program = Running::start(folder.path(), &[]);
+            let program = RunningProgram::start(folder.path(), &[]);
             running = Some((program.pid, program.library, program.maps.clone()));
             program.end();
         };
         let Some(events) = capture(&settings(), work) else { return };
         let (pid, library, maps) = running.unwrap();
-        check_ids(&events);
+        assert_ids_precede_images(&events);
         let mut loads = last_loaded_images(&events, pid);
-        loads.retain(|base, _| images_in(&maps).contains_key(base));
-        assert_eq!(loads, images_in(&maps), "everything that is mapped was loaded");
+        loads.retain(|base, _| parse_images(&maps).contains_key(base));
+        assert_eq!(loads, parse_images(&maps), "everything that is mapped was loaded");
         assert!(loads[&library].1.ends_with("/library.so"));
         let of_library =
             |event: &&DecodedEvent| event.fields.find("ImageBase") == Some(library) && event.header.0 == pid;
         let opcodes: Vec<u8> = events.iter().filter(of_library).map(|event| event.opcode).collect();
-        assert_eq!(opcodes, [0, 36, LOAD, 0, 36, UNLOAD], "one load and one unload, each after its ids");
+        assert_eq!(
+            opcodes,
+            [ID_INFO, ID_RSDS, LOAD, ID_INFO, ID_RSDS, UNLOAD],
+            "one load and one unload, each after its ids"
+        );
         assert!(
             !events
                 .iter()
                 .any(|event| event.is_image(RUNDOWN_END) && event.number("ProcessId") == u64::from(pid))
         );
-        let id = events.iter().filter(of_library).find(|event| event.opcode == 36).unwrap();
-        if let Some(build_id) = build_id(&real(&folder.path().join("library.so"))) {
+        let id = events.iter().filter(of_library).find(|event| event.opcode == ID_RSDS).unwrap();
+        if let Some(build_id) = read_build_id(&canonical_path(&folder.path().join("library.so"))) {
             assert_eq!(id.payload[12..32], build_id, "signature and age");
         }
         let load = events.iter().filter(of_library).find(|event| event.opcode == LOAD).unwrap();
@@ -232,7 +249,7 @@ fn library_whose_addresses_differ_from_its_offsets_is_loaded_at_its_start() {
         let Some(folder) = build_program(&[], &[&linkers, "-fuse-ld=lld"]) else { return };
         let mut running = None;
         let work = || {
-            let program = Running::start(folder.path(), &[]);
+            let program = RunningProgram::start(folder.path(), &[]);
             running = Some((program.pid, program.library, program.maps.clone()));
             program.end();
         };
@@ -240,7 +257,7 @@ fn library_whose_addresses_differ_from_its_offsets_is_loaded_at_its_start() {
         let (pid, library, maps) = running.unwrap();
         let load = last_loaded_images(&events, pid);
         assert!(load[&library].1.ends_with("/library.so"));
-        assert_eq!(load[&library], images_in(&maps)[&library]);
+        assert_eq!(load[&library], parse_images(&maps)[&library]);
     });
 }
 
@@ -259,33 +276,33 @@ fn last_loaded_images(events: &[DecodedEvent], pid: u32) -> BTreeMap<u64, (u64, 
 fn rundowns_contain_the_images_of_running_programs() {
     again(5, || {
         let Some(folder) = build_program(&["-no-pie"], &[]) else { return };
-        let running = Running::start(folder.path(), &[]);
+        let running = RunningProgram::start(folder.path(), &[]);
         let (pid, maps) = (running.pid, running.maps.clone());
         let Some(events) = capture(&settings(), || {}) else { return };
         running.end();
-        check_ids(&events);
+        assert_ids_precede_images(&events);
         for opcode in [RUNDOWN_START, RUNDOWN_END] {
-            assert_eq!(images_in_events(&events, opcode, pid), images_in(&maps), "of the program");
+            assert_eq!(find_images_in_events(&events, opcode, pid), parse_images(&maps), "of the program");
             let own = std::fs::read_to_string("/proc/self/maps").unwrap();
             let own: Vec<String> = own.lines().map(str::to_owned).collect();
-            let own_images = images_in_events(&events, opcode, std::process::id());
-            assert_eq!(own_images, images_in(&own), "of this process");
+            let own_images = find_images_in_events(&events, opcode, std::process::id());
+            assert_eq!(own_images, parse_images(&own), "of this process");
         }
         assert!(
             !events.iter().any(|event| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid))
         );
-        let program = real(&folder.path().join("program"));
+        let program = canonical_path(&folder.path().join("program"));
         let is_program = |event: &&DecodedEvent| {
             event.is_image(RUNDOWN_START)
                 && event.number("ProcessId") == u64::from(pid)
                 && Path::new(event.text("FileName")) == program
         };
-        let program = events.iter().find(is_program).expect("the program");
+        let program = events.iter().find(is_program).expect("the program starts");
         assert_eq!(program.number("DefaultBase"), program.number("ImageBase"), "linked for this address");
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
         let first =
             events.iter().find(|event| event.is_image(RUNDOWN_START) && event.number("ProcessId") != 0);
-        assert!(first.is_some_and(|event| event.hook == Some(0x1403)));
+        assert!(first.is_some_and(|event| event.hook == Some(IMAGE_DC_START)));
     });
 }
 
@@ -293,12 +310,12 @@ fn rundowns_contain_the_images_of_running_programs() {
 fn images_of_an_earlier_program_with_threads_are_unloaded_when_it_ends() {
     again(5, || {
         let Some(folder) = build_program(&[], &[]) else { return };
-        let running = Running::start(folder.path(), &["threads"]);
+        let running = RunningProgram::start(folder.path(), &["threads"]);
         let (pid, maps) = (running.pid, running.maps.clone());
         let Some(events) = capture(&settings(), || running.end()) else { return };
-        assert_eq!(images_in_events(&events, UNLOAD, pid), images_in(&maps));
-        assert!(images_in_events(&events, LOAD, pid).is_empty());
-        assert!(images_in_events(&events, RUNDOWN_END, pid).is_empty());
+        assert_eq!(find_images_in_events(&events, UNLOAD, pid), parse_images(&maps));
+        assert!(find_images_in_events(&events, LOAD, pid).is_empty());
+        assert!(find_images_in_events(&events, RUNDOWN_END, pid).is_empty());
     });
 }
 
@@ -315,17 +332,21 @@ fn library_visible_only_to_its_process_has_a_build_id() {
             .arg("--version")
             .output()
             .ok()
-            .and_then(|_| Running::from_command(command));
+            .and_then(|_| RunningProgram::from_command(command));
         let Some(running) = running else {
             return support::skip::skip("root", "no separate mount namespace");
         };
         assert!(!inner.join("library.so").exists());
         let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
         let Some(events) = capture(&settings(), || {}) else { return };
-        assert_eq!(images_in_events(&events, RUNDOWN_START, pid), images_in(&maps));
+        assert_eq!(find_images_in_events(&events, RUNDOWN_START, pid), parse_images(&maps));
         let is_id =
             |event: &&DecodedEvent| event.class == class::IMAGE_ID && event.number("ImageBase") == library;
-        assert_eq!(events.iter().filter(is_id).nth(1).map(|event| event.opcode), Some(36), "with a build id");
+        assert_eq!(
+            events.iter().filter(is_id).nth(1).map(|event| event.opcode),
+            Some(ID_RSDS),
+            "with a build id"
+        );
         running.end();
     });
 }
@@ -340,15 +361,19 @@ fn kernel_is_the_first_image() {
         if !support::skip::can(text != 0, "kallsyms", "addresses of the kernel are hidden") {
             return;
         }
-        let base = events.iter().find(|event| event.is_image(0x21)).expect("the kernel's base");
-        let image = events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("an image");
+        let base = events
+            .iter()
+            .find(|event| event.is_image(KERNEL_BASE))
+            .expect("the base of the kernel is captured");
+        let image =
+            events.iter().find(|event| event.is_image(RUNDOWN_START)).expect("an image event is captured");
         assert_eq!((base.number("ImageBase"), image.number("ImageBase")), (text, text));
         assert_eq!((image.text("FileName"), image.number("ProcessId")), ("[kernel.kallsyms]", 0));
         assert_eq!(image.header.0, std::process::id(), "written by this process");
         let id = events
             .iter()
-            .find(|event| event.opcode == 36 && event.class == class::IMAGE_ID)
-            .expect("its build id");
+            .find(|event| event.opcode == ID_RSDS && event.class == class::IMAGE_ID)
+            .expect("the build id of the kernel is captured");
         let notes = std::fs::read("/sys/kernel/notes").unwrap();
         assert_eq!(id.payload[12..32], notes[16..36]);
     });
@@ -360,22 +385,22 @@ fn forked_child_has_the_images_of_its_parent() {
         let Some(folder) = build_program(&[], &[]) else { return };
         let mut running = None;
         let work = || {
-            let program = Running::start(folder.path(), &["fork"]);
+            let program = RunningProgram::start(folder.path(), &["fork"]);
             running = Some((program.pid, program.child.id(), program.maps.clone()));
             program.end();
         };
         let Some(events) = capture(&settings(), work) else { return };
         let (child, parent, maps) = running.unwrap();
         assert_ne!(child, parent);
-        assert_eq!(images_in_events(&events, LOAD, child), images_in(&maps));
-        assert_eq!(images_in_events(&events, UNLOAD, child), images_in(&maps));
+        assert_eq!(find_images_in_events(&events, LOAD, child), parse_images(&maps));
+        assert_eq!(find_images_in_events(&events, UNLOAD, child), parse_images(&maps));
     });
 }
 
 #[test]
 fn deleted_library_and_generated_code_keep_their_names() {
     again(5, || {
-        const MAKER: &str = r#"
+        const GENERATOR: &str = r#"
         #include <dlfcn.h>
         #include <stdio.h>
         #include <sys/mman.h>
@@ -393,20 +418,21 @@ fn deleted_library_and_generated_code_keep_their_names() {
         }"#;
         let Some(folder) = build_program(&[], &[]) else { return };
         let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("maker.c"), MAKER).unwrap();
-        let made = Command::new("cc").arg(at("maker.c")).arg("-ldl").arg("-o").arg(at("maker")).status();
+        std::fs::write(at("generator.c"), GENERATOR).unwrap();
+        let made =
+            Command::new("cc").arg(at("generator.c")).arg("-ldl").arg("-o").arg(at("generator")).status();
         assert!(made.unwrap().success());
-        let library = real(&at("library.so"));
-        let build_id = build_id(&library);
+        let library = canonical_path(&at("library.so"));
+        let build_id = read_build_id(&library);
         let (mut child, mut code) = (None, 0);
         let work = || {
-            let mut command = Command::new(at("maker"));
+            let mut command = Command::new(at("generator"));
             command.arg(&library).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut maker = command.spawn().unwrap();
+            let mut generator = command.spawn().unwrap();
             let mut line = String::new();
-            BufReader::new(maker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            BufReader::new(generator.stdout.take().unwrap()).read_line(&mut line).unwrap();
             code = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
-            child = Some(maker);
+            child = Some(generator);
         };
         let Some(events) = capture(&settings(), work) else { return };
         let mut child = child.unwrap();
@@ -424,7 +450,7 @@ fn deleted_library_and_generated_code_keep_their_names() {
             let at = events
                 .iter()
                 .position(|event| is_match(&event) && event.text("FileName") == name)
-                .expect("the library");
+                .expect("the library event is captured");
             if let Some(build_id) = &build_id {
                 assert_eq!(events[at - 1].payload[12..32], **build_id, "read from a deleted file");
             }

@@ -4,25 +4,22 @@
 use std::fs;
 use std::time::Duration;
 
+use traceweir_format::kernel::hook::{DPC, ISR, TIMER_DPC};
 use traceweir_kernel::Group;
 
 use crate::again::again;
 use crate::support;
-use crate::support::{CapturedEvent, capture_changing, cpus, settings_for, with_hooks};
-
-const INTERRUPT: u16 = 0x0F43;
-const DPC: u16 = 0x0F44;
-const TIMER_DPC: u16 = 0x0F45;
+use crate::support::{CapturedEvent, capture_with_changes, cpu_count, select_hooks, settings_for};
 
 /// Returns the sum over all processors of the counts in a table, for lines whose heads
 /// `is_selected` accepts.
-fn counted(table: &str, is_selected: impl Fn(&str) -> bool) -> u64 {
-    let text = fs::read_to_string(table).expect("a table");
+fn sum_kernel_counts(table: &str, is_selected: impl Fn(&str) -> bool) -> u64 {
+    let text = fs::read_to_string(table).expect("the table is readable");
     let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     let counts = |line: &str| -> u64 {
         line.split_ascii_whitespace()
             .map_while(|word| word.parse::<u64>().ok())
-            .take(usize::from(cpus()))
+            .take(usize::from(cpu_count()))
             .sum()
     };
     lines.filter(|(head, _)| is_selected(head)).map(|(_, line)| counts(line)).sum()
@@ -32,28 +29,36 @@ fn is_timer(head: &str) -> bool {
     ["TIMER", "HRTIMER"].contains(&head)
 }
 
-/// Captures a group for some time. Returns the events, and the least and the largest number of them
-/// according to the kernel's own counts.
-fn capture(group: Group, count: impl Fn() -> u64) -> Option<(Vec<CapturedEvent>, u64, u64)> {
+/// The events of a group, and the least and the largest number of them according to the kernel's
+/// counts.
+struct GroupCapture {
+    events: Vec<CapturedEvent>,
+    min_events: u64,
+    max_events: u64,
+}
+
+/// Captures a group for some time.
+fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> {
     let settings = settings_for(&[group]);
-    let (before, mut within) = (count(), 0);
+    let (before, mut counted_during) = (count(), 0);
     let work = |_: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
         let first = count();
         for _ in 0..100 {
             std::thread::sleep(Duration::from_millis(2));
         }
-        within = count() - first;
+        counted_during = count() - first;
     };
-    let (events, capture) = capture_changing(&settings, work)?;
-    let most = count() - before;
+    let (events, capture) = capture_with_changes(&settings, work)?;
+    let max_events = count() - before;
     assert_eq!(capture.lost(), 0);
-    // Each processor may be within an interrupt at both ends. Some kernels also skip everything
-    // that happens while certain tasks run, including idle tasks, in all rings alike.
-    Some((events, within.saturating_sub(2 * u64::from(cpus())) / 4, most))
+    // Each processor may be within an interrupt at both ends. Some kernels also skip
+    // everything that happens while certain tasks run, including idle tasks, in all rings alike.
+    let min_events = counted_during.saturating_sub(2 * u64::from(cpu_count())) / 4;
+    Some(GroupCapture { events, min_events, max_events })
 }
 
 /// Asserts that the times of all events are plausible.
-fn check(events: &[&CapturedEvent]) {
+fn assert_plausible_times(events: &[&CapturedEvent]) {
     for event in events {
         let begun = event.fields().number("InitialTime");
         assert!(begun <= event.raw && event.raw - begun < 1_000_000_000, "{begun} to {}", event.raw);
@@ -63,12 +68,17 @@ fn check(events: &[&CapturedEvent]) {
 #[test]
 fn deferred_calls_match_the_kernel_counts() {
     again(5, || {
-        let count = || counted("/proc/softirqs", |_| true);
-        let Some((events, least, most)) = capture(Group::DPC, count) else { return };
-        let all = with_hooks(&events, &[DPC, TIMER_DPC]);
-        check(&all);
-        let many = all.len() as u64;
-        assert!(least <= many && many <= most, "{least} ≤ {many} ≤ {most}");
+        let count = || sum_kernel_counts("/proc/softirqs", |_| true);
+        let Some(GroupCapture { events, min_events, max_events }) = capture_group(Group::DPC, count) else {
+            return;
+        };
+        let all = select_hooks(&events, &[DPC, TIMER_DPC]);
+        assert_plausible_times(&all);
+        let event_count = all.len() as u64;
+        assert!(
+            min_events <= event_count && event_count <= max_events,
+            "{event_count} events, expected {min_events} to {max_events}"
+        );
         let is_visible =
             fs::read_to_string("/proc/kallsyms").is_ok_and(|text| !text.starts_with("0000000000000000"));
         if is_visible {
@@ -82,10 +92,15 @@ fn deferred_calls_match_the_kernel_counts() {
 #[test]
 fn timers_are_distinguished_from_other_deferred_calls() {
     again(5, || {
-        let count = || counted("/proc/softirqs", is_timer);
-        let Some((events, least, most)) = capture(Group::DPC, count) else { return };
-        let many = with_hooks(&events, &[TIMER_DPC]).len() as u64;
-        assert!(least <= many && many <= most, "{least} ≤ {many} ≤ {most}");
+        let count = || sum_kernel_counts("/proc/softirqs", is_timer);
+        let Some(GroupCapture { events, min_events, max_events }) = capture_group(Group::DPC, count) else {
+            return;
+        };
+        let event_count = select_hooks(&events, &[TIMER_DPC]).len() as u64;
+        assert!(
+            min_events <= event_count && event_count <= max_events,
+            "{event_count} events, expected {min_events} to {max_events}"
+        );
     });
 }
 
@@ -93,17 +108,17 @@ fn timers_are_distinguished_from_other_deferred_calls() {
 fn device_interrupts_match_the_kernel_counts() {
     again(5, || {
         let is_device = |head: &str| head.parse::<u32>().is_ok();
-        let Some((events, least, most)) =
-            capture(Group::INTERRUPT, || counted("/proc/interrupts", is_device))
+        let Some(GroupCapture { events, min_events, max_events }) =
+            capture_group(Group::INTERRUPT, || sum_kernel_counts("/proc/interrupts", is_device))
         else {
             return;
         };
-        let all = with_hooks(&events, &[INTERRUPT]);
-        check(&all);
+        let all = select_hooks(&events, &[ISR]);
+        assert_plausible_times(&all);
         // Several handlers may share an interrupt.
-        assert!(least <= all.len() as u64, "{least} ≤ {}", all.len());
+        assert!(min_events <= all.len() as u64, "{min_events} ≤ {}", all.len());
         let shared = fs::read_to_string("/proc/interrupts").unwrap().contains(", ");
-        assert!(shared || all.len() as u64 <= most, "{} ≤ {most}", all.len());
+        assert!(shared || all.len() as u64 <= max_events, "{} ≤ {max_events}", all.len());
         for event in all {
             let fields = event.fields();
             let text = fs::read_to_string("/proc/interrupts").unwrap();
@@ -117,17 +132,25 @@ fn device_interrupts_match_the_kernel_counts() {
 #[test]
 fn clock_interrupts_are_recorded_if_selected() {
     again(5, || {
-        let count = || counted("/proc/interrupts", |head| head == "LOC");
-        let Some((events, least, most)) = capture(Group::CLOCK_INTERRUPT, count) else { return };
-        let all = with_hooks(&events, &[INTERRUPT]);
+        let count = || sum_kernel_counts("/proc/interrupts", |head| head == "LOC");
+        let Some(GroupCapture { events, min_events, max_events }) =
+            capture_group(Group::CLOCK_INTERRUPT, count)
+        else {
+            return;
+        };
+        let all = select_hooks(&events, &[ISR]);
         if !support::skip::can(
-            !all.is_empty() || least == 0,
+            !all.is_empty() || min_events == 0,
             "kernel events",
             "no irq_vectors in this kernel",
         ) {
             return;
         }
-        check(&all);
-        assert!(least <= all.len() as u64 && all.len() as u64 <= most, "{least} ≤ {} ≤ {most}", all.len());
+        assert_plausible_times(&all);
+        assert!(
+            min_events <= all.len() as u64 && all.len() as u64 <= max_events,
+            "{min_events} ≤ {} ≤ {max_events}",
+            all.len()
+        );
     });
 }

@@ -4,33 +4,37 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
+use traceweir_format::kernel::hook::{
+    COPY_ON_WRITE, DEMAND_ZERO_FAULT, HARD_FAULT, VIRTUAL_ALLOC, VIRTUAL_FREE,
+};
 use traceweir_kernel::Group;
 
 use crate::again::again;
-use crate::support::{CapturedEvent, Fresh, PAGE, capture, settings_for, skip, this_thread, with_hooks};
+use crate::support::{
+    CapturedEvent, FreshMemory, PAGE_BYTES, capture, select_hooks, settings_for, skip, this_thread_id,
+};
 
-const DEMAND_ZERO: u16 = 0x020B;
-const COPY_ON_WRITE: u16 = 0x020C;
-const HARD_FAULT: u16 = 0x0220;
-const ALLOC: u16 = 0x0262;
-const FREE: u16 = 0x0263;
+/// Documented allocation types.
+const MEM_COMMIT: u64 = 0x1000;
+const MEM_RESERVE: u64 = 0x2000;
+const MEM_RELEASE: u64 = 0x8000;
 
 /// Returns the addresses of faults with this hook in some memory, in time order.
-fn faults_in(events: &[CapturedEvent], hook: u16, memory: &Fresh) -> Vec<u64> {
-    let all = with_hooks(events, &[hook]);
+fn find_faults(events: &[CapturedEvent], hook: u16, memory: &FreshMemory) -> Vec<u64> {
+    let all = select_hooks(events, &[hook]);
     let addresses = all.iter().map(|event| {
         let fields = event.fields();
         assert_ne!(fields.number("ProgramCounter"), 0);
         fields.number("VirtualAddress")
     });
-    addresses.filter(|address| memory.has(*address)).collect()
+    addresses.filter(|address| memory.contains(*address)).collect()
 }
 
 #[test]
 fn fresh_page_faults_once_and_again_on_the_first_write() {
     again(5, || {
         const PAGES: usize = 300;
-        let (written, read) = (Fresh::pages(PAGES), Fresh::pages(PAGES));
+        let (written, read) = (FreshMemory::map_pages(PAGES), FreshMemory::map_pages(PAGES));
         let work = || {
             written.write();
             written.write();
@@ -39,23 +43,23 @@ fn fresh_page_faults_once_and_again_on_the_first_write() {
         };
         let Some((events, capture)) = capture(&settings_for(&[Group::PAGE_FAULTS]), work) else { return };
         assert_eq!(capture.lost(), 0);
-        let pages = |memory: &Fresh| -> Vec<u64> {
-            (0..PAGES as u64).map(|page| memory.start + page * PAGE as u64).collect()
+        let pages = |memory: &FreshMemory| -> Vec<u64> {
+            (0..PAGES as u64).map(|page| memory.start + page * PAGE_BYTES as u64).collect()
         };
-        assert_eq!(faults_in(&events, DEMAND_ZERO, &written), pages(&written));
-        assert_eq!(faults_in(&events, COPY_ON_WRITE, &written), [0; 0]);
-        assert_eq!(faults_in(&events, DEMAND_ZERO, &read), pages(&read));
-        assert_eq!(faults_in(&events, COPY_ON_WRITE, &read), pages(&read), "of the zero page");
+        assert_eq!(find_faults(&events, DEMAND_ZERO_FAULT, &written), pages(&written));
+        assert_eq!(find_faults(&events, COPY_ON_WRITE, &written), [0; 0]);
+        assert_eq!(find_faults(&events, DEMAND_ZERO_FAULT, &read), pages(&read));
+        assert_eq!(find_faults(&events, COPY_ON_WRITE, &read), pages(&read), "of the zero page");
     });
 }
 
 /// Returns the number of this thread's faults that required disk access.
-fn hard_faults() -> usize {
+fn count_hard_faults() -> usize {
     // SAFETY: the call fills the structure.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usize::try_from(usage.ru_majflt).expect("a count")
+        usize::try_from(usage.ru_majflt).expect("the count is not negative")
     }
 }
 
@@ -63,10 +67,11 @@ fn hard_faults() -> usize {
 fn faults_that_require_disk_access_are_hard_faults() {
     again(5, || {
         const PAGES: usize = 64;
-        let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
-        file.write_all(&vec![7; PAGES * PAGE]).expect("room");
-        file.sync_all().expect("a disk");
-        let (length, fd) = (PAGES * PAGE, file.as_raw_fd());
+        let mut file =
+            tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("the file operation succeeds");
+        file.write_all(&vec![7; PAGES * PAGE_BYTES]).expect("the file is written");
+        file.sync_all().expect("the file reaches the disk");
+        let (length, fd) = (PAGES * PAGE_BYTES, file.as_raw_fd());
         // SAFETY: creates a new mapping of a file that nothing truncates; advice does not change
         // its contents.
         let start = unsafe {
@@ -76,12 +81,12 @@ fn faults_that_require_disk_access_are_hard_faults() {
             libc::madvise(start, length, libc::MADV_RANDOM);
             start as u64
         };
-        let mapped = Fresh { start, length };
+        let mapped = FreshMemory { start, length };
         let mut hard = 0;
         let work = || {
-            let before = hard_faults();
+            let before = count_hard_faults();
             mapped.read();
-            hard = hard_faults() - before;
+            hard = count_hard_faults() - before;
         };
         let Some((events, capture)) = capture(&settings_for(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work)
         else {
@@ -91,14 +96,14 @@ fn faults_that_require_disk_access_are_hard_faults() {
         if !skip::can(hard > 0, "kernel events", "the files here are in memory") {
             return;
         }
-        let all = with_hooks(&events, &[HARD_FAULT]);
-        let mine: Vec<&&CapturedEvent> =
-            all.iter().filter(|event| mapped.has(event.fields().number("VirtualAddress"))).collect();
-        assert_eq!(mine.len(), hard);
-        for event in mine {
+        let all = select_hooks(&events, &[HARD_FAULT]);
+        let own_faults: Vec<&&CapturedEvent> =
+            all.iter().filter(|event| mapped.contains(event.fields().number("VirtualAddress"))).collect();
+        assert_eq!(own_faults.len(), hard);
+        for event in own_faults {
             let fields = event.fields();
-            assert_eq!(fields.number("TThreadId"), u64::from(this_thread()));
-            assert_eq!((fields.number("ByteCount"), fields.number("FileObject")), (PAGE as u64, 0));
+            assert_eq!(fields.number("TThreadId"), u64::from(this_thread_id()));
+            assert_eq!((fields.number("ByteCount"), fields.number("FileObject")), (PAGE_BYTES as u64, 0));
             let took = event.raw - fields.number("InitialTime");
             assert!(took > 0 && took < 10_000_000_000, "{took} ns");
         }
@@ -111,20 +116,20 @@ fn mapping_and_unmapping_are_recorded_as_alloc_and_free() {
         const PAGES: usize = 37;
         let mut range = (0, 0);
         let work = || {
-            let fresh = Fresh::pages(PAGES);
+            let fresh = FreshMemory::map_pages(PAGES);
             range = (fresh.start, fresh.length as u64);
         };
         let Some((events, _)) = capture(&settings_for(&[Group::VIRTUAL_ALLOC]), work) else { return };
         let pid = u64::from(std::process::id());
         let recorded = |hook| -> Vec<(u64, u64, u64)> {
-            let all = with_hooks(&events, &[hook]);
+            let all = select_hooks(&events, &[hook]);
             let all =
                 all.iter().map(|event| event.fields()).filter(|fields| fields.number("ProcessId") == pid);
             let all = all.filter(|fields| fields.number("BaseAddress") == range.0);
             all.map(|fields| ["BaseAddress", "RegionSize", "Flags"].map(|name| fields.number(name)).into())
                 .collect()
         };
-        assert_eq!(recorded(ALLOC), [(range.0, range.1, 0x3000)]);
-        assert_eq!(recorded(FREE), [(range.0, range.1, 0x8000)]);
+        assert_eq!(recorded(VIRTUAL_ALLOC), [(range.0, range.1, MEM_RESERVE | MEM_COMMIT)]);
+        assert_eq!(recorded(VIRTUAL_FREE), [(range.0, range.1, MEM_RELEASE)]);
     });
 }

@@ -9,11 +9,18 @@ use std::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook::{
+    PROCESS_COUNTERS_RUNDOWN, PROCESS_DC_END, PROCESS_DC_START, PROCESS_DEFUNCT, PROCESS_END, PROCESS_START,
+    THREAD_DC_END, THREAD_DC_START, THREAD_END, THREAD_SET_NAME, THREAD_START,
+};
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Capture, CaptureSettings, Control, Group};
+use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
 use crate::again::again;
-use crate::support::{Fields, NanosecondClock, cpus, groups, skip};
+use crate::support::{Fields, NanosecondClock, cpu_count, skip};
+
+/// The exit status of a running process.
+const STILL_ACTIVE: i32 = 259;
 
 /// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
@@ -47,33 +54,34 @@ impl CapturedEvent {
         self.number("ExitStatus") as i32
     }
 
-    fn is(&self, hook: u16, pid: u32) -> bool {
+    fn is_event_of(&self, hook: u16, pid: u32) -> bool {
         self.hook == hook && self.pid() == pid
     }
 }
 
 /// Decodes events of processes and threads; returns no fields for other events.
 fn decode(record: &Record<'_>) -> Fields {
-    let is_ours = [class::PROCESS, class::THREAD].contains(&record.provider());
-    if is_ours { Fields::parse(record) } else { Fields::default() }
+    let is_task_event = [class::PROCESS, class::THREAD].contains(&record.provider());
+    if is_task_event { Fields::parse(record) } else { Fields::default() }
 }
 
 fn settings() -> CaptureSettings {
     // Other processes may cause many events too.
     CaptureSettings {
-        groups: groups(&[Group::PROCESS, Group::THREAD]),
+        groups: Groups::new(&[Group::PROCESS, Group::THREAD]),
         ring_bytes: 8 << 20,
         ..CaptureSettings::default()
     }
 }
 
-fn drain(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
+fn take_events(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
     while let Some(next) = capture.peek(0) {
         let mut bytes = vec![0; next.length];
         capture.pop_into(0, &mut bytes);
-        let record = Record::parse(&bytes, 0).expect("a record");
+        let record = Record::parse(&bytes, 0).expect("the record is valid");
         let hook = record.hook().unwrap_or(0);
-        let has_ids = matches!(hook, 0x0301 | 0x0302 | 0x0501..=0x0504 | 0x0548);
+        let has_ids =
+            matches!(hook, PROCESS_START | PROCESS_END | THREAD_START..=THREAD_DC_END | THREAD_SET_NAME);
         let header_ids = if has_ids { (record.process_id(), record.thread_id()) } else { (0, 0) };
         let fields = if next.is_stack { Fields::default() } else { decode(&record) };
         events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, header_ids, fields });
@@ -87,9 +95,9 @@ fn capture<T: Send>(
     work: impl FnOnce(&Control) -> T + Send,
 ) -> Option<(Vec<CapturedEvent>, T)> {
     /// Captures run one at a time, because each covers the whole machine.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock();
-    let (mut capture, control) = match Capture::start(settings, cpus(), 1) {
+    static CAPTURE_LOCK: Mutex<()> = Mutex::new(());
+    let _lock = CAPTURE_LOCK.lock();
+    let (mut capture, control) = match Capture::start(settings, cpu_count(), 1) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
@@ -105,25 +113,36 @@ fn capture<T: Send>(
             let mut fds = [PollFd::new(&wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
             capture.poll(&NanosecondClock, false);
-            drain(&mut capture, &mut events);
+            take_events(&mut capture, &mut events);
         }
-        worker.join().expect("the work")
+        worker.join().expect("the work does not panic")
     });
     capture.end(&NanosecondClock);
-    drain(&mut capture, &mut events);
+    take_events(&mut capture, &mut events);
     assert_eq!(capture.lost(), 0);
     Some((events, done))
 }
 
 /// Runs a shell script. Returns its process id and exit status.
-fn shell(script: &str) -> (u32, std::process::ExitStatus) {
-    let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("a shell");
-    (child.id(), child.wait().expect("its end"))
+fn run_shell(script: &str) -> (u32, std::process::ExitStatus) {
+    let mut child =
+        Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().expect("the shell starts");
+    (child.id(), child.wait().expect("the shell ends"))
 }
 
 /// Returns the process and thread events of a process.
-fn events_of(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
-    let hooks = [0x0301, 0x0302, 0x0303, 0x0304, 0x0501, 0x0502, 0x0503, 0x0504, 0x0548];
+fn select_process_events(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
+    let hooks = [
+        PROCESS_START,
+        PROCESS_END,
+        PROCESS_DC_START,
+        PROCESS_DC_END,
+        THREAD_START,
+        THREAD_END,
+        THREAD_DC_START,
+        THREAD_DC_END,
+        THREAD_SET_NAME,
+    ];
     events.iter().filter(|event| hooks.contains(&event.hook) && event.pid() == pid).collect()
 }
 
@@ -131,23 +150,35 @@ fn events_of(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
 fn fork_exec_and_kill_are_recorded_in_order() {
     again(5, || {
         let Some((events, (pid, status))) =
-            capture(&settings(), |_| shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
+            capture(&settings(), |_| run_shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
         else {
             return;
         };
         assert_eq!(status.signal(), Some(9));
-        let own = events_of(&events, pid);
+        let own = select_process_events(&events, pid);
         let hooks: Vec<u16> = own.iter().map(|event| event.hook).collect();
         // Fork; exec: end and start at the same time; killed.
-        assert_eq!(hooks, [0x0301, 0x0501, 0x0502, 0x0302, 0x0301, 0x0501, 0x0502, 0x0302]);
+        assert_eq!(
+            hooks,
+            [
+                PROCESS_START,
+                THREAD_START,
+                THREAD_END,
+                PROCESS_END,
+                PROCESS_START,
+                THREAD_START,
+                THREAD_END,
+                PROCESS_END
+            ]
+        );
         let times: BTreeSet<u64> = own[2..6].iter().map(|event| event.raw).collect();
         assert_eq!(times.len(), 1, "all events of an exec have the same time");
-        let me = std::process::id();
+        let own_pid = std::process::id();
         let exe = std::env::current_exe().unwrap();
         let (first, second) = (own[0], own[4]);
         assert_eq!(first.text("ImageFileName"), exe.file_name().unwrap().to_str().unwrap());
         assert!(first.text("CommandLine").contains(exe.file_name().unwrap().to_str().unwrap()));
-        assert_eq!((first.header_ids.0, own[1].header_ids.0), (me, me), "the creator");
+        assert_eq!((first.header_ids.0, own[1].header_ids.0), (own_pid, own_pid), "the creator");
         assert_eq!(own[0].header_ids, own[1].header_ids);
         let shell = std::fs::canonicalize("/bin/sh").unwrap();
         assert_eq!(second.text("ImageFileName"), shell.file_name().unwrap().to_str().unwrap());
@@ -155,7 +186,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         assert_eq!(second.text("CommandLine"), script);
         let user = format!("S-1-22-1-{}", rustix::process::geteuid().as_raw());
         for start in [first, second] {
-            assert_eq!((start.number("ParentId"), start.status()), (me.into(), 259));
+            assert_eq!((start.number("ParentId"), start.status()), (own_pid.into(), STILL_ACTIVE));
             assert_eq!(start.text("UserSID"), user);
             assert_eq!(start.number("UniqueProcessKey"), first.number("UniqueProcessKey"));
         }
@@ -166,15 +197,20 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         // Its children: two that were only forked, and one that has executed a program.
         let started: Vec<&CapturedEvent> = events
             .iter()
-            .filter(|event| event.hook == 0x0301 && event.number("ParentId") == i64::from(pid))
+            .filter(|event| event.hook == PROCESS_START && event.number("ParentId") == i64::from(pid))
             .collect();
         let children: Vec<u32> = started.iter().map(|event| event.pid()).collect();
         let forked = |child: u32| -> Vec<i32> {
-            events.iter().filter(|event| event.is(0x0302, child)).map(CapturedEvent::status).collect()
+            events
+                .iter()
+                .filter(|event| event.is_event_of(PROCESS_END, child))
+                .map(CapturedEvent::status)
+                .collect()
         };
-        let with = |status: &[i32]| children.iter().filter(|child| forked(**child) == status).count();
+        let children_with_statuses =
+            |status: &[i32]| children.iter().filter(|child| forked(**child) == status).count();
         assert_eq!(
-            (with(&[3]), with(&[4]), with(&[0, 0])),
+            (children_with_statuses(&[3]), children_with_statuses(&[4]), children_with_statuses(&[0, 0])),
             (1, 1, 2),
             "a program that was forked and executed starts twice"
         );
@@ -204,28 +240,33 @@ fn threads_are_recorded_with_their_names_and_ends() {
         };
         let Some((events, (pid, status))) = capture(&settings(), work) else { return };
         assert!(status.success());
-        let own = events_of(&events, pid);
+        let own = select_process_events(&events, pid);
         let mut workers = BTreeSet::new();
         for index in 0..THREADS {
             let name = format!("worker-{index}");
-            let named: Vec<&&CapturedEvent> =
-                own.iter().filter(|event| event.hook == 0x0548 && event.text("ThreadName") == name).collect();
+            let named: Vec<&&CapturedEvent> = own
+                .iter()
+                .filter(|event| event.hook == THREAD_SET_NAME && event.text("ThreadName") == name)
+                .collect();
             assert_eq!(named.len(), 1, "{name}");
             let tid = named[0].number("ThreadId") as u32;
             assert_eq!(named[0].header_ids, (pid, tid));
             workers.insert(tid);
-            let life: Vec<&&CapturedEvent> =
-                own.iter().filter(|event| event.hook != 0x0548 && event.is_thread(tid)).collect();
-            assert_eq!(life.iter().map(|event| event.hook).collect::<Vec<_>>(), [0x0501, 0x0502]);
-            assert_ne!(life[0].text("ThreadName"), name, "a new thread has its creator's name");
-            assert_eq!(life[1].text("ThreadName"), name);
-            assert_eq!((life[0].header_ids.0, life[1].header_ids), (pid, (pid, tid)));
-            assert!(life[0].number("Affinity") != 0);
+            let lifetime: Vec<&&CapturedEvent> =
+                own.iter().filter(|event| event.hook != THREAD_SET_NAME && event.is_thread(tid)).collect();
+            assert_eq!(
+                lifetime.iter().map(|event| event.hook).collect::<Vec<_>>(),
+                [THREAD_START, THREAD_END]
+            );
+            assert_ne!(lifetime[0].text("ThreadName"), name, "a new thread has its creator's name");
+            assert_eq!(lifetime[1].text("ThreadName"), name);
+            assert_eq!((lifetime[0].header_ids.0, lifetime[1].header_ids), (pid, (pid, tid)));
+            assert!(lifetime[0].number("Affinity") != 0);
         }
         assert_eq!(workers.len(), THREADS as usize);
         // The process ends once, after all of its threads.
         let last = own.last().unwrap();
-        assert!(last.is(0x0302, pid) && last.status() == 0);
+        assert!(last.is_event_of(PROCESS_END, pid) && last.status() == 0);
     });
 }
 
@@ -250,7 +291,7 @@ fn makes_threads_with_names() {
 }
 
 /// Returns the processes and threads that are alive now.
-fn alive() -> (BTreeSet<u32>, BTreeSet<u32>) {
+fn list_live_tasks() -> (BTreeSet<u32>, BTreeSet<u32>) {
     let numbers = |folder: String| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).collect::<Vec<_>>()
@@ -274,15 +315,15 @@ fn alive() -> (BTreeSet<u32>, BTreeSet<u32>) {
 fn rundowns_contain_all_processes_and_threads() {
     again(5, || {
         let mut settings = settings();
-        settings.groups = groups(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
-        let (processes, threads) = alive();
+        settings.groups = Groups::new(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
+        let (processes, threads) = list_live_tasks();
         let Some((events, (mut processes_end, mut threads_end))) = capture(&settings, |_| {
             std::thread::sleep(std::time::Duration::from_millis(60));
-            alive()
+            list_live_tasks()
         }) else {
             return;
         };
-        let later = alive();
+        let later = list_live_tasks();
         processes_end.retain(|pid| later.0.contains(pid));
         threads_end.retain(|tid| later.1.contains(tid));
         let recorded = |hook: u16| -> BTreeSet<u32> {
@@ -294,26 +335,30 @@ fn rundowns_contain_all_processes_and_threads() {
         let missing = |expected: &BTreeSet<u32>, recorded: BTreeSet<u32>| {
             expected.difference(&recorded).copied().collect::<Vec<u32>>()
         };
-        assert_eq!(missing(&both(&processes, &processes_end), recorded(0x0303)), []);
-        assert_eq!(missing(&both(&threads, &threads_end), recorded(0x0503)), []);
-        assert_eq!(missing(&processes_end, recorded(0x0304)), []);
-        assert_eq!(missing(&threads_end, recorded(0x0504)), []);
+        assert_eq!(missing(&both(&processes, &processes_end), recorded(PROCESS_DC_START)), []);
+        assert_eq!(missing(&both(&threads, &threads_end), recorded(THREAD_DC_START)), []);
+        assert_eq!(missing(&processes_end, recorded(PROCESS_DC_END)), []);
+        assert_eq!(missing(&threads_end, recorded(THREAD_DC_END)), []);
         // `/proc` does not list the idle threads.
-        assert!(recorded(0x0303).contains(&0) && recorded(0x0503).contains(&0));
-        let me = std::process::id();
-        let own = events.iter().find(|event| event.is(0x0303, me)).unwrap();
+        assert!(recorded(PROCESS_DC_START).contains(&0) && recorded(THREAD_DC_START).contains(&0));
+        let own_pid = std::process::id();
+        let own = events.iter().find(|event| event.is_event_of(PROCESS_DC_START, own_pid)).unwrap();
         assert_eq!(own.number("ParentId") as u32, std::os::unix::process::parent_id());
-        assert_eq!(own.status(), 259);
+        assert_eq!(own.status(), STILL_ACTIVE);
         let ticks = std::fs::read_to_string("/proc/self/stat").unwrap();
         let ticks = traceweir_format::linux::ticks_in(ticks.as_bytes()).unwrap();
         assert_eq!(own.number("UniqueProcessKey") >> 16 & 0xFFFF_FFFF, (ticks & 0xFFFF_FFFF) as i64);
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-            let own = events.iter().find(|event| event.is(0x0303, 2)).unwrap();
+            let own = events.iter().find(|event| event.is_event_of(PROCESS_DC_START, 2)).unwrap();
             assert_eq!((own.text("ImageFileName"), own.text("CommandLine")), ("kthreadd", ""));
             assert_eq!(own.text("UserSID"), "S-1-22-1-0");
-            assert!(!events.iter().any(|event| event.is(0x0321, 2)), "a kernel thread has no user memory");
+            assert!(
+                !events.iter().any(|event| event.is_event_of(PROCESS_COUNTERS_RUNDOWN, 2)),
+                "a kernel thread has no user memory"
+            );
         }
-        let counters = events.iter().find(|event| event.is(0x0321, me)).unwrap();
+        let counters =
+            events.iter().find(|event| event.is_event_of(PROCESS_COUNTERS_RUNDOWN, own_pid)).unwrap();
         assert!(counters.number("PageFaultCount") > 0 && counters.number("HandleCount") > 2);
         let [peak, now] = ["PeakWorkingSetSize", "WorkingSetSize"].map(|name| counters.number(name));
         assert!(peak >= now && now > 1 << 20 && counters.number("PrivatePageCount") > 0);
@@ -325,23 +370,26 @@ fn many_forks_lose_no_events_and_leave_no_processes() {
     again(5, || {
         const FORKS: usize = 2_000;
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
-        let Some((events, (pid, status))) = capture(&settings(), |_| shell(&script)) else { return };
+        let Some((events, (pid, status))) = capture(&settings(), |_| run_shell(&script)) else { return };
         assert!(status.success());
         let started: Vec<u32> = events
             .iter()
-            .filter(|event| event.hook == 0x0301 && event.number("ParentId") == i64::from(pid))
+            .filter(|event| event.hook == PROCESS_START && event.number("ParentId") == i64::from(pid))
             .map(CapturedEvent::pid)
             .collect();
         assert_eq!(started.len(), FORKS);
         let children: BTreeSet<u32> = started.iter().copied().collect();
         let mut ends: BTreeMap<i32, usize> = BTreeMap::new();
-        for end in
-            events.iter().filter(|event| event.hook == 0x0302 && event.number("ParentId") == i64::from(pid))
+        for end in events
+            .iter()
+            .filter(|event| event.hook == PROCESS_END && event.number("ParentId") == i64::from(pid))
         {
             *ends.entry(end.status()).or_default() += 1;
         }
         assert_eq!(ends, BTreeMap::from([(5, FORKS)]));
-        let remaining = events.iter().filter(|event| matches!(event.hook, 0x0304 | 0x0504 | 0x0327));
+        let remaining = events
+            .iter()
+            .filter(|event| matches!(event.hook, PROCESS_DC_END | THREAD_DC_END | PROCESS_DEFUNCT));
         assert_eq!(
             remaining.filter(|event| children.contains(&event.pid()) || event.pid() == pid).count(),
             0
@@ -362,15 +410,16 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
                 return;
             };
             let mut alive: BTreeSet<u32> = BTreeSet::new();
-            for event in events.iter().filter(|event| matches!(event.hook, 0x0301..=0x0303)) {
+            for event in events.iter().filter(|event| matches!(event.hook, PROCESS_START..=PROCESS_DC_START))
+            {
                 let pid = event.pid();
                 match event.hook {
-                    0x0302 => assert!(alive.remove(&pid), "an end without a start: {event:?}"),
+                    PROCESS_END => assert!(alive.remove(&pid), "an end without a start: {event:?}"),
                     _ => assert!(alive.insert(pid), "{pid} starts twice: {event:?}"),
                 }
             }
             let ends: BTreeSet<u32> =
-                events.iter().filter(|event| event.hook == 0x0304).map(CapturedEvent::pid).collect();
+                events.iter().filter(|event| event.hook == PROCESS_DC_END).map(CapturedEvent::pid).collect();
             assert!(alive.is_subset(&ends), "{:?}", alive.difference(&ends).collect::<Vec<_>>());
         }
     });
@@ -386,9 +435,9 @@ fn rundown_on_request_repeats_all_processes() {
             std::thread::sleep(std::time::Duration::from_millis(60));
         };
         let Some((events, ())) = capture(&settings(), work) else { return };
-        let me = std::process::id();
-        assert_eq!(events.iter().filter(|event| event.is(0x0303, me)).count(), 2);
-        assert_eq!(events.iter().filter(|event| event.is(0x0304, me)).count(), 1);
+        let own_pid = std::process::id();
+        assert_eq!(events.iter().filter(|event| event.is_event_of(PROCESS_DC_START, own_pid)).count(), 2);
+        assert_eq!(events.iter().filter(|event| event.is_event_of(PROCESS_DC_END, own_pid)).count(), 1);
     });
 }
 
@@ -397,18 +446,18 @@ fn stacks_follow_starts_and_ends() {
     again(5, || {
         const FORKS: usize = 50;
         let mut settings = settings();
-        settings.stacks = vec![0x0301, 0x0501, 0x0302, 0x0502];
+        settings.stacks = vec![PROCESS_START, THREAD_START, PROCESS_END, THREAD_END];
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
-        let Some((events, (pid, _))) = capture(&settings, |_| shell(&script)) else { return };
+        let Some((events, (pid, _))) = capture(&settings, |_| run_shell(&script)) else { return };
         let is_child = |event: &CapturedEvent| {
-            matches!(event.hook, 0x0301 | 0x0302)
+            matches!(event.hook, PROCESS_START | PROCESS_END)
                 && !event.is_stack
                 && event.number("ParentId") == i64::from(pid)
         };
         let children: BTreeSet<u32> =
             events.iter().filter(|event| is_child(event)).map(CapturedEvent::pid).collect();
         assert_eq!(children.len(), FORKS);
-        for hook in [0x0301, 0x0302, 0x0501, 0x0502] {
+        for hook in [PROCESS_START, PROCESS_END, THREAD_START, THREAD_END] {
             let pairs = events.windows(2).filter(|pair| {
                 pair[0].hook == hook && !pair[0].is_stack && children.contains(&pair[0].pid())
             });
@@ -418,7 +467,7 @@ fn stacks_follow_starts_and_ends() {
             });
             assert_eq!((count, with), (FORKS, FORKS), "{hook:x}");
         }
-        let ends = events.iter().filter(|event| event.hook == 0x0302 && children.contains(&event.pid()));
+        let ends = events.iter().filter(|event| event.hook == PROCESS_END && children.contains(&event.pid()));
         assert!(ends.map(CapturedEvent::status).all(|status| status == 5));
     });
 }
@@ -448,7 +497,7 @@ int main(int argc, char **argv) {
 
 /// Runs the program. Returns the events of its process after its exec: the hook, and the exit
 /// status of a process or whether a thread is the first.
-fn task_events(how: &str) -> Option<Vec<(u16, i32)>> {
+fn capture_task_events(how: &str) -> Option<Vec<(u16, i32)>> {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("tasks.c"), folder.path().join("tasks"));
     std::fs::write(&source, PROGRAM).unwrap();
@@ -462,30 +511,31 @@ fn task_events(how: &str) -> Option<Vec<(u16, i32)>> {
         child.id()
     };
     let (events, pid) = capture(&settings(), work)?;
-    let own = events_of(&events, pid);
-    let brief = own.iter().map(|event| match event.hook {
-        0x0301 | 0x0302 => (event.hook, event.status()),
+    let own = select_process_events(&events, pid);
+    let summaries = own.iter().map(|event| match event.hook {
+        PROCESS_START | PROCESS_END => (event.hook, event.status()),
         _ => (event.hook, i32::from(event.tid() == pid)),
     });
-    Some(brief.skip(6).collect())
+    Some(summaries.skip(6).collect())
 }
 
 #[test]
 fn process_ends_with_its_last_thread() {
     again(5, || {
-        let Some(recorded) = task_events("outlive") else { return };
-        assert_eq!(recorded, [(0x0501, 0), (0x0502, 1), (0x0502, 0), (0x0302, 6)]);
+        let Some(recorded) = capture_task_events("outlive") else { return };
+        assert_eq!(recorded, [(THREAD_START, 0), (THREAD_END, 1), (THREAD_END, 0), (PROCESS_END, 6)]);
     });
 }
 
 #[test]
 fn thread_that_executes_a_program_becomes_the_first() {
     again(5, || {
-        let Some(recorded) = task_events("exec") else { return };
+        let Some(recorded) = capture_task_events("exec") else { return };
         // The first thread ends; then the program, and with it the other thread. The new program
         // has one thread, the first.
-        let exec = [(0x0502, 0), (0x0302, 0), (0x0301, 259), (0x0501, 1)];
-        let expected = [&[(0x0501, 0), (0x0502, 1)][..], &exec, &[(0x0502, 1), (0x0302, 8)]].concat();
+        let exec = [(THREAD_END, 0), (PROCESS_END, 0), (PROCESS_START, STILL_ACTIVE), (THREAD_START, 1)];
+        let expected =
+            [&[(THREAD_START, 0), (THREAD_END, 1)][..], &exec, &[(THREAD_END, 1), (PROCESS_END, 8)]].concat();
         assert_eq!(recorded, expected);
     });
 }
@@ -493,9 +543,9 @@ fn thread_that_executes_a_program_becomes_the_first() {
 #[test]
 fn crash_is_recorded_with_its_signal() {
     again(5, || {
-        let Some(recorded) = task_events("crash") else { return };
+        let Some(recorded) = capture_task_events("crash") else { return };
         let (first, last) = (recorded.first(), recorded.last());
-        assert_eq!((recorded.len(), first, last), (4, Some(&(0x0501, 0)), Some(&(0x0302, -11))));
+        assert_eq!((recorded.len(), first, last), (4, Some(&(THREAD_START, 0)), Some(&(PROCESS_END, -11))));
     });
 }
 
@@ -519,9 +569,9 @@ fn process_in_another_namespace_is_recorded_with_its_id_there() {
         };
         let Some((events, link)) = capture(&settings(), work) else { return };
         let ids = |command: &str| -> Vec<String> {
-            let starts = events
-                .iter()
-                .filter(|event| event.hook == 0x0301 && event.text("CommandLine").starts_with(command));
+            let starts = events.iter().filter(|event| {
+                event.hook == PROCESS_START && event.text("CommandLine").starts_with(command)
+            });
             starts.map(|event| event.text("ApplicationId").to_owned()).collect()
         };
         let first = format!("{}:1", link.trim());
@@ -550,7 +600,8 @@ fn programs_that_execute_others_at_once_are_distinguished() {
             child.id()
         };
         let Some((events, pid)) = capture(&settings(), work) else { return };
-        let starts: Vec<&CapturedEvent> = events.iter().filter(|event| event.is(0x0301, pid)).collect();
+        let starts: Vec<&CapturedEvent> =
+            events.iter().filter(|event| event.is_event_of(PROCESS_START, pid)).collect();
         let path = script.to_str().unwrap();
         let lines: Vec<&str> = starts.iter().map(|event| event.text("CommandLine")).collect();
         assert_eq!(lines.len(), 3, "a fork and two programs: {lines:?}");
@@ -569,10 +620,10 @@ fn command_lines_of_short_programs_are_read_in_time() {
     again(5, || {
         const RUNS: usize = 200;
         let script = format!("i=0; while [ $i -lt {RUNS} ]; do /bin/true $i; i=$((i+1)); done");
-        let Some((events, (pid, _))) = capture(&settings(), |_| shell(&script)) else { return };
+        let Some((events, (pid, _))) = capture(&settings(), |_| run_shell(&script)) else { return };
         let is_child = |event: &&CapturedEvent| event.number("ParentId") == i64::from(pid);
         let starts: Vec<&CapturedEvent> =
-            events.iter().filter(|event| event.hook == 0x0301).filter(is_child).collect();
+            events.iter().filter(|event| event.hook == PROCESS_START).filter(is_child).collect();
         assert_eq!(starts.len(), 2 * RUNS, "a fork and an exec each");
         let lines: Vec<&str> = starts
             .iter()

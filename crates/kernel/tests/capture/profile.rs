@@ -4,26 +4,24 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use traceweir_format::kernel::hook::{
+    CONTEXT_SWITCH, DPC, PMC_CONFIG, PMC_PROFILE, PROFILE_END, PROFILE_SET_INTERVAL, PROFILE_START,
+    READY_THREAD, SAMPLED_PROFILE, TIMER_DPC,
+};
 use traceweir_format::wire::u64_at;
-use traceweir_kernel::{CaptureSettings, Counter, Group};
+use traceweir_kernel::{CaptureSettings, Counter, Group, Groups};
 
 use crate::again::again;
 use crate::support::{
-    CapturedEvent, Fresh, capture, capture_changing, cpus, groups, own_priority, pin, settings_for,
-    this_thread, with_hooks,
+    CapturedEvent, FreshMemory, capture, capture_with_changes, cpu_count, pin_to_cpu, select_hooks,
+    settings_for, this_thread_id, this_thread_priority,
 };
 
-const SAMPLE: u16 = 0x0F2E;
-const COUNTER_SAMPLE: u16 = 0x0F2F;
-const COUNTERS: u16 = 0x0F30;
-const INTERVAL_SET: u16 = 0x0F48;
-const COLLECTION_START: u16 = 0x0F49;
-const COLLECTION_END: u16 = 0x0F4A;
 const PAGE_FAULTS: u32 = 0x0801;
 const CONTEXT_SWITCHES: u32 = 0x0802;
 
 /// Returns the processor time that this thread has used.
-fn used() -> Duration {
+fn used_cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes to the structure.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -31,9 +29,9 @@ fn used() -> Duration {
 }
 
 #[inline(never)]
-fn be_busy(long: Duration) {
-    let (begun, mut sum) = (used(), 0_u64);
-    while used() - begun < long {
+fn use_cpu_time(duration: Duration) {
+    let (begun, mut sum) = (used_cpu_time(), 0_u64);
+    while used_cpu_time() - begun < duration {
         for number in 0..20_000_u64 {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(number));
         }
@@ -41,12 +39,12 @@ fn be_busy(long: Duration) {
 }
 
 /// Returns three standard errors of an expected count, plus two for the ends.
-fn error_of(expected: f64) -> f64 {
+fn tolerance(expected: f64) -> f64 {
     3.0 * expected.sqrt() + 2.0
 }
 
-fn samples_of(events: &[CapturedEvent], thread: u32) -> f64 {
-    let samples = with_hooks(events, &[SAMPLE]);
+fn count_samples(events: &[CapturedEvent], thread: u32) -> f64 {
+    let samples = select_hooks(events, &[SAMPLED_PROFILE]);
     let mine = samples.iter().filter(|event| event.fields().number("ThreadId") == u64::from(thread));
     f64::from(u32::try_from(mine.count()).unwrap())
 }
@@ -54,42 +52,42 @@ fn samples_of(events: &[CapturedEvent], thread: u32) -> f64 {
 #[test]
 fn thread_is_sampled_in_proportion_to_its_run_time() {
     again(5, || {
-        let (thread, ran) = (AtomicU32::new(0), AtomicU64::new(0));
+        let (thread, ran_us) = (AtomicU32::new(0), AtomicU64::new(0));
         let work = || {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    pin(0);
-                    thread.store(this_thread(), Relaxed);
+                    pin_to_cpu(0);
+                    thread.store(this_thread_id(), Relaxed);
                     // At most a third of the time.
                     for _ in 0..20 {
-                        be_busy(Duration::from_millis(20));
+                        use_cpu_time(Duration::from_millis(20));
                         std::thread::sleep(Duration::from_millis(40));
                     }
-                    ran.store(u64::try_from(used().as_micros()).unwrap(), Relaxed);
+                    ran_us.store(u64::try_from(used_cpu_time().as_micros()).unwrap(), Relaxed);
                 });
             });
         };
         let settings = settings_for(&[Group::PROFILE, Group::CSWITCH]);
         let Some((events, capture)) = capture(&settings, work) else { return };
         assert_eq!(capture.lost(), 0);
-        let expected = f64::from(u32::try_from(ran.into_inner()).unwrap()) / 1000.0;
+        let expected = f64::from(u32::try_from(ran_us.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
-        let counted = samples_of(&events, thread);
-        assert!((counted - expected).abs() <= error_of(expected), "{counted} samples in {expected} ms");
+        let counted = count_samples(&events, thread);
+        assert!((counted - expected).abs() <= tolerance(expected), "{counted} samples in {expected} ms");
         let mut known = 0;
-        for sample in with_hooks(&events, &[SAMPLE]) {
+        for sample in select_hooks(&events, &[SAMPLED_PROFILE]) {
             let fields = sample.fields();
             assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
             assert_ne!(fields.number("InstructionPointer"), 0);
             if fields.number("ThreadId") == u64::from(thread) {
                 // The same nice value as this thread, or unknown if the switch to it is missing.
-                assert!([own_priority(), 0].contains(&(fields.number("Flags") >> 3)));
-                known += u32::from(fields.number("Flags") >> 3 == own_priority());
+                assert!([this_thread_priority(), 0].contains(&(fields.number("Flags") >> 3)));
+                known += u32::from(fields.number("Flags") >> 3 == this_thread_priority());
             }
         }
         assert!(known > 0, "switches contain priorities");
         let recorded: Vec<(u16, String, u64)> =
-            with_hooks(&events, &[COLLECTION_START, COLLECTION_END, INTERVAL_SET])
+            select_hooks(&events, &[PROFILE_START, PROFILE_END, PROFILE_SET_INTERVAL])
                 .iter()
                 .map(|event| {
                     (
@@ -100,9 +98,9 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
                 })
                 .collect();
         let timer = |hook| (hook, "Timer".to_owned(), 10_000);
-        assert_eq!(recorded, [timer(COLLECTION_START), timer(COLLECTION_END)]);
+        assert_eq!(recorded, [timer(PROFILE_START), timer(PROFILE_END)]);
         assert!(
-            with_hooks(&events, &[COLLECTION_START])
+            select_hooks(&events, &[PROFILE_START])
                 .iter()
                 .all(|event| event.is_system() && event.payload.len() == 24)
         );
@@ -115,25 +113,25 @@ fn changed_interval_is_recorded_and_applied() {
         let mut before = settings_for(&[Group::PROFILE]);
         before.interval = 20_000;
         let after = CaptureSettings { interval: 5_000, ..before.clone() };
-        let none = CaptureSettings { groups: groups(&[]), ..after.clone() };
-        let thread = this_thread();
-        let mut ran = 0;
+        let none = CaptureSettings { groups: Groups::new(&[]), ..after.clone() };
+        let thread = this_thread_id();
+        let mut ran_us = 0;
         let work = |control: &traceweir_kernel::Control, poll: &mut dyn FnMut()| {
-            control.set(&after).expect("a change");
+            control.set(&after).expect("the settings apply");
             poll();
-            let begun = used();
-            be_busy(Duration::from_millis(300));
-            ran = u32::try_from((used() - begun).as_micros()).unwrap();
+            let begun = used_cpu_time();
+            use_cpu_time(Duration::from_millis(300));
+            ran_us = u32::try_from((used_cpu_time() - begun).as_micros()).unwrap();
             poll();
-            control.set(&none).expect("a change");
+            control.set(&none).expect("the settings apply");
             poll();
         };
-        let Some((events, _)) = capture_changing(&before, work) else { return };
-        let expected = f64::from(ran) / 500.0;
-        let counted = samples_of(&events, thread);
-        assert!((counted - expected).abs() <= error_of(expected) + 4.0, "{counted} samples, not {expected}");
+        let Some((events, _)) = capture_with_changes(&before, work) else { return };
+        let expected = f64::from(ran_us) / 500.0;
+        let counted = count_samples(&events, thread);
+        assert!((counted - expected).abs() <= tolerance(expected) + 4.0, "{counted} samples, not {expected}");
         let recorded: Vec<(u16, u64, u64)> =
-            with_hooks(&events, &[COLLECTION_START, INTERVAL_SET, COLLECTION_END])
+            select_hooks(&events, &[PROFILE_START, PROFILE_SET_INTERVAL, PROFILE_END])
                 .iter()
                 .map(|event| {
                     (event.hook, event.fields().number("NewInterval"), event.fields().number("OldInterval"))
@@ -142,9 +140,9 @@ fn changed_interval_is_recorded_and_applied() {
         assert_eq!(
             recorded,
             [
-                (COLLECTION_START, 20_000, 20_000),
-                (INTERVAL_SET, 5_000, 20_000),
-                (COLLECTION_END, 5_000, 5_000),
+                (PROFILE_START, 20_000, 20_000),
+                (PROFILE_SET_INTERVAL, 5_000, 20_000),
+                (PROFILE_END, 5_000, 5_000),
             ],
             "nothing more at the end, when nothing is sampled any more"
         );
@@ -152,13 +150,14 @@ fn changed_interval_is_recorded_and_applied() {
 }
 
 /// Sends datagrams to itself for some time, half of which is spent in soft interrupts.
-fn send_and_receive(long: Duration) {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let (to, begun, mut buffer) = (socket.local_addr().expect("an address"), used(), [0; 1000]);
-    while used() - begun < long {
+fn send_and_receive(duration: Duration) {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("the socket binds");
+    let (to, begun, mut buffer) =
+        (socket.local_addr().expect("the socket has an address"), used_cpu_time(), [0; 1000]);
+    while used_cpu_time() - begun < duration {
         for _ in 0..50 {
-            socket.send_to(&[7; 1000], to).expect("a datagram");
-            socket.recv(&mut buffer).expect("a datagram");
+            socket.send_to(&[7; 1000], to).expect("the datagram is transferred");
+            socket.recv(&mut buffer).expect("the datagram is transferred");
         }
     }
 }
@@ -166,7 +165,7 @@ fn send_and_receive(long: Duration) {
 #[test]
 fn samples_within_a_deferred_call_are_marked() {
     again(5, || {
-        let thread = u64::from(this_thread());
+        let thread = u64::from(this_thread_id());
         let settings = CaptureSettings { interval: 2_000, ..settings_for(&[Group::PROFILE, Group::DPC]) };
         let Some((events, capture)) = capture(&settings, || send_and_receive(Duration::from_millis(200)))
         else {
@@ -175,13 +174,13 @@ fn samples_within_a_deferred_call_are_marked() {
         assert_eq!(capture.lost(), 0);
         // Sorted by processor and end; calls of one processor do not overlap. Other tests check the
         // shape of these many events.
-        let mut calls: Vec<(u16, u64, u64)> = with_hooks(&events, &[0x0F44, 0x0F45])
+        let mut calls: Vec<(u16, u64, u64)> = select_hooks(&events, &[DPC, TIMER_DPC])
             .iter()
             .map(|event| (event.cpu, event.raw, u64_at(&event.payload, 0)))
             .collect();
         calls.sort_unstable();
-        let mut within = 0;
-        for sample in with_hooks(&events, &[SAMPLE]) {
+        let mut marked_samples = 0;
+        for sample in select_hooks(&events, &[SAMPLED_PROFILE]) {
             let fields = sample.fields();
             if fields.number("ThreadId") != thread {
                 continue;
@@ -189,9 +188,9 @@ fn samples_within_a_deferred_call_are_marked() {
             let next = calls.partition_point(|(cpu, ended, _)| (*cpu, *ended) <= (sample.cpu, sample.raw));
             let is_within = calls.get(next).is_some_and(|call| call.0 == sample.cpu && call.2 <= sample.raw);
             assert_eq!(fields.number("Flags") & 1 == 1, is_within, "{}", sample.raw);
-            within += u32::from(is_within);
+            marked_samples += u32::from(is_within);
         }
-        assert!(within > 20, "{within}");
+        assert!(marked_samples > 20, "{marked_samples}");
     });
 }
 
@@ -207,20 +206,23 @@ fn counter_samples_after_each_interval() {
             profile_sources: vec![counter(PAGE_FAULTS, "PageFaults", 1)],
             ..settings_for(&[Group::PMC_PROFILE])
         };
-        let thread = u64::from(this_thread());
-        let fresh = Fresh::pages(PAGES);
+        let thread = u64::from(this_thread_id());
+        let fresh = FreshMemory::map_pages(PAGES);
         let Some((events, capture)) = capture(&settings, || fresh.write()) else { return };
         assert_eq!(capture.lost(), 0);
         let samples: Vec<_> =
-            with_hooks(&events, &[COUNTER_SAMPLE]).iter().map(|event| event.fields()).collect();
+            select_hooks(&events, &[PMC_PROFILE]).iter().map(|event| event.fields()).collect();
         let mine: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
         // This thread has few other faults, for the memory of the capture itself.
         assert!((PAGES..PAGES + 100).contains(&mine.len()), "{}", mine.len());
         assert!(mine.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));
-        let starts = with_hooks(&events, &[COLLECTION_START]);
+        let starts = select_hooks(&events, &[PROFILE_START]);
         assert_eq!(starts.len(), 1);
         let start = starts[0].fields();
-        assert_eq!((start.number("Source"), start.text("SourceName")), (0x0801, "PageFaults"));
+        assert_eq!(
+            (start.number("Source"), start.text("SourceName")),
+            (u64::from(PAGE_FAULTS), "PageFaults")
+        );
     });
 }
 
@@ -232,25 +234,29 @@ fn counters_are_read_with_the_selected_events() {
                 counter(CONTEXT_SWITCHES, "ContextSwitches", 0),
                 counter(PAGE_FAULTS, "PageFaults", 0),
             ],
-            counted: vec![0x0524],
-            stacks: vec![0x0524],
+            counted: vec![CONTEXT_SWITCH],
+            stacks: vec![CONTEXT_SWITCH],
             ..settings_for(&[Group::CSWITCH, Group::DISPATCHER])
         };
         let work = || {
-            pin(0);
-            let fresh = Fresh::pages(50);
+            pin_to_cpu(0);
+            let fresh = FreshMemory::map_pages(50);
             (0..20).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
             fresh.write();
             std::thread::sleep(Duration::from_millis(1));
-            pin_to_all();
+            unpin_from_cpu();
         };
         let Some((events, capture)) = capture(&settings, work) else { return };
         assert_eq!(capture.lost(), 0);
-        for cpu in 0..cpus() {
-            let switches: Vec<&CapturedEvent> =
-                with_hooks(&events, &[0x0524]).into_iter().filter(|event| event.cpu == cpu).collect();
-            let counters: Vec<[u64; 2]> =
-                switches.iter().map(|event| event.counters().try_into().expect("two counters")).collect();
+        for cpu in 0..cpu_count() {
+            let switches: Vec<&CapturedEvent> = select_hooks(&events, &[CONTEXT_SWITCH])
+                .into_iter()
+                .filter(|event| event.cpu == cpu)
+                .collect();
+            let counters: Vec<[u64; 2]> = switches
+                .iter()
+                .map(|event| event.counters().try_into().expect("each switch has two counters"))
+                .collect();
             for (pair, values) in switches.windows(2).zip(counters.windows(2)) {
                 let [before, after] = [values[0], values[1]];
                 // A switch that is missing between the two is counted nevertheless.
@@ -265,20 +271,20 @@ fn counters_are_read_with_the_selected_events() {
             }
             assert!(switches.iter().all(|event| event.fields().number("OldThreadState") <= 5));
         }
-        assert!(with_hooks(&events, &[0x0532]).iter().all(|event| event.counters().is_empty()));
+        assert!(select_hooks(&events, &[READY_THREAD]).iter().all(|event| event.counters().is_empty()));
         assert!(events.iter().any(|event| event.is_stack), "stacks are recorded too");
-        let names = with_hooks(&events, &[COUNTERS]);
+        let names = select_hooks(&events, &[PMC_CONFIG]);
         assert_eq!(names[0].fields().texts("CounterName"), ["ContextSwitches", "PageFaults"]);
     });
 }
 
 /// Lets this thread run on all processors again.
-fn pin_to_all() {
+fn unpin_from_cpu() {
     // SAFETY: a set of processors is plain bits, and the call reads as many bytes as its argument
     // says.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        (0..usize::from(cpus())).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
+        (0..usize::from(cpu_count())).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
 }
@@ -292,9 +298,9 @@ fn unknown_counter_is_missing_or_rejected() {
         };
         let missing = |control: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
             assert_eq!(control.missing_events(), ["profile source no-such-event"]);
-            let with = CaptureSettings {
+            let with_counters = CaptureSettings {
                 counters: vec![counter(0x1FFF, "no-such-event", 1)],
-                counted: vec![0x0524],
+                counted: vec![CONTEXT_SWITCH],
                 ..settings_for(&[Group::CSWITCH])
             };
             let cycles = CaptureSettings {
@@ -304,9 +310,9 @@ fn unknown_counter_is_missing_or_rejected() {
             control.set(&cycles).expect("missing sources are skipped");
             let has_counters = std::fs::exists("/sys/bus/event_source/devices/cpu").unwrap_or(false);
             assert_eq!(control.missing_events().is_empty(), has_counters, "{:?}", control.missing_events());
-            let refused = control.set(&with).expect_err("no such counter");
+            let refused = control.set(&with_counters).expect_err("no such counter");
             assert_eq!(refused.to_string(), "this kernel has no counter no-such-event");
         };
-        capture_changing(&settings, missing);
+        capture_with_changes(&settings, missing);
     });
 }

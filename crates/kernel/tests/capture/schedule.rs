@@ -5,27 +5,28 @@ use std::io::{Read, Write, pipe};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use traceweir_format::kernel::hook::{CONTEXT_SWITCH, READY_THREAD, SET_PRIORITY};
 use traceweir_kernel::{Group, now_ns};
 
 use crate::again::again;
 use crate::support::{
-    CapturedEvent, capture, own_priority, pin, settings_for, skip, this_thread, with_hooks,
+    CapturedEvent, capture, pin_to_cpu, select_hooks, settings_for, skip, this_thread_id,
+    this_thread_priority,
 };
 
-const SWITCH: u16 = 0x0524;
-const READY: u16 = 0x0532;
-const SET_PRIORITY: u16 = 0x0530;
-const WAITING: u64 = 5;
-const TERMINATED: u64 = 4;
+const STATE_WAITING: u64 = 5;
+const STATE_TERMINATED: u64 = 4;
+/// The wait reason of a thread that called the system.
+const USER_REQUEST: u64 = 6;
 
 /// Returns the switches to and from a thread and its ready events, in time order.
-fn life(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEvent> {
+fn find_thread_events(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEvent> {
     let thread = u64::from(thread);
-    let mut all = with_hooks(events, &[SWITCH, READY]);
+    let mut all = select_hooks(events, &[CONTEXT_SWITCH, READY_THREAD]);
     all.retain(|event| {
         let fields = event.fields();
         match event.hook {
-            SWITCH => [fields.number("NewThreadId"), fields.number("OldThreadId")].contains(&thread),
+            CONTEXT_SWITCH => [fields.number("NewThreadId"), fields.number("OldThreadId")].contains(&thread),
             _ => fields.number("ThreadId") == thread,
         }
     });
@@ -36,14 +37,14 @@ fn life(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEvent> {
 fn sleeping_thread_is_switched_out_for_each_sleep() {
     again(5, || {
         const SLEEPS: usize = 20;
-        const LONG: Duration = Duration::from_millis(5);
+        const SLEEP: Duration = Duration::from_millis(5);
         let thread = AtomicU32::new(0);
         let work = || {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    pin(0);
-                    thread.store(this_thread(), Relaxed);
-                    (0..SLEEPS).for_each(|_| std::thread::sleep(LONG));
+                    pin_to_cpu(0);
+                    thread.store(this_thread_id(), Relaxed);
+                    (0..SLEEPS).for_each(|_| std::thread::sleep(SLEEP));
                 });
             });
             // Waits until the thread has been switched out for the last time.
@@ -56,25 +57,27 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
         assert_eq!(capture.lost(), 0);
         let thread = thread.into_inner();
         let (mut sleeps, mut ready_at, mut away_at) = (0, None, None);
-        let life = life(&events, thread);
-        let first = life.first().expect("the start of the thread");
-        assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY, 0), "no wait before");
-        for event in &life {
+        let thread_events = find_thread_events(&events, thread);
+        let first = thread_events.first().expect("the thread start is captured");
+        assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY_THREAD, 0), "no wait before");
+        for event in &thread_events {
             let fields = event.fields();
-            if event.hook == READY {
+            if event.hook == READY_THREAD {
                 ready_at = Some(event.raw);
-                if away_at.is_some_and(|away| event.raw - away >= LONG.as_nanos() as u64) {
+                if away_at.is_some_and(|away| event.raw - away >= SLEEP.as_nanos() as u64) {
                     assert_eq!(fields.number("AdjustReason"), 1);
                     assert_eq!(fields.number("Flags"), 1, "the timer wakes it, in an interrupt");
                 }
             } else if fields.number("NewThreadId") == u64::from(thread) {
-                let since = ready_at.take().or(away_at).expect("a ready event");
+                let since =
+                    ready_at.take().or(away_at).expect("a switch in follows a ready event or a switch out");
                 assert_eq!(fields.number("NewThreadWaitTime"), event.raw - since);
                 if let Some(away) = away_at.take() {
-                    assert!(event.raw - away >= LONG.as_nanos() as u64, "{}", event.raw - away);
+                    assert!(event.raw - away >= SLEEP.as_nanos() as u64, "{}", event.raw - away);
                 }
-                assert_eq!(fields.number("NewThreadPriority"), own_priority());
-            } else if fields.number("OldThreadState") == WAITING && fields.number("OldThreadWaitReason") == 6
+                assert_eq!(fields.number("NewThreadPriority"), this_thread_priority());
+            } else if fields.number("OldThreadState") == STATE_WAITING
+                && fields.number("OldThreadWaitReason") == USER_REQUEST
             {
                 assert_eq!(fields.number("OldThreadWaitMode"), 1);
                 (sleeps, away_at, ready_at) = (sleeps + 1, Some(event.raw), None);
@@ -84,17 +87,17 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
             }
         }
         assert_eq!(sleeps, SLEEPS);
-        let last = life.last().expect("the end of the thread").fields();
+        let last = thread_events.last().expect("the thread end is captured").fields();
         assert_eq!(
             (last.number("OldThreadId"), last.number("OldThreadState")),
-            (u64::from(thread), TERMINATED)
+            (u64::from(thread), STATE_TERMINATED)
         );
     });
 }
 
 /// The switches of a thread during a time span, as the kernel counts them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct SwitchCounts {
     thread: u64,
     span: (u64, u64),
     /// The number of voluntary and of involuntary switches.
@@ -102,7 +105,7 @@ struct Counted {
 }
 
 /// Counts the switches of this thread while `work` runs.
-fn counting(work: impl FnOnce()) -> Counted {
+fn count_switches(work: impl FnOnce()) -> SwitchCounts {
     let counts = || {
         // SAFETY: the call fills the structure.
         let usage = unsafe {
@@ -110,35 +113,36 @@ fn counting(work: impl FnOnce()) -> Counted {
             libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
             usage
         };
-        [usage.ru_nvcsw, usage.ru_nivcsw].map(|count| usize::try_from(count).expect("a count"))
+        [usage.ru_nvcsw, usage.ru_nivcsw]
+            .map(|count| usize::try_from(count).expect("the count is not negative"))
     };
     // Repeats if a switch falls between reading the count and the time.
-    let moment = || loop {
+    let read_counts_and_time = || loop {
         let (before, time) = (counts(), now_ns());
         if counts() == before {
             return (before, time);
         }
     };
-    let (first, begun) = moment();
+    let (first, begun) = read_counts_and_time();
     work();
-    let (last, ended) = moment();
+    let (last, ended) = read_counts_and_time();
     let switches = (last[0] - first[0], last[1] - first[1]);
-    Counted { thread: u64::from(this_thread()), span: (begun, ended), switches }
+    SwitchCounts { thread: u64::from(this_thread_id()), span: (begun, ended), switches }
 }
 
 #[test]
 fn switches_on_one_processor_match_the_kernel_counts() {
     again(5, || {
         const ROUNDS: usize = 300;
-        let mut threads = [Counted::default(); 2];
+        let mut threads = [SwitchCounts::default(); 2];
         let work = || {
             let (mut to, mut from) = (pipe().unwrap(), pipe().unwrap());
             let [first, second] = &mut threads;
             std::thread::scope(|scope| {
                 scope.spawn(move || {
-                    pin(0);
+                    pin_to_cpu(0);
                     let mut byte = [0];
-                    *first = counting(|| {
+                    *first = count_switches(|| {
                         for _ in 0..ROUNDS {
                             to.0.read_exact(&mut byte).unwrap();
                             from.1.write_all(&byte).unwrap();
@@ -146,9 +150,9 @@ fn switches_on_one_processor_match_the_kernel_counts() {
                     });
                 });
                 scope.spawn(move || {
-                    pin(0);
+                    pin_to_cpu(0);
                     let mut byte = [7];
-                    *second = counting(|| {
+                    *second = count_switches(|| {
                         for _ in 0..ROUNDS {
                             to.1.write_all(&byte).unwrap();
                             from.0.read_exact(&mut byte).unwrap();
@@ -161,7 +165,7 @@ fn switches_on_one_processor_match_the_kernel_counts() {
         assert_eq!(capture.lost(), 0);
         let mut running: Option<u64> = None;
         let mut recorded = [(0, 0); 2];
-        for event in with_hooks(&events, &[SWITCH]).iter().filter(|event| event.cpu == 0) {
+        for event in select_hooks(&events, &[CONTEXT_SWITCH]).iter().filter(|event| event.cpu == 0) {
             let fields = event.fields();
             let (new, old) = (fields.number("NewThreadId"), fields.number("OldThreadId"));
             let is_mine = |thread| threads.iter().any(|counted| counted.thread == thread);
@@ -172,7 +176,7 @@ fn switches_on_one_processor_match_the_kernel_counts() {
             running = Some(new);
             for (counted, recorded) in threads.iter().zip(&mut recorded) {
                 if counted.thread == old && (counted.span.0..counted.span.1).contains(&event.raw) {
-                    let is_waiting = fields.number("OldThreadState") == WAITING;
+                    let is_waiting = fields.number("OldThreadState") == STATE_WAITING;
                     *(if is_waiting { &mut recorded.0 } else { &mut recorded.1 }) += 1;
                 }
             }
@@ -181,7 +185,10 @@ fn switches_on_one_processor_match_the_kernel_counts() {
             assert!(new != 0 || fields.number("NewThreadWaitTime") == 0);
         }
         assert_eq!(recorded, threads.map(|counted| counted.switches));
-        assert!(recorded.iter().all(|(waits, turns)| waits + turns + 2 >= ROUNDS), "{recorded:?}");
+        assert!(
+            recorded.iter().all(|(waits, preemptions)| waits + preemptions + 2 >= ROUNDS),
+            "{recorded:?}"
+        );
     });
 }
 
@@ -217,7 +224,7 @@ impl InheritingMutex {
 }
 
 /// Gives this thread a real-time priority. Returns whether that succeeded.
-fn become_urgent(priority: i32) -> bool {
+fn set_real_time_priority(priority: i32) -> bool {
     let parameter = libc::sched_param { sched_priority: priority };
     // SAFETY: the call only reads the parameter.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0 }
@@ -226,13 +233,13 @@ fn become_urgent(priority: i32) -> bool {
 #[test]
 fn inherited_priority_is_recorded_when_it_begins_and_ends() {
     again(5, || {
-        let (holder, may) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (holder, has_real_time) = (AtomicU32::new(0), AtomicU32::new(0));
         let work = || {
             let mutex = InheritingMutex::new();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     mutex.lock();
-                    holder.store(this_thread(), Relaxed);
+                    holder.store(this_thread_id(), Relaxed);
                     std::thread::sleep(Duration::from_millis(60));
                     mutex.unlock();
                 });
@@ -240,8 +247,8 @@ fn inherited_priority_is_recorded_when_it_begins_and_ends() {
                     while holder.load(Relaxed) == 0 {
                         std::thread::yield_now();
                     }
-                    if become_urgent(50) {
-                        may.store(1, Relaxed);
+                    if set_real_time_priority(50) {
+                        has_real_time.store(1, Relaxed);
                         mutex.lock();
                         mutex.unlock();
                     }
@@ -249,19 +256,19 @@ fn inherited_priority_is_recorded_when_it_begins_and_ends() {
             });
         };
         let Some((events, _)) = capture(&settings_for(&[Group::PRIORITY]), work) else { return };
-        if !skip::can(may.into_inner() == 1, "root", "real-time priorities need CAP_SYS_NICE") {
+        if !skip::can(has_real_time.into_inner() == 1, "root", "real-time priorities need CAP_SYS_NICE") {
             return;
         }
         let holder = u64::from(holder.into_inner());
         let recorded: Vec<_> =
-            with_hooks(&events, &[SET_PRIORITY]).iter().map(|event| event.fields()).collect();
+            select_hooks(&events, &[SET_PRIORITY]).iter().map(|event| event.fields()).collect();
         let changes: Vec<(u64, u64)> = recorded
             .iter()
             .filter(|fields| fields.number("ThreadId") == holder)
             .map(|fields| (fields.number("OldPriority"), fields.number("NewPriority")))
             .filter(|(old, new)| old != new)
             .collect();
-        let own = own_priority();
+        let own = this_thread_priority();
         assert_eq!(changes, [(own, 24), (24, own)], "{recorded:?}");
     });
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use traceweir_format::header::Record;
-use traceweir_kernel::{Capture, CaptureSettings, Groups};
+use traceweir_format::kernel::hook::{CONTEXT_SWITCH, STACK_WALK};
+use traceweir_kernel::{Capture, CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::support;
@@ -30,9 +31,9 @@ int main(void) {
 
 /// Starts a program that sleeps, four functions deep, for each byte of input. Returns it with the
 /// addresses of its functions.
-fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
+fn start_sleeping_program(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
     let (source, program) = (folder.join("deep.c"), folder.join("deep"));
-    std::fs::write(&source, SOURCE).expect("written");
+    std::fs::write(&source, SOURCE).expect("the bytes are written");
     let made = Command::new("cc")
         .args(["-O2", "-fno-optimize-sibling-calls"])
         .args(flags)
@@ -40,23 +41,31 @@ fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
         .arg(&program)
         .arg(&source)
         .status();
-    assert!(made.expect("a C compiler").success());
+    assert!(made.expect("the C compiler runs").success());
     // Tables of files that others may write are not trusted.
     let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, only_ours).expect("permitted");
-    let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+    std::fs::set_permissions(&program, only_ours).expect("the mode is set");
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
     let mut line = String::new();
     // The program prints nothing after this line before it gets input.
-    BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut line).expect("addresses");
-    let address = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("an address");
+    BufReader::new(child.stdout.as_mut().expect("the program has an output"))
+        .read_line(&mut line)
+        .expect("the program prints addresses");
+    let address = |text: &str| {
+        u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("the socket has an address")
+    };
     let addresses = line.split_whitespace().map(address).collect();
     (child, addresses)
 }
 
 /// Returns the user frames of the switches away from the program while it sleeps some times.
-fn stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>> {
+fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     const ROUNDS: usize = 20;
-    let cpus = support::cpus();
+    let cpus = support::cpu_count();
     let (mut capture, _) = match Capture::start(settings, cpus, cpus) {
         Ok(started) => started,
         Err(error) => {
@@ -64,21 +73,26 @@ fn stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>
             return None;
         }
     };
-    let mut input = child.stdin.take().expect("its input");
+    let mut input = child.stdin.take().expect("the program has an input");
     capture.poll(&NanosecondClock, false);
-    input.write_all(&[b'x'; ROUNDS]).expect("written");
+    input.write_all(&[b'x'; ROUNDS]).expect("the bytes are written");
     // It answers after each sleep.
     let mut answers = [0; ROUNDS];
-    child.stdout.as_mut().expect("its output").read_exact(&mut answers).expect("answers");
+    child
+        .stdout
+        .as_mut()
+        .expect("the program has an output")
+        .read_exact(&mut answers)
+        .expect("the program answers");
     capture.end(&NanosecondClock);
     drop(input);
-    child.wait().expect("ended");
+    child.wait().expect("the program ends");
     let mut user_stacks = Vec::new();
     for cpu in 0..cpus {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
             capture.pop_into(cpu, &mut bytes);
-            let record = Record::parse(&bytes, cpu).expect("a record");
+            let record = Record::parse(&bytes, cpu).expect("the record is valid");
             let words: Vec<u64> = record
                 .payload()
                 .chunks_exact(8)
@@ -86,7 +100,9 @@ fn stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>
                 .collect();
             let is_ours =
                 words.get(1).is_some_and(|ids| *ids == u64::from(child.id()) << 32 | u64::from(child.id()));
-            if record.hook() == Some(0x1820) && is_ours && words.get(2).is_some_and(|frame| frame >> 63 == 0)
+            if record.hook() == Some(STACK_WALK)
+                && is_ours
+                && words.get(2).is_some_and(|frame| frame >> 63 == 0)
             {
                 user_stacks.push(words[2..].to_vec());
             }
@@ -96,17 +112,19 @@ fn stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>
 }
 
 /// Asserts that the stacks of the sleeps contain these functions, innermost first.
-fn assert_through(stacks: &[Vec<u64>], functions: &[u64]) {
+fn assert_stacks_contain(stacks: &[Vec<u64>], functions: &[u64]) {
     // Each function is shorter than this, in bytes.
-    const LONGEST: u64 = 256;
-    let goes_through = |stack: &&Vec<u64>| {
-        let mut rest = stack.iter();
-        functions.iter().all(|start| rest.any(|frame| (*start..*start + LONGEST).contains(frame)))
+    const MAX_FUNCTION_BYTES: u64 = 256;
+    let contains_functions = |stack: &&Vec<u64>| {
+        let mut frames = stack.iter();
+        functions
+            .iter()
+            .all(|start| frames.any(|frame| (*start..*start + MAX_FUNCTION_BYTES).contains(frame)))
     };
-    let through = stacks.iter().filter(goes_through).count();
+    let matching = stacks.iter().filter(contains_functions).count();
     assert!(
-        through >= 18,
-        "{through} of {} stacks go through {functions:x?}: {:x?}",
+        matching >= 18,
+        "{matching} of {} stacks go through {functions:x?}: {:x?}",
         stacks.len(),
         stacks.first()
     );
@@ -114,8 +132,8 @@ fn assert_through(stacks: &[Vec<u64>], functions: &[u64]) {
 
 fn settings(stack_bytes: u32) -> CaptureSettings {
     CaptureSettings {
-        groups: Groups([0x10, 0, 0, 0, 0, 0, 0, 0]),
-        stacks: vec![0x0524],
+        groups: Groups::new(&[Group::CSWITCH]),
+        stacks: vec![CONTEXT_SWITCH],
         stack_bytes,
         ring_bytes: 8 << 20,
         ..CaptureSettings::default()
@@ -125,11 +143,11 @@ fn settings(stack_bytes: u32) -> CaptureSettings {
 #[test]
 fn program_without_frame_pointers_is_unwound_with_tables() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
-            let (mut child, functions) = sleeper(folder.path(), flags);
-            let Some(stacks) = stacks(&settings(16 << 10), &mut child) else { return };
-            assert_through(&stacks, &functions);
+            let (mut child, functions) = start_sleeping_program(folder.path(), flags);
+            let Some(stacks) = capture_stacks(&settings(16 << 10), &mut child) else { return };
+            assert_stacks_contain(&stacks, &functions);
         }
     });
 }
@@ -137,10 +155,10 @@ fn program_without_frame_pointers_is_unwound_with_tables() {
 #[test]
 fn program_with_frame_pointers_needs_no_tables() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (mut child, functions) = sleeper(folder.path(), &["-fno-omit-frame-pointer"]);
-        let Some(stacks) = stacks(&settings(0), &mut child) else { return };
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let (mut child, functions) = start_sleeping_program(folder.path(), &["-fno-omit-frame-pointer"]);
+        let Some(stacks) = capture_stacks(&settings(0), &mut child) else { return };
         // The C library's function has no frame of its own, so its caller is skipped.
-        assert_through(&stacks, &functions[1..]);
+        assert_stacks_contain(&stacks, &functions[1..]);
     });
 }

@@ -45,7 +45,7 @@ pub(crate) struct CapturedEvent {
 
 impl CapturedEvent {
     pub(crate) fn record(&self) -> Record<'_> {
-        Record::parse(&self.bytes, self.cpu).expect("a record")
+        Record::parse(&self.bytes, self.cpu).expect("the record is valid")
     }
 
     /// Decodes the payload. Panics unless the payload matches its published shape to the last byte.
@@ -67,8 +67,8 @@ impl CapturedEvent {
 /// The values of a payload: numbers, and bytes for all other types (texts and SIDs as UTF-8).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
-    numbers: BTreeMap<&'static str, Vec<u64>>,
-    others: BTreeMap<&'static str, Vec<Vec<u8>>>,
+    numbers_by_name: BTreeMap<&'static str, Vec<u64>>,
+    bytes_by_name: BTreeMap<&'static str, Vec<Vec<u8>>>,
 }
 
 impl Fields {
@@ -79,19 +79,19 @@ impl Fields {
         let (shape, _) = shape_of(&record.provider(), descriptor.opcode, descriptor.version)
             .unwrap_or_else(|| panic!("no shape for {} version {}", what(), descriptor.version));
         assert!(shape.version <= descriptor.version, "the version of {}", what());
-        let (mut fields, mut rest) = (Self::default(), payload);
+        let (mut fields, mut remaining) = (Self::default(), payload);
         for field in shape.fields {
-            rest = fields
-                .read(field, rest)
+            remaining = fields
+                .read_field(field, remaining)
                 .unwrap_or_else(|| panic!("{} ends within {}: {payload:02x?}", what(), field.name));
         }
-        assert!(rest.is_empty(), "{} has {} bytes too many", what(), rest.len());
+        assert!(remaining.is_empty(), "{} has {} bytes too many", what(), remaining.len());
         fields
     }
 
     /// Returns the first number of a field, if there is one.
     pub(crate) fn find(&self, name: &str) -> Option<u64> {
-        self.numbers.get(name)?.first().copied()
+        self.numbers_by_name.get(name)?.first().copied()
     }
 
     /// Returns the first number of a field.
@@ -102,29 +102,29 @@ impl Fields {
 
     /// Returns all numbers of a field.
     pub(crate) fn numbers(&self, name: &str) -> &[u64] {
-        self.numbers.get(name).map_or(&[], |all| all)
+        self.numbers_by_name.get(name).map_or(&[], |all| all)
     }
 
     /// Returns the first value of a field that is not a number.
     #[track_caller]
     pub(crate) fn bytes(&self, name: &str) -> &[u8] {
-        let all = self.others.get(name).and_then(|all| all.first());
+        let all = self.bytes_by_name.get(name).and_then(|all| all.first());
         all.unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 
     /// Returns the first text of a field.
     #[track_caller]
     pub(crate) fn text(&self, name: &str) -> &str {
-        std::str::from_utf8(self.bytes(name)).expect("text")
+        std::str::from_utf8(self.bytes(name)).expect("the text is UTF-8")
     }
 
     /// Returns all texts of a field.
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
-        let all = self.others.get(name).map_or(&[][..], |all| all);
+        let all = self.bytes_by_name.get(name).map_or(&[][..], |all| all);
         all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    fn read<'p>(&mut self, field: &FieldShape, mut rest: &'p [u8]) -> Option<&'p [u8]> {
+    fn read_field<'p>(&mut self, field: &FieldShape, mut remaining: &'p [u8]) -> Option<&'p [u8]> {
         let count = match field.repeat {
             Repeat::One => 1,
             Repeat::Times(count) => u64::from(count),
@@ -135,52 +135,52 @@ impl Fields {
             // Fields that newer systems append may be missing entirely.
             let may_be_missing =
                 field.repeat == Repeat::ToEnd || field.ty == Ty::Rest || field.name == "ExtraFlags";
-            if rest.is_empty() && may_be_missing {
+            if remaining.is_empty() && may_be_missing {
                 break;
             }
-            rest = self.read_one(field, rest)?;
+            remaining = self.read_value(field, remaining)?;
         }
-        Some(rest)
+        Some(remaining)
     }
 
-    fn read_one<'p>(&mut self, field: &FieldShape, bytes: &'p [u8]) -> Option<&'p [u8]> {
-        let size = size_of_value(field.ty, bytes)?;
-        let (value, rest) = bytes.split_at_checked(size)?;
+    fn read_value<'p>(&mut self, field: &FieldShape, bytes: &'p [u8]) -> Option<&'p [u8]> {
+        let size = value_bytes(field.ty, bytes)?;
+        let (value, remaining) = bytes.split_at_checked(size)?;
         match (field.ty, size) {
             (Ty::Wz | Ty::W(_), _) => {
                 let units = value.chunks_exact(2).map(|unit| u16_at(unit, 0)).take_while(|unit| *unit != 0);
                 let text =
                     char::decode_utf16(units).map(|unit| unit.unwrap_or('\u{fffd}')).collect::<String>();
-                self.others.entry(field.name).or_default().push(text.into_bytes());
+                self.bytes_by_name.entry(field.name).or_default().push(text.into_bytes());
             }
             (Ty::Az | Ty::Utf8z, _) => {
                 let text = String::from_utf8_lossy(value.split_last().map_or(&[][..], |(_, text)| text));
-                self.others.entry(field.name).or_default().push(text.into_owned().into_bytes());
+                self.bytes_by_name.entry(field.name).or_default().push(text.into_owned().into_bytes());
             }
             (Ty::SidBlock, _) => {
-                let sid = value.get(16..).map(|sid| Sid::parse(sid).expect("a SID").to_string());
-                self.others.entry(field.name).or_default().push(sid.unwrap_or_default().into_bytes());
+                let sid = value.get(16..).map(|sid| Sid::parse(sid).expect("the SID is valid").to_string());
+                self.bytes_by_name.entry(field.name).or_default().push(sid.unwrap_or_default().into_bytes());
             }
             (Ty::Port, _) => {
                 let port = u64::from(u16_at(value, 0).swap_bytes());
-                self.numbers.entry(field.name).or_default().push(port);
+                self.numbers_by_name.entry(field.name).or_default().push(port);
             }
             (Ty::Pad(_), _) => assert!(value.iter().all(|byte| *byte == 0), "{} is padding", field.name),
             (Ty::Bytes(_) | Ty::Guid | Ty::Ip4 | Ty::Ip6 | Ty::Rest | Ty::Lznt1Text, _) => {
-                self.others.entry(field.name).or_default().push(value.to_vec())
+                self.bytes_by_name.entry(field.name).or_default().push(value.to_vec())
             }
             (_, size) => {
                 let mut word = [0; 8];
                 word[..size].copy_from_slice(value);
-                self.numbers.entry(field.name).or_default().push(u64::from_le_bytes(word));
+                self.numbers_by_name.entry(field.name).or_default().push(u64::from_le_bytes(word));
             }
         }
-        Some(rest)
+        Some(remaining)
     }
 }
 
 /// Returns the size of the next value in bytes.
-fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
+fn value_bytes(ty: Ty, bytes: &[u8]) -> Option<usize> {
     ty.size(8).or_else(|| match ty {
         Ty::Az | Ty::Utf8z => Some(bytes.iter().position(|byte| *byte == 0)? + 1),
         Ty::Wz => Some(2 * (bytes.chunks_exact(2).position(|unit| unit == [0, 0])? + 1)),
@@ -191,16 +191,12 @@ fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
     })
 }
 
-pub(crate) fn groups(groups: &[Group]) -> Groups {
-    Groups::new(groups)
-}
-
 /// Returns settings for some groups, with rings for the events of a busy machine during a test.
 pub(crate) fn settings_for(groups: &[Group]) -> CaptureSettings {
     CaptureSettings { groups: Groups::new(groups), ring_bytes: 16 << 20, ..CaptureSettings::default() }
 }
 
-pub(crate) fn cpus() -> u16 {
+pub(crate) fn cpu_count() -> u16 {
     // SAFETY: returns a number; no memory is involved.
     let all = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u16::try_from(all).unwrap_or(1)
@@ -211,15 +207,15 @@ pub(crate) fn capture(
     settings: &CaptureSettings,
     work: impl FnOnce(),
 ) -> Option<(Vec<CapturedEvent>, Capture)> {
-    capture_changing(settings, |_, _| work())
+    capture_with_changes(settings, |_, _| work())
 }
 
 /// Like [`capture`], for work that changes the settings and polls in between.
-pub(crate) fn capture_changing(
+pub(crate) fn capture_with_changes(
     settings: &CaptureSettings,
     work: impl FnOnce(&Control, &mut dyn FnMut()),
 ) -> Option<(Vec<CapturedEvent>, Capture)> {
-    let (mut capture, control) = match Capture::start(settings, cpus(), cpus()) {
+    let (mut capture, control) = match Capture::start(settings, cpu_count(), cpu_count()) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
@@ -230,11 +226,11 @@ pub(crate) fn capture_changing(
     work(&control, &mut || capture.poll(&NanosecondClock, false));
     capture.end(&NanosecondClock);
     let mut events = Vec::new();
-    for cpu in 0..cpus() {
+    for cpu in 0..cpu_count() {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
             capture.pop_into(cpu, &mut bytes);
-            let record = Record::parse(&bytes, cpu).expect("a record");
+            let record = Record::parse(&bytes, cpu).expect("the record is valid");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
             events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
         }
@@ -242,13 +238,14 @@ pub(crate) fn capture_changing(
     Some((events, capture))
 }
 
-/// Like [`capture_changing`], but repeats the capture if other load on the machine caused losses.
+/// Like [`capture_with_changes`], but repeats the capture if other load on the machine caused
+/// losses.
 pub(crate) fn capture_without_loss(
     settings: &CaptureSettings,
     mut work: impl FnMut(&Control, &mut dyn FnMut()),
 ) -> Option<Vec<CapturedEvent>> {
     for _ in 0..5 {
-        let (events, capture) = capture_changing(settings, &mut work)?;
+        let (events, capture) = capture_with_changes(settings, &mut work)?;
         if capture.lost() == 0 {
             return Some(events);
         }
@@ -257,7 +254,7 @@ pub(crate) fn capture_without_loss(
 }
 
 /// Returns the events with these hooks in time order.
-pub(crate) fn with_hooks<'s>(events: &'s [CapturedEvent], hooks: &[u16]) -> Vec<&'s CapturedEvent> {
+pub(crate) fn select_hooks<'s>(events: &'s [CapturedEvent], hooks: &[u16]) -> Vec<&'s CapturedEvent> {
     let mut selected: Vec<&CapturedEvent> =
         events.iter().filter(|event| hooks.contains(&event.hook)).collect();
     selected.sort_by_key(|event| event.raw);
@@ -265,26 +262,30 @@ pub(crate) fn with_hooks<'s>(events: &'s [CapturedEvent], hooks: &[u16]) -> Vec<
 }
 
 /// Returns the events with this hook whose stack belongs to a thread.
-pub(crate) fn of_thread(events: &[CapturedEvent], hook: u16, thread: u32) -> Vec<&CapturedEvent> {
+pub(crate) fn events_with_stack_of_thread(
+    events: &[CapturedEvent],
+    hook: u16,
+    thread: u32,
+) -> Vec<&CapturedEvent> {
     let pairs = events.windows(2).filter(|pair| pair[0].hook == hook && pair[1].is_stack);
     pairs.filter(|pair| u32_at(&pair[1].payload, 12) == thread).map(|pair| &pair[0]).collect()
 }
 
 /// Returns the id of this thread.
-pub(crate) fn this_thread() -> u32 {
+pub(crate) fn this_thread_id() -> u32 {
     // SAFETY: returns a number; no memory is involved.
-    u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("a thread")
+    u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).expect("the thread id is positive")
 }
 
 /// Returns the priority of this thread on the scale of the events: nice −20 to 19 are 15 to 1.
-pub(crate) fn own_priority() -> u64 {
+pub(crate) fn this_thread_priority() -> u64 {
     // SAFETY: returns a number. A result of −1 is not an error here, because this thread exists.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    u64::try_from(15 - (20 + nice) * 14 / 39).expect("a priority")
+    u64::try_from(15 - (20 + nice) * 14 / 39).expect("the priority is positive")
 }
 
 /// Restricts this thread to one processor.
-pub(crate) fn pin(cpu: usize) {
+pub(crate) fn pin_to_cpu(cpu: usize) {
     // SAFETY: a set of processors is plain bits, for which zeros are valid, and the call reads as
     // many bytes as its argument says.
     unsafe {
@@ -295,16 +296,16 @@ pub(crate) fn pin(cpu: usize) {
 }
 
 /// Private memory of this process that was never accessed, in small pages.
-pub(crate) struct Fresh {
+pub(crate) struct FreshMemory {
     pub(crate) start: u64,
     pub(crate) length: usize,
 }
 
-pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
-impl Fresh {
-    pub(crate) fn pages(count: usize) -> Self {
-        let length = count * PAGE;
+impl FreshMemory {
+    pub(crate) fn map_pages(count: usize) -> Self {
+        let length = count * PAGE_BYTES;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: creates a new mapping at an address that the kernel chooses.
@@ -315,15 +316,15 @@ impl Fresh {
         Self { start: start as u64, length }
     }
 
-    fn each(&self, mut touch: impl FnMut(*mut u8)) {
-        for offset in (0..self.length).step_by(PAGE) {
+    fn for_each_page(&self, mut touch: impl FnMut(*mut u8)) {
+        for offset in (0..self.length).step_by(PAGE_BYTES) {
             touch((self.start as usize + offset) as *mut u8);
         }
     }
 
     /// Reads a byte of each page.
     pub(crate) fn read(&self) {
-        self.each(|byte| {
+        self.for_each_page(|byte| {
             // SAFETY: the address lies inside the mapping, which lives as long as `self`.
             std::hint::black_box(unsafe { byte.read_volatile() });
         });
@@ -332,15 +333,15 @@ impl Fresh {
     /// Writes a byte of each page.
     pub(crate) fn write(&self) {
         // SAFETY: the address lies inside the mapping, which `self` owns.
-        self.each(|byte| unsafe { byte.write_volatile(1) });
+        self.for_each_page(|byte| unsafe { byte.write_volatile(1) });
     }
 
-    pub(crate) fn has(&self, address: u64) -> bool {
+    pub(crate) fn contains(&self, address: u64) -> bool {
         (self.start..self.start + self.length as u64).contains(&address)
     }
 }
 
-impl Drop for Fresh {
+impl Drop for FreshMemory {
     fn drop(&mut self) {
         // SAFETY: unmaps the mapping that `self` owns; nothing borrows it.
         unsafe { libc::munmap(self.start as *mut libc::c_void, self.length) };

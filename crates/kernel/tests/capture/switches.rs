@@ -5,64 +5,68 @@
 
 use std::time::{Duration, Instant};
 
+use traceweir_format::kernel::hook::{
+    CONTEXT_SWITCH, FILE_NAME, IMAGE_DC_START, KERNEL_BASE, PROCESS_DC_START, READY_THREAD, THREAD_DC_START,
+};
 use traceweir_format::wire::{u32_at, u64_at};
-use traceweir_kernel::{CaptureSettings, Group};
+use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{CapturedEvent, capture, capture_changing, groups, with_hooks};
+use crate::support::{CapturedEvent, capture, capture_with_changes, select_hooks};
 
 #[test]
 fn switches_between_two_threads_are_recorded() {
     again(5, || {
         const ROUNDS: usize = 200;
         let settings = CaptureSettings {
-            groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
-            stacks: vec![0x0524],
+            groups: Groups::new(&[Group::CSWITCH, Group::DISPATCHER]),
+            stacks: vec![CONTEXT_SWITCH],
             ..CaptureSettings::default()
         };
-        let play = || {
+        let send_back_and_forth = || {
             let (to, from) = (std::sync::mpsc::sync_channel::<()>(0), std::sync::mpsc::sync_channel::<()>(0));
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     for () in to.1 {
-                        from.0.send(()).expect("a player");
+                        from.0.send(()).expect("the other thread runs");
                     }
                 });
                 for _ in 0..ROUNDS {
-                    to.0.send(()).expect("a player");
-                    from.1.recv().expect("a player");
+                    to.0.send(()).expect("the other thread runs");
+                    from.1.recv().expect("the other thread runs");
                 }
                 drop(to.0);
             });
         };
         let begun = Instant::now();
-        let Some((events, capture)) = capture(&settings, play) else { return };
+        let Some((events, capture)) = capture(&settings, send_back_and_forth) else { return };
         assert!(begun.elapsed() < Duration::from_secs(30));
-        let switches = events.iter().filter(|event| event.hook == 0x0524).count();
-        let ready = events.iter().filter(|event| event.hook == 0x0532).count();
+        let switches = events.iter().filter(|event| event.hook == CONTEXT_SWITCH).count();
+        let ready = events.iter().filter(|event| event.hook == READY_THREAD).count();
         assert!(switches >= ROUNDS && ready >= ROUNDS, "{switches} switches, {ready} ready");
         assert_eq!(capture.lost(), 0);
         let stacks = events.iter().filter(|event| event.is_stack).count();
         assert!(stacks >= ROUNDS, "{stacks} stacks");
         for pair in events.windows(2).filter(|pair| pair[0].cpu == pair[1].cpu) {
             assert!(
-                !pair[1].is_stack || pair[0].hook == 0x0524 || pair[0].is_stack,
+                !pair[1].is_stack || pair[0].hook == CONTEXT_SWITCH || pair[0].is_stack,
                 "a stack follows its event"
             );
             assert!(pair[0].raw <= pair[1].raw + 100_000, "in time order");
         }
-        assert!(events.iter().all(|event| event.hook != 0x0524 || event.payload.len() == 24));
+        assert!(events.iter().all(|event| event.hook != CONTEXT_SWITCH || event.payload.len() == 24));
     });
 }
 
 #[test]
 fn rundown_is_written_once_when_its_groups_are_enabled() {
     again(5, || {
-        let nothing = support::settings_for(&[]);
+        let no_groups = support::settings_for(&[]);
         let (tasks, all) =
             ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
-        let file = std::env::current_exe().and_then(std::fs::File::open).expect("a file");
+        let file =
+            std::env::current_exe().and_then(std::fs::File::open).expect("the file operation succeeds");
         let changes = [
             support::settings_for(&tasks),
             support::settings_for(&all),
@@ -70,7 +74,7 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
             support::settings_for(&[&all[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
         ];
         let mut is_set = true;
-        let captured = capture_changing(&nothing, |control, poll| {
+        let captured = capture_with_changes(&no_groups, |control, poll| {
             for settings in &changes {
                 is_set &= control.set(settings).is_ok();
                 poll();
@@ -82,34 +86,36 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         assert!(is_set && capture.lost() == 0, "{} lost", capture.lost());
         let own = std::process::id();
         let count = |hook, is_own: &dyn Fn(&CapturedEvent) -> bool| {
-            with_hooks(&events, &[hook]).into_iter().filter(|event| is_own(event)).count()
+            select_hooks(&events, &[hook]).into_iter().filter(|event| is_own(event)).count()
         };
         assert_eq!(
-            count(0x0303, &|event| event.fields().number("ProcessId") == u64::from(own)),
+            count(PROCESS_DC_START, &|event| event.fields().number("ProcessId") == u64::from(own)),
             1,
             "this process"
         );
         assert_eq!(
-            count(0x0503, &|event| u32_at(&event.payload, 4) == support::this_thread()),
+            count(THREAD_DC_START, &|event| u32_at(&event.payload, 4) == support::this_thread_id()),
             1,
             "this thread"
         );
-        let images: Vec<u64> = with_hooks(&events, &[0x1403])
+        let images: Vec<u64> = select_hooks(&events, &[IMAGE_DC_START])
             .iter()
             .filter(|event| u32_at(&event.payload, 16) == own)
             .map(|event| u64_at(&event.payload, 0))
             .collect();
         let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
         assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
-        assert_eq!(count(0x1421, &|_| true), 2, "the kernel, when images are enabled and at the end");
-        let names: Vec<String> = with_hooks(&events, &[0x0400])
+        assert_eq!(count(KERNEL_BASE, &|_| true), 2, "the kernel, when images are enabled and at the end");
+        let names: Vec<String> = select_hooks(&events, &[FILE_NAME])
             .iter()
             .map(|event| event.fields().text("FileName").to_owned())
             .collect();
-        let own = std::env::current_exe().expect("a path").display().to_string();
+        let own = std::env::current_exe().expect("the path is known").display().to_string();
         assert!(names.contains(&own), "{own} is open: {names:?}");
-        let keys: std::collections::BTreeSet<u64> =
-            with_hooks(&events, &[0x0400]).iter().map(|event| event.fields().number("FileObject")).collect();
+        let keys: std::collections::BTreeSet<u64> = select_hooks(&events, &[FILE_NAME])
+            .iter()
+            .map(|event| event.fields().number("FileObject"))
+            .collect();
         assert_eq!(keys.len(), names.len(), "each name once");
     });
 }
@@ -124,21 +130,25 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
     if std::env::var_os(WITHOUT_TRACEFS).is_some() {
         return capture_without_tracefs();
     }
-    // The mount points are removed in a separate namespace, so other processes keep them. Exits with
-    // 99 where tracefs cannot be mounted: it tries that at a folder, the first argument.
+    // The mount points are removed in a separate namespace, so other processes keep them. Exits
+    // with 99 where tracefs cannot be mounted: it tries that at a folder, the first argument.
     let script = "for at in /sys/kernel/tracing /sys/kernel/debug; do \
                   while umount -l $at 2>/dev/null; do :; done; done; \
                   mount -t tracefs tracefs \"$0\" && umount \"$0\" || exit 99; exec \"$@\"";
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(folder.path());
-    command.arg(std::env::current_exe().expect("this program")).args(["--exact", name, "--nocapture"]);
+    command.arg(std::env::current_exe().expect("the path of this program is known")).args([
+        "--exact",
+        name,
+        "--nocapture",
+    ]);
     let can_unshare = std::process::Command::new("unshare")
         .args(["--mount", "true"])
         .output()
         .is_ok_and(|output| output.status.success());
     if support::skip::can(can_unshare, "root", "a mount namespace needs root and unshare") {
-        let run = command.env(WITHOUT_TRACEFS, "1").output().expect("a program");
+        let run = command.env(WITHOUT_TRACEFS, "1").output().expect("the program starts");
         if run.status.code() == Some(99) {
             return support::skip::skip("kernel events", "tracefs cannot be mounted here");
         }
@@ -152,18 +162,19 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
 }
 
 fn capture_without_tracefs() {
-    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts are readable");
     let before = mounts();
     let is_tracefs = |line: &str| line.contains(" - tracefs ");
     assert!(!before.lines().any(is_tracefs), "{before}");
     let settings = CaptureSettings {
-        groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
+        groups: Groups::new(&[Group::CSWITCH, Group::DISPATCHER]),
         ..CaptureSettings::default()
     };
-    let started = traceweir_kernel::Capture::start(&settings, support::cpus(), 1);
+    let started = traceweir_kernel::Capture::start(&settings, support::cpu_count(), 1);
     let (mut capture, control) = match started {
         Ok(started) => started,
-        // The parent has seen that tracefs can be mounted; perf events may be forbidden all the same.
+        // The parent has seen that tracefs can be mounted; perf events may be forbidden all the
+        // same.
         Err(error) => {
             assert!(!error.to_string().contains("tracefs"), "{error}");
             return support::skip::skip("kernel events", &error.to_string());
@@ -177,8 +188,8 @@ fn capture_without_tracefs() {
         while let Some(next) = capture.peek(0) {
             let mut bytes = vec![0; next.length];
             capture.pop_into(0, &mut bytes);
-            let record = traceweir_format::header::Record::parse(&bytes, 0).expect("a record");
-            if record.hook() == Some(0x0524) {
+            let record = traceweir_format::header::Record::parse(&bytes, 0).expect("the record is valid");
+            if record.hook() == Some(CONTEXT_SWITCH) {
                 return true;
             }
         }

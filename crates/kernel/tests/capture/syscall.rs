@@ -4,19 +4,21 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use traceweir_format::kernel::hook::{SYSCALL_ENTER, SYSCALL_EXIT};
 use traceweir_format::wire::u64_at;
 use traceweir_kernel::{CaptureSettings, Control, Group};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{CapturedEvent, capture_without_loss, of_thread, settings_for, this_thread, with_hooks};
+use crate::support::{
+    CapturedEvent, capture_without_loss, events_with_stack_of_thread, select_hooks, settings_for,
+    this_thread_id,
+};
 
-const ENTER: u16 = 0x0F33;
-const EXIT: u16 = 0x0F34;
-const CALLS: usize = 1000;
+const CALL_COUNT: usize = 1000;
 
 /// Returns the address of a kernel function, or 0 if it is hidden.
-fn address(name: &str) -> u64 {
+fn find_kernel_address(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let mut lines = text.lines().filter(|line| line.split_ascii_whitespace().nth(2) == Some(name));
     lines.next().map_or(0, |line| u64::from_str_radix(&line[..16], 16).unwrap_or(0))
@@ -25,9 +27,12 @@ fn address(name: &str) -> u64 {
 #[test]
 fn system_calls_of_a_thread_are_counted_and_named() {
     again(5, || {
-        let settings = CaptureSettings { stacks: vec![ENTER, EXIT], ..settings_for(&[Group::SYSTEMCALL]) };
+        let settings = CaptureSettings {
+            stacks: vec![SYSCALL_ENTER, SYSCALL_EXIT],
+            ..settings_for(&[Group::SYSTEMCALL])
+        };
         let work = |_: &Control, _: &mut dyn FnMut()| {
-            for _ in 0..CALLS {
+            for _ in 0..CALL_COUNT {
                 // SAFETY: both return numbers; there is no process with the id −1.
                 let (parent, group) =
                     unsafe { (libc::syscall(libc::SYS_getppid), libc::syscall(libc::SYS_getpgid, -1)) };
@@ -35,32 +40,32 @@ fn system_calls_of_a_thread_are_counted_and_named() {
             }
         };
         let Some(events) = capture_without_loss(&settings, work) else { return };
-        let thread = this_thread();
-        let enters = of_thread(&events, ENTER, thread);
+        let thread = this_thread_id();
+        let enters = events_with_stack_of_thread(&events, SYSCALL_ENTER, thread);
         for name in ["__x64_sys_getppid", "__x64_sys_getpgid"] {
-            let address = address(name);
+            let address = find_kernel_address(name);
             if address == 0 {
                 support::skip::skip("kernel events", "kernel addresses are hidden");
                 continue;
             }
             let count =
                 enters.iter().filter(|event| event.fields().number("SysCallAddress") == address).count();
-            assert_eq!(count, CALLS, "{name}");
+            assert_eq!(count, CALL_COUNT, "{name}");
         }
-        let exits = of_thread(&events, EXIT, thread);
+        let exits = events_with_stack_of_thread(&events, SYSCALL_EXIT, thread);
         let returned = |value: i32| {
             let value = u64::from(value.cast_unsigned());
             exits.iter().filter(|event| event.fields().number("SysCallNtStatus") == value).count()
         };
-        let parent = i32::try_from(std::os::unix::process::parent_id()).expect("a process");
-        assert_eq!((returned(parent), returned(-libc::ESRCH)), (CALLS, CALLS));
+        let parent = i32::try_from(std::os::unix::process::parent_id()).expect("the process id fits");
+        assert_eq!((returned(parent), returned(-libc::ESRCH)), (CALL_COUNT, CALL_COUNT));
         assert!(
             enters.len().abs_diff(exits.len()) <= 2 * 8,
             "calls at the start and end of the capture: {} and {}",
             enters.len(),
             exits.len()
         );
-        for event in with_hooks(&events, &[ENTER, EXIT]) {
+        for event in select_hooks(&events, &[SYSCALL_ENTER, SYSCALL_EXIT]) {
             let _ = event.fields();
         }
     });
@@ -70,12 +75,12 @@ fn system_calls_of_a_thread_are_counted_and_named() {
 fn change_of_settings_neither_duplicates_nor_drops_events() {
     again(5, || {
         // A rare call: without stacks there is no thread id to select events by.
-        let address = address("__x64_sys_sched_get_priority_min");
+        let address = find_kernel_address("__x64_sys_sched_get_priority_min");
         if !support::skip::can(address != 0, "kernel events", "kernel addresses are hidden") {
             return;
         }
-        let without = settings_for(&[Group::SYSTEMCALL]);
-        let with = CaptureSettings { stacks: vec![ENTER], ..without.clone() };
+        let without_stacks = settings_for(&[Group::SYSTEMCALL]);
+        let with_stacks = CaptureSettings { stacks: vec![SYSCALL_ENTER], ..without_stacks.clone() };
         let mut calls = 0;
         let (is_over, is_changing) = (AtomicBool::new(false), AtomicBool::new(false));
         let work = |control: &Control, poll: &mut dyn FnMut()| {
@@ -96,17 +101,20 @@ fn change_of_settings_neither_duplicates_nor_drops_events() {
                 });
                 for round in 0..20 {
                     is_changing.store(true, Relaxed);
-                    control.set(if round % 2 == 0 { &with } else { &without }).expect("a change");
+                    control
+                        .set(if round % 2 == 0 { &with_stacks } else { &without_stacks })
+                        .expect("the settings apply");
                     is_changing.store(false, Relaxed);
                     poll();
                     std::thread::sleep(std::time::Duration::from_millis(2));
                 }
                 is_over.store(true, Relaxed);
-                calls = caller.join().expect("a caller");
+                calls = caller.join().expect("the calling thread does not panic");
             });
         };
-        let Some(events) = capture_without_loss(&without, work) else { return };
-        let is_call = |event: &&CapturedEvent| event.hook == ENTER && u64_at(&event.payload, 0) == address;
+        let Some(events) = capture_without_loss(&without_stacks, work) else { return };
+        let is_call =
+            |event: &&CapturedEvent| event.hook == SYSCALL_ENTER && u64_at(&event.payload, 0) == address;
         assert_eq!(events.iter().filter(is_call).count(), calls);
     });
 }

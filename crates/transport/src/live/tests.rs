@@ -6,7 +6,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::*;
 
-fn queue(slots: u32, buffer_bytes: u32) -> (QueueWriter, QueueReader) {
+fn create_queue(slots: u32, buffer_bytes: u32) -> (QueueWriter, QueueReader) {
     let (writer, ends) = QueueWriter::create(slots, buffer_bytes).unwrap();
     (writer, QueueReader::open(ends, slots, buffer_bytes).unwrap())
 }
@@ -17,7 +17,7 @@ fn is_readable(reader: &QueueReader, within: Duration) -> bool {
 }
 
 /// Length of the buffer in the first slot.
-const LENGTH: usize = at::ENTRIES + at::LENGTH;
+const FIRST_LENGTH_OFFSET: usize = offset::ENTRIES + offset::LENGTH;
 
 fn set_word(memory: &Mapping, offset: usize, value: u64) {
     memory.word(offset).unwrap().store(value, Ordering::SeqCst);
@@ -25,7 +25,7 @@ fn set_word(memory: &Mapping, offset: usize, value: u64) {
 
 #[test]
 fn buffers_come_out_as_they_went_in_until_the_end() {
-    let (mut writer, mut reader) = queue(3, 5000);
+    let (mut writer, mut reader) = create_queue(3, 5000);
     let mut out = vec![9; 7];
     assert_eq!(reader.pop(&mut out).unwrap(), Next::Empty);
     assert!(out.is_empty());
@@ -41,7 +41,7 @@ fn buffers_come_out_as_they_went_in_until_the_end() {
 
 #[test]
 fn completeness_stamp_takes_no_slot_and_wakes_the_consumer() {
-    let (mut writer, mut reader) = queue(1, 64);
+    let (mut writer, mut reader) = create_queue(1, 64);
     assert_eq!(reader.complete(), 0);
     assert!(writer.push(b"one"));
     reader.pop(&mut Vec::new()).unwrap();
@@ -54,7 +54,7 @@ fn completeness_stamp_takes_no_slot_and_wakes_the_consumer() {
 
 #[test]
 fn buffers_carry_the_completeness_stamp_before_them() {
-    let (mut writer, mut reader) = queue(4, 64);
+    let (mut writer, mut reader) = create_queue(4, 64);
     assert!(writer.push(b"one"));
     writer.set_complete(5);
     assert!(writer.push(b"two"));
@@ -69,7 +69,7 @@ fn buffers_carry_the_completeness_stamp_before_them() {
 
 #[test]
 fn consumer_that_does_not_read_loses_buffers_and_sees_the_count() {
-    let (mut writer, mut reader) = queue(2, 64);
+    let (mut writer, mut reader) = create_queue(2, 64);
     assert!(writer.push(b"one") && writer.push(b"two") && !writer.push(b"three"));
     assert!(!writer.push(&[]) && !writer.push(&[0; 65]), "buffers of an invalid size");
     writer.set_lost(1, 17);
@@ -86,7 +86,7 @@ fn consumer_that_does_not_read_loses_buffers_and_sees_the_count() {
 
 #[test]
 fn signal_is_readable_while_there_may_be_something_new() {
-    let (mut writer, mut reader) = queue(4, 64);
+    let (mut writer, mut reader) = create_queue(4, 64);
     let mut out = Vec::new();
     assert!(!is_readable(&reader, Duration::ZERO));
     assert!(writer.push(b"x"));
@@ -100,7 +100,7 @@ fn signal_is_readable_while_there_may_be_something_new() {
 
 #[test]
 fn session_whose_process_died_has_ended() {
-    let (mut writer, mut reader) = queue(4, 64);
+    let (mut writer, mut reader) = create_queue(4, 64);
     assert!(writer.push(b"last"));
     drop(writer);
     let mut out = Vec::new();
@@ -129,10 +129,10 @@ fn consumer_cannot_write_the_queue_or_change_either_file() {
 
 #[test]
 fn consumer_cannot_block_the_session_by_its_signal() {
-    let (mut writer, reader) = queue(1, 64);
+    let (mut writer, reader) = create_queue(1, 64);
     rustix::io::ioctl_fionbio(&reader.signal, false).unwrap();
     for _ in 0..100_000 {
-        writer.wake();
+        writer.signal_consumer();
     }
     assert!(writer.push(b"x"));
     drop(reader);
@@ -141,12 +141,12 @@ fn consumer_cannot_block_the_session_by_its_signal() {
 
 #[test]
 fn cursor_is_trusted_only_between_last_value_and_head() {
-    let (mut writer, reader) = queue(2, 64);
+    let (mut writer, reader) = create_queue(2, 64);
     assert!(writer.push(b"a") && writer.push(b"b"));
-    set_word(&reader.cursor, at::TAIL, u64::MAX);
+    set_word(&reader.cursor, offset::TAIL, u64::MAX);
     assert!(writer.push(b"c"), "the cursor says that all was taken");
     assert_eq!(writer.tail, 2);
-    set_word(&reader.cursor, at::TAIL, 0);
+    set_word(&reader.cursor, offset::TAIL, 0);
     assert!(writer.push(b"d") && !writer.push(b"e"), "the tail does not go back");
     assert_eq!((writer.tail, writer.head), (2, 4));
 }
@@ -154,22 +154,25 @@ fn cursor_is_trusted_only_between_last_value_and_head() {
 #[test]
 fn invalid_queue_is_an_error() {
     let mut out = Vec::new();
-    for (offset, value) in [(at::HEAD, u64::MAX), (at::HEAD, 3), (LENGTH, 0), (LENGTH, 65)] {
-        let (mut writer, mut reader) = queue(2, 64);
+    for (offset, value) in
+        [(offset::HEAD, u64::MAX), (offset::HEAD, 3), (FIRST_LENGTH_OFFSET, 0), (FIRST_LENGTH_OFFSET, 65)]
+    {
+        let (mut writer, mut reader) = create_queue(2, 64);
         assert!(writer.push(b"a"));
         set_word(&writer.queue, offset, value);
         assert!(matches!(reader.pop(&mut out), Err(Error::Invalid(_))), "{offset:#x} {value:#x}");
     }
-    let (mut writer, mut reader) = queue(2, 64);
+    let (mut writer, mut reader) = create_queue(2, 64);
     assert!(writer.push(b"a"));
     reader.pop(&mut out).unwrap();
-    set_word(&writer.queue, at::HEAD, 0);
+    set_word(&writer.queue, offset::HEAD, 0);
     assert!(reader.pop(&mut out).is_err(), "a head that goes back");
 }
 
 #[test]
 fn sizes_and_descriptors_are_checked_before_they_are_used() {
-    for (slots, bytes) in [(0, 64), (1, 0), (MAX_SLOTS + 1, 64), (1, MAX_BUFFER + 1), (MAX_SLOTS, MAX_BUFFER)]
+    for (slots, bytes) in
+        [(0, 64), (1, 0), (MAX_SLOTS + 1, 64), (1, MAX_BUFFER_BYTES + 1), (MAX_SLOTS, MAX_BUFFER_BYTES)]
     {
         assert!(QueueWriter::create(slots, bytes).is_err());
     }
@@ -186,11 +189,11 @@ fn sizes_and_descriptors_are_checked_before_they_are_used() {
 
 #[test]
 fn every_accepted_buffer_reaches_the_other_thread() {
-    const OFFERED: u64 = 20_000;
-    let (mut writer, mut reader) = queue(4, 4096);
+    const OFFERED_BUFFERS: u64 = 20_000;
+    let (mut writer, mut reader) = create_queue(4, 4096);
     let producer = std::thread::spawn(move || {
         let mut refused = 0;
-        for n in 0..OFFERED {
+        for n in 0..OFFERED_BUFFERS {
             let buffer = vec![n as u8; 1 + (n as usize * 37) % 4096];
             let buffer = [&n.to_le_bytes()[..], &buffer[..buffer.len().min(4088)]].concat();
             if !writer.push(&buffer) {
@@ -214,14 +217,14 @@ fn every_accepted_buffer_reaches_the_other_thread() {
             }
         }
     }
-    assert_eq!(accepted + reader.lost().0, OFFERED);
+    assert_eq!(accepted + reader.lost().0, OFFERED_BUFFERS);
     drop(producer.join().unwrap());
 }
 
 proptest! {
     #[test]
     fn queue_behaves_like_a_bounded_list(slots in 1_u32..6, steps in proptest::collection::vec(any::<Option<u8>>(), 0..100)) {
-        let (mut writer, mut reader) = queue(slots, 8);
+        let (mut writer, mut reader) = create_queue(slots, 8);
         let mut model = std::collections::VecDeque::new();
         let mut out = Vec::new();
         for step in steps {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use traceweir_format::Guid;
 use traceweir_format::wire::Cursor;
 
-use super::wire::{Decoded, Entry, Wire};
+use super::wire::{ListEntry, Wire, WireResult};
 use super::{
     Control, EnableCode, EnableEntry, EnableParams, Filter, LostByCause, MAX_FILTERS, Message, Properties,
     ProviderEntry, RegistrationEntry, Role, SessionConfig, SessionRef, Update,
@@ -22,12 +22,12 @@ use crate::clock::Counter;
 macro_rules! fields {
     ($($name:ident { $($field:ident: $type:ty,)* })*) => {$(
         impl Wire for $name {
-            const LEAST: usize = 0 $(+ <$type>::LEAST)*;
-            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+            const MIN_BYTES: usize = 0 $(+ <$type>::MIN_BYTES)*;
+            fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
                 $(<$type>::put(&self.$field, out)?;)*
                 Ok(())
             }
-            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+            fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
                 Ok(Self { $($field: <$type>::get(from)?,)* })
             }
         }
@@ -38,12 +38,12 @@ macro_rules! fields {
 macro_rules! tuple {
     ($($part:tt: $type:ty),*) => {
         impl Wire for ($($type,)*) {
-            const LEAST: usize = 0 $(+ <$type>::LEAST)*;
-            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+            const MIN_BYTES: usize = 0 $(+ <$type>::MIN_BYTES)*;
+            fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
                 $(<$type>::put(&self.$part, out)?;)*
                 Ok(())
             }
-            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+            fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
                 Ok(($(<$type>::get(from)?,)*))
             }
         }
@@ -54,12 +54,12 @@ macro_rules! tuple {
 macro_rules! codes {
     ($($name:ident { $($number:literal $case:ident,)* })*) => {$(
         impl Wire for $name {
-            const LEAST: usize = 1;
-            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+            const MIN_BYTES: usize = 1;
+            fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
                 let number: u8 = match self { $(Self::$case => $number,)* };
                 number.put(out)
             }
-            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+            fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
                 match from.u8()? {
                     $($number => Ok(Self::$case),)*
                     _ => Err(from.invalid(concat!("no such ", stringify!($name)))),
@@ -79,7 +79,7 @@ macro_rules! messages {
                 match self { $(messages!(@any $case $({ $($field),* })? $(($value))?) => $kind,)* }
             }
 
-            pub(super) fn put_body(&self, out: &mut Vec<u8>) -> Decoded<()> {
+            pub(super) fn put_body(&self, out: &mut Vec<u8>) -> WireResult<()> {
                 match self {
                     $(Self::$case $({ $($field),* })? $(($value))? => {
                         $($($field.put(out)?;)*)?
@@ -90,7 +90,7 @@ macro_rules! messages {
             }
 
             /// Decodes a body; `None` for an unknown kind.
-            pub(super) fn get_body(kind: u16, from: &mut Cursor<'_>) -> Decoded<Option<Self>> {
+            pub(super) fn get_body(kind: u16, from: &mut Cursor<'_>) -> WireResult<Option<Self>> {
                 Ok(Some(match kind {
                     $($kind => {
                         $($(let $field = Wire::get(from)?;)*)?
@@ -198,27 +198,27 @@ fields! {
     RegistrationEntry { pid: u32, is_ahead: bool, is_classic: bool, sessions: Vec<EnableEntry>, }
 }
 
-impl Entry for u32 {}
-impl Entry for u64 {}
-impl Entry for Guid {}
-impl Entry for EnableEntry {}
-impl Entry for Properties {}
-impl Entry for ProviderEntry {}
-impl Entry for RegistrationEntry {}
-impl Entry for Filter {
-    const MOST: usize = MAX_FILTERS;
+impl ListEntry for u32 {}
+impl ListEntry for u64 {}
+impl ListEntry for Guid {}
+impl ListEntry for EnableEntry {}
+impl ListEntry for Properties {}
+impl ListEntry for ProviderEntry {}
+impl ListEntry for RegistrationEntry {}
+impl ListEntry for Filter {
+    const MAX_ENTRIES: usize = MAX_FILTERS;
 }
 
 impl Wire for SessionRef {
-    const LEAST: usize = 3;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+    const MIN_BYTES: usize = 3;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         match self {
             Self::Id(id) => (1_u8.put(out)?, id.put(out)?),
             Self::Name(name) => (2_u8.put(out)?, name.put(out)?),
         };
         Ok(())
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         match from.u8()? {
             1 => Wire::get(from).map(Self::Id),
             2 => Wire::get(from).map(Self::Name),
@@ -228,8 +228,8 @@ impl Wire for SessionRef {
 }
 
 impl Wire for Control {
-    const LEAST: usize = 1;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+    const MIN_BYTES: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         match self {
             Self::Query => 0_u8.put(out),
             Self::Stop => 1_u8.put(out),
@@ -240,7 +240,7 @@ impl Wire for Control {
             Self::ConvertToRealTime => 6_u8.put(out),
         }
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         match from.u8()? {
             0 => Ok(Self::Query),
             1 => Ok(Self::Stop),
@@ -258,8 +258,8 @@ impl Wire for Control {
 /// region of another version is still a valid message: its receiver rejects the region, and the
 /// connection continues.
 impl Wire for RegionParams {
-    const LEAST: usize = 22;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+    const MIN_BYTES: usize = 22;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         self.layout.version().put(out)?;
         self.layout.cpus().put(out)?;
         self.layout.ring_bytes().put(out)?;
@@ -267,7 +267,7 @@ impl Wire for RegionParams {
         self.wake_at.put(out)?;
         self.max_record.put(out)
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         let (version, cpus, ring_bytes) = (from.u32()?, from.u16()?, from.u32()?);
         let layout = Layout::with_version(version, cpus, ring_bytes)
             .map_err(|_| from.invalid("no region can have this layout"))?;

@@ -18,11 +18,13 @@
 
 use traceweir_format::Guid;
 
-use super::wire::{HEAD_BYTES, Wire, short};
-use super::{EnableEntry, MAX_FILTERS, MAX_MESSAGE, Message, Properties, ProviderEntry, RegistrationEntry};
+use super::wire::{HEAD_BYTES, Wire, shorten_text};
+use super::{
+    EnableEntry, MAX_FILTERS, MAX_MESSAGE_BYTES, Message, Properties, ProviderEntry, RegistrationEntry,
+};
 
-/// Room for entries after the head, the total and the count.
-const ROOM: usize = MAX_MESSAGE - HEAD_BYTES - 6;
+/// Bytes for entries after the head, the total and the count.
+const MAX_PAGE_BYTES: usize = MAX_MESSAGE_BYTES - HEAD_BYTES - 6;
 /// Largest number of processes in the entry of one provider.
 pub const MAX_PIDS: usize = 8192;
 /// Largest number of processes in containers in an entry.
@@ -36,7 +38,7 @@ impl Message {
     /// Creates the answer to `QueryAll { from }` from all sessions.
     #[must_use]
     pub fn sessions_page(all: &[Properties], from: u32) -> Self {
-        Self::Sessions { total: total(all), sessions: page(all.iter().cloned(), from) }
+        Self::Sessions { total: count_entries(all), sessions: take_page(all.iter().cloned(), from) }
     }
 
     /// Creates the answer to `QueryProviders { after }` from the entries after that one; an entry
@@ -44,9 +46,9 @@ impl Message {
     /// holds.
     #[must_use]
     pub fn providers_page(entries: impl IntoIterator<Item = ProviderEntry>) -> Self {
-        let mut entries = entries.into_iter().map(short_provider).peekable();
+        let mut entries = entries.into_iter().map(shorten_provider).peekable();
         let (mut bytes, mut providers) = (Vec::new(), Vec::new());
-        let mut fits = |entry: &ProviderEntry| entry.put(&mut bytes).is_ok() && bytes.len() <= ROOM;
+        let mut fits = |entry: &ProviderEntry| entry.put(&mut bytes).is_ok() && bytes.len() <= MAX_PAGE_BYTES;
         while let Some(entry) = entries.next_if(&mut fits) {
             providers.push(entry);
         }
@@ -58,56 +60,58 @@ impl Message {
     #[must_use]
     pub fn registrations_page(total: usize, entries: impl Iterator<Item = RegistrationEntry>) -> Self {
         let total = u32::try_from(total).unwrap_or(u32::MAX);
-        let short = entries.map(|mut entry| {
+        let shortened = entries.map(|mut entry| {
             entry.sessions.truncate(MAX_ENABLES);
             entry
         });
-        Self::Registrations { total, registrations: page(short, 0) }
+        Self::Registrations { total, registrations: take_page(shortened, 0) }
     }
 
     /// Creates the answer to `QueryAccessLists { from }` from all objects.
     #[must_use]
     pub fn access_lists_page(all: &[Guid], from: u32) -> Self {
-        Self::AccessLists { total: total(all), objects: page(all.iter().copied(), from) }
+        Self::AccessLists { total: count_entries(all), objects: take_page(all.iter().copied(), from) }
     }
 }
 
-fn short_provider(mut entry: ProviderEntry) -> ProviderEntry {
-    entry.name = short(&entry.name);
+fn shorten_provider(mut entry: ProviderEntry) -> ProviderEntry {
+    entry.name = shorten_text(&entry.name);
     entry.pids.truncate(MAX_PIDS);
     entry.contained.truncate(MAX_CONTAINED);
     entry.sessions.truncate(MAX_ENABLES);
     entry.privates.truncate(MAX_ENABLES.saturating_sub(entry.sessions.len()));
-    let mut left = DETAIL_BYTES;
+    let mut remaining_bytes = DETAIL_BYTES;
     for enable in entry.sessions.iter_mut().chain(&mut entry.privates) {
-        shorten(enable, &mut left);
+        shorten_enable(enable, &mut remaining_bytes);
     }
     entry.groups.truncate(MAX_ENABLES);
     entry
 }
 
 /// Removes name and filter data that exceed the bytes left.
-fn shorten(enable: &mut EnableEntry, left: &mut usize) {
+fn shorten_enable(enable: &mut EnableEntry, remaining_bytes: &mut usize) {
     enable.filters.truncate(MAX_FILTERS);
-    enable.name = short(&enable.name);
-    match left.checked_sub(enable.name.len()) {
-        Some(rest) => *left = rest,
+    enable.name = shorten_text(&enable.name);
+    match remaining_bytes.checked_sub(enable.name.len()) {
+        Some(bytes) => *remaining_bytes = bytes,
         None => enable.name.clear(),
     }
     for filter in &mut enable.filters {
-        match left.checked_sub(filter.data.len()) {
-            Some(rest) => *left = rest,
+        match remaining_bytes.checked_sub(filter.data.len()) {
+            Some(bytes) => *remaining_bytes = bytes,
             None => filter.data.clear(),
         }
     }
 }
 
-fn total<T>(all: &[T]) -> u32 {
+fn count_entries<T>(all: &[T]) -> u32 {
     u32::try_from(all.len()).unwrap_or(u32::MAX)
 }
 
 /// Returns the entries from an index on that fit into one message.
-fn page<T: Wire>(all: impl Iterator<Item = T>, from: u32) -> Vec<T> {
+fn take_page<T: Wire>(all: impl Iterator<Item = T>, from: u32) -> Vec<T> {
     let mut bytes = Vec::new();
-    all.skip(from as usize).take_while(|entry| entry.put(&mut bytes).is_ok() && bytes.len() <= ROOM).collect()
+    all.skip(from as usize)
+        .take_while(|entry| entry.put(&mut bytes).is_ok() && bytes.len() <= MAX_PAGE_BYTES)
+        .collect()
 }

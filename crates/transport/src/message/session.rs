@@ -25,7 +25,7 @@ impl SessionRef {
     /// Returns the session of an id in a published call: one value is no id, and means the global
     /// logger.
     #[must_use]
-    pub fn of_call(id: u64) -> Self {
+    pub fn from_api_id(id: u64) -> Self {
         if id == GLOBAL_LOGGER_ID { Self::Name(GLOBAL_LOGGER.to_owned()) } else { Self::Id(id) }
     }
 
@@ -184,7 +184,7 @@ pub struct LostByCause {
     pub damaged: u64,
     /// From processes for whose rings the session had no memory left.
     pub no_region: u64,
-    /// Kernel events that found no room in the perf rings.
+    /// Kernel events that did not fit into the perf rings.
     pub kernel: u64,
     /// In buffers of the log file that another process truncated or overwrote.
     pub overwritten: u64,

@@ -17,7 +17,7 @@ use crate::clock::Counter;
 use crate::error::Error;
 use traceweir_format::spec::enable::MAX_EVENT_FILTER_PAYLOAD_SIZE;
 
-fn encoded(message: &Message) -> Vec<u8> {
+fn encode_message(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
     message.encode(7, &mut out).unwrap();
     out
@@ -33,7 +33,7 @@ proptest! {
 
     #[test]
     fn truncated_or_extended_message_is_rejected(message in random::message(), at: Index) {
-        let mut bytes = encoded(&message);
+        let mut bytes = encode_message(&message);
         prop_assert!(Message::decode(&bytes[..at.index(bytes.len())]).is_err());
         bytes.push(0);
         prop_assert!(Message::decode(&bytes).is_err());
@@ -47,7 +47,7 @@ proptest! {
     fn changed_bytes_never_panic_and_decode_canonically(
         message in random::message(), changes in vec((any::<Index>(), any::<u8>()), 1..6),
     ) {
-        let mut bytes = encoded(&message);
+        let mut bytes = encode_message(&message);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -67,14 +67,14 @@ fn encoded_bytes_match_the_specification() {
     let expected =
         [b"TWM1\x01\0\0\0\x07\0\0\0\x11\0\0\0".as_slice(), b"\x01\0\x02\0\x02\x03\0\0\0\0\0\0\0\x02\0ab"]
             .concat();
-    assert_eq!(encoded(&hello), expected);
+    assert_eq!(encode_message(&hello), expected);
 }
 
 #[test]
 fn only_regions_of_this_version_are_checked() {
     let layout = Layout::new(2, 4096).unwrap();
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 5, max_record: 6 };
-    let bytes = encoded(&Message::Region { session: 3, params });
+    let bytes = encode_message(&Message::Region { session: 3, params });
     let body =
         [b"\x03\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\x10\0\0".as_slice(), b"\x01\0\0\0\x05\0\0\0\x06\0\0\0"];
     assert_eq!(bytes[HEAD_BYTES..], body.concat());
@@ -83,24 +83,26 @@ fn only_regions_of_this_version_are_checked() {
     odd[HEAD_BYTES + 14] = 1;
     assert!(Message::decode(&odd).is_err());
     odd[HEAD_BYTES + 8] = 2;
-    let Ok((_, Message::Region { params, .. })) = Message::decode(&odd) else { panic!("no region") };
+    let Ok((_, Message::Region { params, .. })) = Message::decode(&odd) else {
+        panic!("the decoded message is no region")
+    };
     assert!(matches!(params.check(), Err(Error::RegionVersion { theirs: 2, ours: 1 })));
 }
 
 #[test]
 fn unknown_kind_is_unexpected() {
-    let mut bytes = encoded(&Message::Done);
+    let mut bytes = encode_message(&Message::Done);
     bytes[4] = 0x77;
     assert!(matches!(Message::decode(&bytes), Err(Error::Unexpected(0x77))));
 }
 
 #[test]
 fn claimed_count_allocates_nothing() {
-    let mut bytes = encoded(&Message::Sessions { total: 0, sessions: Vec::new() });
+    let mut bytes = encode_message(&Message::Sessions { total: 0, sessions: Vec::new() });
     let end = bytes.len();
     bytes[end - 2..].copy_from_slice(&[0xFF; 2]);
     assert!(Message::decode(&bytes).is_err());
-    let mut bytes = encoded(&Message::Register {
+    let mut bytes = encode_message(&Message::Register {
         registration: 1,
         provider: Guid::NULL,
         traits: Vec::new(),
@@ -113,19 +115,20 @@ fn claimed_count_allocates_nothing() {
 
 #[test]
 fn too_long_names_are_rejected_and_leave_the_buffer_unchanged() {
-    let of = |units: usize| Message::OpenConsumer { session: SessionRef::Name("ä".repeat(units)) };
+    let open_consumer_named =
+        |units: usize| Message::OpenConsumer { session: SessionRef::Name("ä".repeat(units)) };
     let mut out = vec![1, 2, 3];
-    assert!(of(MAX_NAME + 1).encode(1, &mut out).is_err());
+    assert!(open_consumer_named(MAX_NAME + 1).encode(1, &mut out).is_err());
     assert_eq!(out, [1, 2, 3]);
-    let longest = of(MAX_NAME);
-    assert_eq!(Message::decode(&encoded(&longest)).unwrap().1, longest);
+    let longest = open_consumer_named(MAX_NAME);
+    assert_eq!(Message::decode(&encode_message(&longest)).unwrap().1, longest);
     let with_nul = Message::OpenConsumer { session: SessionRef::Name("a\0b".into()) };
     assert!(with_nul.encode(1, &mut out).is_err());
 }
 
 #[test]
 fn too_long_received_name_is_rejected() {
-    let mut bytes = encoded(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
+    let mut bytes = encode_message(&Message::OpenConsumer { session: SessionRef::Name(String::new()) });
     bytes.truncate(HEAD_BYTES + 1);
     bytes.extend((MAX_NAME as u16 + 1).to_le_bytes());
     bytes.resize(bytes.len() + MAX_NAME + 1, b'x');
@@ -137,18 +140,18 @@ fn too_long_received_name_is_rejected() {
 #[test]
 fn texts_for_people_are_shortened_instead_of_rejected() {
     let long = Message::Refused { status: 5, reason: "😀".repeat(2000) };
-    let Message::Refused { reason, .. } = Message::decode(&encoded(&long)).unwrap().1 else {
-        panic!("another message")
+    let Message::Refused { reason, .. } = Message::decode(&encode_message(&long)).unwrap().1 else {
+        panic!("the decoded message has another kind")
     };
     assert_eq!(reason.encode_utf16().count(), MAX_NAME - 1);
     let failed =
         Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no\0".into() };
     let cut = Message::Failed { order: 1, registration: Some(2), session: 3, status: 4, reason: "no".into() };
-    assert_eq!(Message::decode(&encoded(&failed)).unwrap().1, cut);
+    assert_eq!(Message::decode(&encode_message(&failed)).unwrap().1, cut);
     let hello =
         Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 0, program: "a\0b".into() };
-    let Message::Hello { program, .. } = Message::decode(&encoded(&hello)).unwrap().1 else {
-        panic!("another message")
+    let Message::Hello { program, .. } = Message::decode(&encode_message(&hello)).unwrap().1 else {
+        panic!("the decoded message has another kind")
     };
     assert_eq!(program, "a");
 }
@@ -160,7 +163,7 @@ fn largest_filters_for_all_registrations_fit_one_message() {
     let params = Box::new(EnableParams { filters, ..EnableParams::default() });
     let registrations = (0..MAX_REGISTRATIONS as u32).collect();
     let enable = Message::Enable { order: 1, registrations, session: 1, code: EnableCode::Enable, params };
-    assert_eq!(Message::decode(&encoded(&enable)).unwrap().1, enable);
+    assert_eq!(Message::decode(&encode_message(&enable)).unwrap().1, enable);
 }
 
 #[test]
@@ -180,8 +183,8 @@ fn too_large_message_is_rejected() {
         traits: vec![0; size],
         classic: false,
     };
-    let fits = MAX_MESSAGE - HEAD_BYTES - 4 - 16 - 4 - 1;
-    assert_eq!(encoded(&large(fits)).len(), MAX_MESSAGE);
+    let fits = MAX_MESSAGE_BYTES - HEAD_BYTES - 4 - 16 - 4 - 1;
+    assert_eq!(encode_message(&large(fits)).len(), MAX_MESSAGE_BYTES);
     assert!(large(fits + 1).encode(0, &mut Vec::new()).is_err());
 }
 
@@ -201,8 +204,9 @@ fn pages_of_long_lists_hold_every_entry_once() {
     let mut seen = Vec::new();
     while seen.len() < all.len() {
         let page = Message::sessions_page(&all, seen.len() as u32);
-        let Message::Sessions { total: 64, sessions } = Message::decode(&encoded(&page)).unwrap().1 else {
-            panic!("another message")
+        let Message::Sessions { total: 64, sessions } = Message::decode(&encode_message(&page)).unwrap().1
+        else {
+            panic!("the decoded message has another kind")
         };
         assert!(!sessions.is_empty());
         seen.extend(sessions);
@@ -227,18 +231,19 @@ fn too_large_entry_is_shortened_to_a_message() {
         ..ProviderEntry::default()
     };
     let page = Message::providers_page([entry]);
-    let Message::Providers { more: false, providers } = Message::decode(&encoded(&page)).unwrap().1 else {
-        panic!("another message")
+    let Message::Providers { more: false, providers } = Message::decode(&encode_message(&page)).unwrap().1
+    else {
+        panic!("the decoded message has another kind")
     };
     assert_eq!((providers[0].name.as_str(), providers[0].pids.len()), ("n", MAX_PIDS));
     let filters =
         |enable: &EnableEntry| enable.filters.iter().map(|filter| filter.data.len()).collect::<Vec<_>>();
     let (first, last) = (&providers[0].sessions[0], providers[0].privates.last().unwrap());
-    assert_eq!(filters(first)[..2], [4000, 0], "as many as there is room for");
+    assert_eq!(filters(first)[..2], [4000, 0], "as much filter data as fits");
     assert_eq!(
         (filters(last), last.filters[12].kind),
         (vec![0; 13], 7),
-        "the types of filters are always there"
+        "the types of filters are never left out"
     );
 }
 

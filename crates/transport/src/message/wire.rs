@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use traceweir_format::Guid;
 use traceweir_format::wire::{Cursor, Put};
 
-use super::{MAX_MESSAGE, MAX_NAME, Message};
+use super::{MAX_MESSAGE_BYTES, MAX_NAME, Message};
 use crate::error::{Error, Result};
 
 /// First word of each message: `TWM1`.
@@ -38,23 +38,23 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"TWM1");
 /// Size of the head before the body, in bytes.
 pub const HEAD_BYTES: usize = 16;
 
-pub(super) type Decoded<T> = traceweir_format::Result<T>;
+pub(super) type WireResult<T> = traceweir_format::Result<T>;
 
 /// A value that can be encoded in a message.
 pub(super) trait Wire: Sized {
     /// Smallest encoded size; bounds how many entries a list may claim.
-    const LEAST: usize;
+    const MIN_BYTES: usize;
 
     /// Appends the encoded value.
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()>;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()>;
     /// Decodes a value at the cursor.
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self>;
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self>;
 }
 
 /// A value that can be an entry of a list.
-pub(super) trait Entry: Wire {
+pub(super) trait ListEntry: Wire {
     /// Largest number of entries in one list.
-    const MOST: usize = u16::MAX as usize;
+    const MAX_ENTRIES: usize = u16::MAX as usize;
 }
 
 impl Message {
@@ -75,10 +75,10 @@ impl Message {
         out.put_u32(MAGIC).put_u16(self.kind()).put_u16(0).put_u32(request).put_u32(0);
         let body = out.len();
         match self.with_short_texts() {
-            Some(cut) => cut.put_body(out)?,
+            Some(shortened) => shortened.put_body(out)?,
             None => self.put_body(out)?,
         }
-        let (size, limit) = (out.len().saturating_sub(start), MAX_MESSAGE);
+        let (size, limit) = (out.len().saturating_sub(start), MAX_MESSAGE_BYTES);
         if size > limit {
             return Err(too_large("message", size, limit).into());
         }
@@ -92,7 +92,7 @@ impl Message {
     /// Decodes one packet into request number and message.
     pub fn decode(bytes: &[u8]) -> Result<(u32, Self)> {
         let mut from = Cursor::new("message", bytes);
-        if bytes.len() > MAX_MESSAGE {
+        if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(from.invalid("longer than any message").into());
         }
         if from.u32()? != MAGIC {
@@ -112,31 +112,33 @@ impl Message {
     /// Returns the message with its texts for people shortened, if that is needed.
     fn with_short_texts(&self) -> Option<Self> {
         match self {
-            Self::Refused { status, reason } if !is_name(reason) => {
-                Some(Self::Refused { status: *status, reason: short(reason) })
+            Self::Refused { status, reason } if !is_sendable_text(reason) => {
+                Some(Self::Refused { status: *status, reason: shorten_text(reason) })
             }
-            Self::Failed { order, registration, session, status, reason } if !is_name(reason) => {
+            Self::Failed { order, registration, session, status, reason } if !is_sendable_text(reason) => {
                 let (order, registration, session, status) = (*order, *registration, *session, *status);
-                Some(Self::Failed { order, registration, session, status, reason: short(reason) })
+                Some(Self::Failed { order, registration, session, status, reason: shorten_text(reason) })
             }
-            Self::Hello { versions, role, instance, program } if !is_name(program) => Some(Self::Hello {
-                versions: *versions,
-                role: *role,
-                instance: *instance,
-                program: short(program),
-            }),
+            Self::Hello { versions, role, instance, program } if !is_sendable_text(program) => {
+                Some(Self::Hello {
+                    versions: *versions,
+                    role: *role,
+                    instance: *instance,
+                    program: shorten_text(program),
+                })
+            }
             _ => None,
         }
     }
 }
 
 /// Returns whether a text may be sent unchanged.
-fn is_name(text: &str) -> bool {
+fn is_sendable_text(text: &str) -> bool {
     !text.contains('\0') && text.encode_utf16().count() <= MAX_NAME
 }
 
 /// Returns the longest beginning of a text that may be sent.
-pub(super) fn short(text: &str) -> String {
+pub(super) fn shorten_text(text: &str) -> String {
     let mut units = 0_usize;
     text.chars()
         .take_while(|c| {
@@ -154,12 +156,12 @@ fn too_large(what: &'static str, size: usize, limit: usize) -> traceweir_format:
 macro_rules! numbers {
     ($($type:ty, $put:ident, $get:ident;)*) => {$(
         impl Wire for $type {
-            const LEAST: usize = size_of::<$type>();
-            fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+            const MIN_BYTES: usize = size_of::<$type>();
+            fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
                 out.$put(*self);
                 Ok(())
             }
-            fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+            fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
                 from.$get()
             }
         }
@@ -174,11 +176,11 @@ numbers! {
 }
 
 impl Wire for bool {
-    const LEAST: usize = 1;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+    const MIN_BYTES: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         u8::from(*self).put(out)
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         match from.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -188,93 +190,93 @@ impl Wire for bool {
 }
 
 impl Wire for Guid {
-    const LEAST: usize = 16;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+    const MIN_BYTES: usize = 16;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         out.put_guid(self);
         Ok(())
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         from.guid()
     }
 }
 
 /// Appends bytes after their 16-bit count.
-fn put_counted(what: &'static str, bytes: &[u8], out: &mut Vec<u8>) -> Decoded<()> {
+fn put_length_prefixed(what: &'static str, bytes: &[u8], out: &mut Vec<u8>) -> WireResult<()> {
     let length =
         u16::try_from(bytes.len()).map_err(|_| too_large(what, bytes.len(), usize::from(u16::MAX)))?;
     out.put_u16(length).put(bytes);
     Ok(())
 }
 
-fn get_counted<'a>(from: &mut Cursor<'a>) -> Decoded<&'a [u8]> {
+fn get_length_prefixed<'a>(from: &mut Cursor<'a>) -> WireResult<&'a [u8]> {
     let length = from.u16()?;
     from.bytes(usize::from(length))
 }
 
 impl Wire for String {
-    const LEAST: usize = 2;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
-        if !is_name(self) {
+    const MIN_BYTES: usize = 2;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
+        if !is_sendable_text(self) {
             return Err(too_large("name", self.encode_utf16().count(), MAX_NAME));
         }
-        put_counted("name", self.as_bytes(), out)
+        put_length_prefixed("name", self.as_bytes(), out)
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
-        let bytes = get_counted(from)?;
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
+        let bytes = get_length_prefixed(from)?;
         match str::from_utf8(bytes) {
-            Ok(text) if is_name(text) => Ok(text.to_owned()),
+            Ok(text) if is_sendable_text(text) => Ok(text.to_owned()),
             _ => Err(from.invalid("not a name")),
         }
     }
 }
 
 impl Wire for PathBuf {
-    const LEAST: usize = 2;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
-        if !is_name(&self.to_string_lossy()) {
+    const MIN_BYTES: usize = 2;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
+        if !is_sendable_text(&self.to_string_lossy()) {
             return Err(too_large("path", self.as_os_str().len(), MAX_NAME));
         }
-        put_counted("path", self.as_os_str().as_bytes(), out)
+        put_length_prefixed("path", self.as_os_str().as_bytes(), out)
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
-        let path = Self::from(OsStr::from_bytes(get_counted(from)?));
-        if is_name(&path.to_string_lossy()) { Ok(path) } else { Err(from.invalid("not a path")) }
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
+        let path = Self::from(OsStr::from_bytes(get_length_prefixed(from)?));
+        if is_sendable_text(&path.to_string_lossy()) { Ok(path) } else { Err(from.invalid("not a path")) }
     }
 }
 
 impl<T: Wire> Wire for Box<T> {
-    const LEAST: usize = T::LEAST;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+    const MIN_BYTES: usize = T::MIN_BYTES;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         T::put(self, out)
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         T::get(from).map(Self::new)
     }
 }
 
 impl<T: Wire> Wire for Option<T> {
-    const LEAST: usize = 1;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
+    const MIN_BYTES: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
         self.is_some().put(out)?;
         self.as_ref().map_or(Ok(()), |value| value.put(out))
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         if bool::get(from)? { T::get(from).map(Some) } else { Ok(None) }
     }
 }
 
-impl<T: Entry> Wire for Vec<T> {
-    const LEAST: usize = 2;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
-        if self.len() > T::MOST {
-            return Err(too_large("list", self.len(), T::MOST));
+impl<T: ListEntry> Wire for Vec<T> {
+    const MIN_BYTES: usize = 2;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
+        if self.len() > T::MAX_ENTRIES {
+            return Err(too_large("list", self.len(), T::MAX_ENTRIES));
         }
         (self.len() as u16).put(out)?;
         self.iter().try_for_each(|value| value.put(out))
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         let count = usize::from(from.u16()?);
-        if count > T::MOST || count.saturating_mul(T::LEAST) > from.rest().len() {
+        if count > T::MAX_ENTRIES || count.saturating_mul(T::MIN_BYTES) > from.rest().len() {
             return Err(from.invalid("more entries than there can be"));
         }
         let mut values = Self::with_capacity(count);
@@ -287,15 +289,15 @@ impl<T: Entry> Wire for Vec<T> {
 
 /// Encodes bytes with a count of 32 bits, unlike lists.
 impl Wire for Vec<u8> {
-    const LEAST: usize = 4;
-    fn put(&self, out: &mut Vec<u8>) -> Decoded<()> {
-        if self.len() > MAX_MESSAGE {
-            return Err(too_large("bytes", self.len(), MAX_MESSAGE));
+    const MIN_BYTES: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
+        if self.len() > MAX_MESSAGE_BYTES {
+            return Err(too_large("bytes", self.len(), MAX_MESSAGE_BYTES));
         }
         out.put_u32(self.len() as u32).put(self);
         Ok(())
     }
-    fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
+    fn get(from: &mut Cursor<'_>) -> WireResult<Self> {
         let length = from.u32()?;
         Ok(from.bytes(length as usize)?.to_vec())
     }

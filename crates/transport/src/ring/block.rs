@@ -15,10 +15,10 @@ use crate::abi;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
-    at: u64,
+    address: u64,
     /// Number of bytes in the lower half; the upper half means nothing here.
     size: u64,
-    lives: PhantomData<&'a [u8]>,
+    lifetime: PhantomData<&'a [u8]>,
 }
 
 const _: () = assert!(size_of::<Block<'_>>() == 16 && core::mem::offset_of!(Block<'_>, size) == 8);
@@ -30,7 +30,7 @@ impl<'a> Block<'a> {
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         let size = if bytes.len() > u32::MAX as usize { u64::from(u32::MAX) } else { bytes.len() as u64 };
-        Self { at: bytes.as_ptr().expose_provenance() as u64, size, lives: PhantomData }
+        Self { address: bytes.as_ptr().expose_provenance() as u64, size, lifetime: PhantomData }
     }
 
     /// Views slices as blocks, in place.
@@ -84,13 +84,13 @@ impl<'a> Block<'a> {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
-        if self.at == 0 {
+        if self.address == 0 {
             return &[];
         }
-        let at = ptr::with_exposed_provenance(self.at as usize);
+        let address = ptr::with_exposed_provenance(self.address as usize);
         // SAFETY: the address and the size are those of a slice that lives for `'a`, or those for
         // which a caller of `Block::from_described` promised readable bytes.
-        unsafe { core::slice::from_raw_parts(at, self.len()) }
+        unsafe { core::slice::from_raw_parts(address, self.len()) }
     }
 }
 

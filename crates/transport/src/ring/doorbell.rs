@@ -28,7 +28,7 @@ pub struct Doorbell {
 
 /// The lines that were rung since the last wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rings {
+pub struct RungLines {
     /// One bit for each outlet.
     pub outlets: u64,
     /// Whether the line for requests was rung.
@@ -44,7 +44,7 @@ impl Doorbell {
 
     /// Rings the line of an outlet. Safe in signal handlers.
     pub fn ring_outlet(&self, outlet: u8) {
-        // Release pairs with the acquire in `take_rings`: what the caller wrote before is visible
+        // Release pairs with the acquire in `take_rung_lines`: what the caller wrote before is visible
         // when the line is answered.
         self.outlets.fetch_or(1 << (outlet & 63), Ordering::Release);
         self.wake();
@@ -63,20 +63,20 @@ impl Doorbell {
     }
 
     /// Waits until a line was rung and returns all that were. For one thread.
-    pub fn wait(&self) -> Rings {
+    pub fn wait(&self) -> RungLines {
         loop {
             let word = self.word.load(Ordering::Acquire);
-            let rings = self.take_rings();
-            if rings != Rings::default() {
-                return rings;
+            let lines = self.take_rung_lines();
+            if lines != RungLines::default() {
+                return lines;
             }
             // After an interrupted wait or a changed word, the lines are checked again.
             let _ = futex::wait(&self.word, futex::Flags::PRIVATE, word, None);
         }
     }
 
-    fn take_rings(&self) -> Rings {
-        Rings {
+    fn take_rung_lines(&self) -> RungLines {
+        RungLines {
             outlets: self.outlets.swap(0, Ordering::Acquire),
             requests: self.requests.swap(false, Ordering::Acquire),
         }
@@ -93,9 +93,9 @@ mod tests {
         BELL.ring_outlet(3);
         BELL.ring_outlet(63);
         BELL.ring_requests();
-        assert_eq!(BELL.wait(), Rings { outlets: 1 << 3 | 1 << 63, requests: true });
+        assert_eq!(BELL.wait(), RungLines { outlets: 1 << 3 | 1 << 63, requests: true });
         let waiting = std::thread::spawn(|| BELL.wait());
         BELL.ring_outlet(0);
-        assert_eq!(waiting.join().unwrap(), Rings { outlets: 1, requests: false });
+        assert_eq!(waiting.join().unwrap(), RungLines { outlets: 1, requests: false });
     }
 }

@@ -7,19 +7,19 @@
 //!   release ── read := position, tail := position, or up to where pages were given back
 //! ```
 //!
-//! 1. No word is read twice: each is copied, the copy checked, and the copy used. What the process
-//!    writes meanwhile changes no decision.
-//! 2. The position is the reader's own and never read back from shared memory.
+//! 1. No word is read twice: each is copied, the copy checked, and the copy used. Words that the
+//!    process writes meanwhile change no decision.
+//! 2. The reader keeps its position itself and never reads it back from shared memory.
 //! 3. Work is bounded: a poll allows at most `ring_bytes` of records, each of at least 24 bytes,
 //!    and positions only grow.
-//! 4. Once a rule is broken the whole region is [`Damaged`] for good.
+//! 4. Once a rule is broken, the region is [`Damaged`] for good.
 //! 5. Pages are given back only between the published tail and the position, where no writer may be
 //!    (R3): while few records come, the tail is published page by page, each after its page was
 //!    given back. Only whole pages of the machine that lie within the ring: if pages are larger
 //!    than the unit of the layout, the first and the last page of a ring belong to its neighbours
 //!    too.
-//! 6. A closed ring is still read: its tail is only published as one that leaves no room. A record
-//!    for which a writer had found room before still arrives.
+//! 6. A closed ring is still read: only its tail is published as that of a full ring. A record
+//!    for which a writer found a slot before still arrives.
 //!
 //! Pages that a burst touched stay until the writer comes around again, even if nothing is written
 //! any more: bytes before the tail belong to the writer, and the owner does not take them away.
@@ -38,13 +38,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::SealFlags;
 
-use super::words::Words;
+use super::words::ControlWords;
 use crate::abi::{self, RegionParams};
 use crate::error::{Error, Result};
 use crate::map::{self, Mapping};
 
 /// Rings of fewer pages are not given back page by page: a page is too large a part of them.
-const MIN_PAGES: u64 = 8;
+const MIN_RING_PAGES: u64 = 8;
 
 /// Time before its adoption at which a process may have made its region, for the plausible rate of
 /// losses.
@@ -70,7 +70,7 @@ pub struct Head {
 
 /// State shared by the rings of a region.
 #[derive(Debug)]
-struct Shared {
+struct SharedRegion {
     map: Mapping,
     damaged: AtomicBool,
 }
@@ -78,7 +78,7 @@ struct Shared {
 /// The owner's end of a region.
 #[derive(Debug)]
 pub struct RegionReader {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRegion>,
     params: RegionParams,
     rings: Vec<RingReader>,
     lost: u64,
@@ -126,7 +126,7 @@ impl RegionReader {
         if map.bytes() < params.layout.region_bytes() || !map.copy_in(0, &params.header()) {
             return Err(Error::Invalid("the mapping is smaller than the region"));
         }
-        let shared = Arc::new(Shared { map, damaged: AtomicBool::new(false) });
+        let shared = Arc::new(SharedRegion { map, damaged: AtomicBool::new(false) });
         let ring = |ring| RingReader::new(&shared, params, ring);
         let rings = (0..params.layout.rings()).map(ring).collect();
         Ok(Self { shared, params: *params, rings, lost: 0, lost_at: Instant::now() })
@@ -156,13 +156,13 @@ impl RegionReader {
         // The clock is read after the counters: there was time to count what was counted.
         let now = Instant::now();
         let ns = u64::try_from(now.duration_since(self.lost_at).as_nanos()).unwrap_or(u64::MAX);
-        let most = self.lost.saturating_add(ns.saturating_mul(u64::from(self.params.layout.cpus())));
-        self.lost = counted.clamp(self.lost, most);
+        let max_lost = self.lost.saturating_add(ns.saturating_mul(u64::from(self.params.layout.cpus())));
+        self.lost = counted.clamp(self.lost, max_lost);
         self.lost_at = now;
         self.lost
     }
 
-    /// Closes or opens the rings: writers find no room while they are closed, and can see the
+    /// Closes or opens the rings: while they are closed, writers find them full and can see the
     /// reason.
     pub fn set_closed(&mut self, is_closed: bool) {
         for ring in &mut self.rings {
@@ -183,7 +183,7 @@ impl RegionReader {
 /// The reading side of one ring.
 #[derive(Debug)]
 pub struct RingReader {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRegion>,
     control: usize,
     data: usize,
     ring_bytes: u64,
@@ -198,7 +198,7 @@ pub struct RingReader {
     read: u64,
     /// Published value of `tail`.
     tail: u64,
-    /// Whether the tail is published as one that leaves no room.
+    /// Whether the tail is published as that of a full ring.
     is_closed: bool,
     /// The record at `position`, and the position after it.
     peeked: Option<(Head, u64)>,
@@ -211,15 +211,16 @@ pub struct RingReader {
 }
 
 impl RingReader {
-    fn new(shared: &Arc<Shared>, params: &RegionParams, ring: usize) -> Self {
+    fn new(shared: &Arc<SharedRegion>, params: &RegionParams, ring: usize) -> Self {
         let layout = params.layout;
         let cpu = ring.checked_rem(usize::from(layout.cpus())).and_then(|cpu| u16::try_from(cpu).ok());
         let ring_bytes = u64::from(layout.ring_bytes());
-        // The largest record must find room in an empty ring at any position, even while a page is
-        // held back.
-        let page = shared.map.page() as u64;
+        // The largest record must fit into an empty ring at any position, even while a page is held
+        // back.
+        let page = shared.map.page_bytes() as u64;
         let needed = (abi::size_in_ring(params.max_record as usize) as u64).saturating_mul(2);
-        let can_return_pages = ring_bytes >= page.saturating_mul(MIN_PAGES).max(needed.saturating_add(page));
+        let can_return_pages =
+            ring_bytes >= page.saturating_mul(MIN_RING_PAGES).max(needed.saturating_add(page));
         Self {
             shared: Arc::clone(shared),
             control: layout.control_offset(ring),
@@ -240,13 +241,13 @@ impl RingReader {
         }
     }
 
-    fn words(&self) -> Option<Words<'_>> {
-        Words::within(&self.shared.map, self.control)
+    fn words(&self) -> Option<ControlWords<'_>> {
+        ControlWords::from_mapping(&self.shared.map, self.control)
     }
 
     /// Marks the region as damaged.
     #[cold]
-    fn damage<T>(&self) -> Result<T, Damaged> {
+    fn mark_damaged<T>(&self) -> Result<T, Damaged> {
         self.shared.damaged.store(true, Ordering::Relaxed);
         Err(Damaged)
     }
@@ -257,12 +258,12 @@ impl RingReader {
         if self.shared.damaged.load(Ordering::Relaxed) {
             return Err(Damaged);
         }
-        let Some(head) = self.words().map(|words| words.published()) else { return self.damage() };
+        let Some(head) = self.words().map(|words| words.load_head()) else { return self.mark_damaged() };
         // Both differences are checked, so any head that went back or too far is found.
-        let ahead = head.checked_sub(self.seen).is_some();
-        let held = head.checked_sub(self.tail).is_some_and(|held| held <= self.ring_bytes);
-        if !(ahead && held && head.is_multiple_of(8)) {
-            return self.damage();
+        let has_advanced = head.checked_sub(self.seen).is_some();
+        let fits_ring = head.checked_sub(self.tail).is_some_and(|unread| unread <= self.ring_bytes);
+        if !(has_advanced && fits_ring && head.is_multiple_of(8)) {
+            return self.mark_damaged();
         }
         self.seen = head;
         Ok(self.position != head)
@@ -280,50 +281,50 @@ impl RingReader {
         if self.shared.damaged.load(Ordering::Relaxed) {
             return Err(Damaged);
         }
-        match self.next() {
+        match self.read_next_record() {
             Some(next) => {
                 self.peeked = Some(next);
                 Ok(Some(next.0))
             }
-            None => self.damage(),
+            None => self.mark_damaged(),
         }
     }
 
     /// Reads the record at the position, after a marker if there is one; `None` if a rule is
     /// broken.
     #[inline]
-    fn next(&mut self) -> Option<(Head, u64)> {
-        let mut word = self.prefix()?;
+    fn read_next_record(&mut self) -> Option<(Head, u64)> {
+        let mut word = self.read_prefix()?;
         if word as u32 == abi::SKIP {
-            let offset = self.offset()?;
-            // A marker at the start would skip a whole ring, which no record needs; a record always
-            // follows a marker.
+            let offset = self.ring_offset()?;
+            // A marker at the start would skip the entire ring, which no record needs; a record
+            // always follows a marker.
             let left = self.ring_bytes.checked_sub(offset).filter(|left| *left < self.ring_bytes)?;
             let start = self.position.checked_add(left).filter(|start| *start < self.seen)?;
             self.position = start;
-            word = self.prefix()?;
+            word = self.read_prefix()?;
         }
         let (length, cpu, flags) = ((word as u32) as usize, (word >> 32) as u16, (word >> 48) as u16);
         let is_valid =
             length != 0 && length <= self.max_record && cpu == self.cpu && flags & !abi::FLAGS == 0;
         let size = u64::try_from(abi::size_in_ring(length.min(abi::MAX_RECORD))).ok()?;
         let end = self.position.checked_add(size).filter(|end| *end <= self.seen)?;
-        let is_inside = self.offset()?.checked_add(size)? <= self.ring_bytes;
-        let stamp = self.word(8)?;
+        let is_inside = self.ring_offset()?.checked_add(size)? <= self.ring_bytes;
+        let stamp = self.read_word(8)?;
         let head = Head { length, cpu, flags, stamp };
         (is_valid && is_inside).then_some((head, end))
     }
 
     /// Reads the first word at the position.
     #[inline]
-    fn prefix(&self) -> Option<u64> {
-        self.word(0)
+    fn read_prefix(&self) -> Option<u64> {
+        self.read_word(0)
     }
 
     /// Reads a word `after` bytes from the position.
     #[inline]
-    fn word(&self, after: u64) -> Option<u64> {
-        let at = usize::try_from(self.offset()?.checked_add(after)?).ok()?;
+    fn read_word(&self, after: u64) -> Option<u64> {
+        let at = usize::try_from(self.ring_offset()?.checked_add(after)?).ok()?;
         let word = self.shared.map.word(self.data.checked_add(at)?)?;
         // Relaxed: the acquire of the head came before, and no thread synchronises by this word.
         Some(word.load(Ordering::Relaxed))
@@ -331,7 +332,7 @@ impl RingReader {
 
     /// Returns the offset of the position in the ring; `None` for a region without rings.
     #[inline]
-    fn offset(&self) -> Option<u64> {
+    fn ring_offset(&self) -> Option<u64> {
         Some(self.position & self.ring_bytes.checked_sub(1)?)
     }
 
@@ -341,7 +342,7 @@ impl RingReader {
     pub fn take(&mut self, out: &mut [u8]) {
         let Some((head, end)) = self.peeked.take() else { return };
         let length = head.length.min(out.len());
-        let at = self.offset().and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
+        let at = self.ring_offset().and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
         let from = self.data.saturating_add(at).saturating_add(abi::PREFIX_BYTES);
         if let Some(out) = out.get_mut(..length) {
             // `peek` found the record inside the ring, so the copy does not fail.
@@ -368,11 +369,11 @@ impl RingReader {
         self.publish();
     }
 
-    /// Publishes how far the ring was read, and up to where there is room.
+    /// Publishes how far the ring was read, and up to where its bytes are free.
     fn publish(&self) {
-        let mark = if self.is_closed { abi::STORE_FULL } else { 0 };
+        let full_bit = if self.is_closed { abi::STORE_FULL } else { 0 };
         if let Some(words) = self.words() {
-            words.taken(self.read, self.tail | mark);
+            words.publish_taken(self.read, self.tail | full_bit);
         }
     }
 

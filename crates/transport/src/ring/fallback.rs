@@ -13,22 +13,22 @@
 //!
 //! A writer can be stopped between finding the outlet open and trying the lock, for so long that
 //! the region is no longer at its addresses: then the word is one of the zeros that cover them, or
-//! the same lock of the next region (`Outlet::prepare` makes sure that it is a lock word). Such a
-//! late writer finds the generation changed, because that came first, and releases the lock only if
-//! it still finds its own thread id there: the word it took may have been removed with the zeros,
-//! and the word there now may be held by another writer.
+//! the same lock of the next region (`Outlet::prepare_range` makes sure that it is a lock word).
+//! Such a late writer finds the generation changed, because that came first, and releases the lock
+//! only if it still finds its own thread id there: the word it took may have been removed with the
+//! zeros, and the word there now may be held by another writer.
 
 use core::ptr;
 
 use super::gate::{Gate, Ticket};
 use super::gather::Gather;
 use super::view::View;
-use super::{Outcome, points};
+use super::{WriteOutcome, points};
 use crate::abi;
 use crate::clock::Counter;
 
 /// Largest number of tries in all; machines with many CPUs need not try every ring.
-const TRIES: u32 = 64;
+const MAX_LOCK_ATTEMPTS: u32 = 64;
 
 /// Writes a sound record of `length` bytes.
 ///
@@ -42,12 +42,12 @@ pub(super) unsafe fn write(
     thread: u32,
     record: &mut Gather<'_>,
     length: usize,
-) -> Outcome {
+) -> WriteOutcome {
     // Zero means that the lock is free.
     let thread = thread.max(1);
-    let here = view.nearest_cpu();
-    for attempt in 0..view.cpus.saturating_mul(2).min(TRIES) {
-        let cpu = (here + attempt) % view.cpus;
+    let first_cpu = view.nearest_cpu();
+    for attempt in 0..view.cpus.saturating_mul(2).min(MAX_LOCK_ATTEMPTS) {
+        let cpu = (first_cpu + attempt) % view.cpus;
         let ring = (view.cpus + cpu) as usize;
         // SAFETY: the view was read from an open outlet, whose range stays mapped forever; `ring`
         // is one of its rings.
@@ -60,7 +60,7 @@ pub(super) unsafe fn write(
         // (R5).
         if !gate.is_open_for(ticket) {
             words.unlock_if_held_by(thread);
-            return Outcome::Closed;
+            return WriteOutcome::Closed;
         }
         // SAFETY: the caller passes a view of this opening and a record that is sound for `length`;
         // this thread holds the lock of `ring`.
@@ -69,7 +69,7 @@ pub(super) unsafe fn write(
         points::pass("fallback_unlocked");
         return outcome;
     }
-    Outcome::Unfit
+    WriteOutcome::Unfit
 }
 
 /// Writes into a ring whose lock is held.
@@ -82,15 +82,15 @@ unsafe fn write_inside_lock(
     cpu: u32,
     record: &mut Gather<'_>,
     length: usize,
-) -> Outcome {
+) -> WriteOutcome {
     // SAFETY: the view was read from an open outlet, whose range stays mapped forever; `ring` is
     // one of its rings.
     let words = unsafe { view.words(ring) };
     let size = abi::size_in_ring(length);
     let Some(slot) = words.find_slot(size as u64, u64::from(view.ring_bytes)) else {
-        return Outcome::Full { ring };
+        return WriteOutcome::Full { ring };
     };
-    let counter = if view.cycles { Counter::Cycles } else { Counter::Monotonic };
+    let counter = if view.uses_cycles { Counter::Cycles } else { Counter::Monotonic };
     let prefix = record.prefix(length, u16::try_from(cpu).unwrap_or(u16::MAX));
     if let [first, second, ..] = record.staged {
         (*first, *second) = (prefix, counter.now());
@@ -115,5 +115,5 @@ unsafe fn write_inside_lock(
     points::pass("fallback_copied");
     words.publish(slot.end);
     points::pass("fallback_published");
-    Outcome::Published { ring, end: slot.end }
+    WriteOutcome::Published { ring, end: slot.end }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Gate<'a> {
 }
 
 /// The half of `visitors` that is the number.
-const NUMBER: u64 = 0xFFFF_FFFF;
+const VISITOR_COUNT_MASK: u64 = 0xFFFF_FFFF;
 
 impl<'a> Gate<'a> {
     #[inline]
@@ -83,7 +83,7 @@ impl<'a> Gate<'a> {
     /// Returns whether all visitors have left. After [`close`](Self::close), that stays so.
     pub(crate) fn is_empty(&self) -> bool {
         // Acquire pairs with the release in `leave`: the work of visitors that left is done.
-        self.visitors.load(Ordering::Acquire) & NUMBER == 0
+        self.visitors.load(Ordering::Acquire) & VISITOR_COUNT_MASK == 0
     }
 
     /// Runs `work`, which must end before the region is removed, if the gate is open for this
@@ -101,14 +101,14 @@ impl<'a> Gate<'a> {
         if open {
             work();
         }
-        self.leave(before & !NUMBER);
+        self.leave(before & !VISITOR_COUNT_MASK);
         open
     }
 
     /// Leaves an opening, which may have ended by now.
     fn leave(&self, opening: u64) {
         let mut now = self.visitors.load(Ordering::Relaxed);
-        while now & !NUMBER == opening {
+        while now & !VISITOR_COUNT_MASK == opening {
             // Release pairs with the acquire in `is_empty`.
             match self.visitors.compare_exchange_weak(now, now - 1, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A record is *sound* for a length if its staged part is as long as it says and all parts together
-//! have that length; then a writer copies whole staged words, and the rest over the surplus.
+//! have that length; then a writer copies complete staged words, and the other parts over the
+//! surplus bytes.
 
 use super::block::Block;
 use crate::abi;
@@ -16,10 +17,10 @@ use crate::abi;
 /// A record to be written: bytes staged by the caller, then parts that are copied from their place.
 #[derive(Debug)]
 pub struct Gather<'a> {
-    /// [`crate::abi::PREFIX_BYTES`] of room for the prefix, then the beginning of the record.
+    /// [`crate::abi::PREFIX_BYTES`] reserved for the prefix, then the beginning of the record.
     /// Eight-byte aligned; readable up to a multiple of eight.
     pub staged: &'a mut [u64],
-    /// Bytes of the record in `staged`, after the room for the prefix.
+    /// Bytes of the record in `staged`, after the bytes reserved for the prefix.
     pub staged_bytes: usize,
     /// The parts after the staged bytes.
     pub rest: &'a [Block<'a>],
@@ -28,12 +29,12 @@ pub struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// Returns the length of the whole record; 0, which no record has, if the staged part is
+    /// Returns the length of the record; 0, which no record has, if the staged part is
     /// shorter than it says.
     #[inline]
     pub(super) fn length(&self) -> usize {
-        let room = self.staged.len().saturating_mul(8);
-        if room < abi::PREFIX_BYTES || room - abi::PREFIX_BYTES < self.staged_bytes {
+        let capacity = self.staged.len().saturating_mul(8);
+        if capacity < abi::PREFIX_BYTES || capacity - abi::PREFIX_BYTES < self.staged_bytes {
             return 0;
         }
         self.rest.iter().fold(self.staged_bytes, |sum, part| sum.saturating_add(part.len()))

@@ -15,7 +15,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::words::Words;
+use super::words::ControlWords;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 const CELLS: usize = 2;
@@ -50,8 +50,8 @@ impl Ring {
         })
     }
 
-    fn words(&self) -> Words<'_> {
-        Words::new([&self.head, &self.lost, &self.woken, &self.tail, &self.read], &self.lock)
+    fn words(&self) -> ControlWords<'_> {
+        ControlWords::new([&self.head, &self.lost, &self.woken, &self.tail, &self.read], &self.lock)
     }
 
     /// Writes under whatever excludes other writers. Returns the end of the record, if it was
@@ -83,7 +83,7 @@ impl Ring {
     /// Takes the published records from a position on, and gives their bytes back.
     fn drain(&self, position: &mut u64, out: &mut Vec<u64>) {
         let words = self.words();
-        let head = words.published();
+        let head = words.load_head();
         assert!(head >= *position && head - *position <= RING, "R3");
         while *position < head {
             let cell = (*position % RING / 8) as usize;
@@ -91,7 +91,7 @@ impl Ring {
             out.push(self.cells[cell].with(|cell| unsafe { *cell }));
             *position += 8;
         }
-        words.taken(*position, *position);
+        words.publish_taken(*position, *position);
     }
 }
 
@@ -188,12 +188,12 @@ fn model_one_of_two_writers_wakes_the_owner() {
         ring.head.store(16, Ordering::Relaxed);
         let other = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || u32::from(ring.words().wake_is_due(8)))
+            thread::spawn(move || u32::from(ring.words().claim_wake(8)))
         };
-        let here = u32::from(ring.words().wake_is_due(16));
+        let here = u32::from(ring.words().claim_wake(16));
         assert_eq!(here + other.join().unwrap(), 1);
-        ring.words().taken(16, 16);
-        assert!(!ring.words().wake_is_due(16), "records that were read wake no owner");
-        assert!(ring.words().wake_is_due(24));
+        ring.words().publish_taken(16, 16);
+        assert!(!ring.words().claim_wake(16), "records that were read wake no owner");
+        assert!(ring.words().claim_wake(24));
     });
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   open    map the region ─ store the view ─ open the gate (gate.rs)
 //!   write   gate open for the ticket? ─ view ─ rseq, or lock ─┬─ published ─ enough unread? wake
-//!           (outlet/write.rs)                                 └─ no room ─ count
+//!           (outlet/write.rs)                                 └─ full ─ count
 //!   close   close the gate ─ barrier ─ all locks ─ no visitors ─ cover the range
 //!   forget  close the gate ─ no visitors ─ cover the range         (a forked child)
 //! ```
@@ -42,7 +42,7 @@ use super::view::{HotWords, View};
 use crate::abi::RegionParams;
 use crate::clock::{Counter, is_switched_on};
 use crate::error::{Error, Result};
-use crate::map::Range;
+use crate::map::AddressRange;
 
 mod write;
 
@@ -92,7 +92,7 @@ enum Wake {
 /// The reason why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No room, or every lock taken: counted in the region.
+    /// The ring is full, or every lock is taken: counted in the region.
     Full,
     /// The owner takes no events for now, because its store is full: counted in the region.
     OwnerFull,
@@ -162,20 +162,20 @@ impl Outlet {
             }
             RegionSource::Doorbell { memory, doorbell, line } => (memory, Err((doorbell, line))),
         };
-        let range = self.prepare(params)?;
+        let range = self.prepare_range(params)?;
         range.map_file(memory.as_fd(), params.layout.region_bytes())?;
         Ok(match wake {
-            Ok(wake) => self.admit(params, Wake::Descriptor(wake.into_raw_fd())),
-            Err((doorbell, line)) => self.admit(params, Wake::Doorbell(doorbell, line)),
+            Ok(wake) => self.admit_writers(params, Wake::Descriptor(wake.into_raw_fd())),
+            Err((doorbell, line)) => self.admit_writers(params, Wake::Doorbell(doorbell, line)),
         })
     }
 
     /// Opens the outlet over memory of this process and returns the reading side, for a private
     /// session.
     pub fn open_private(&self, params: &RegionParams, wake: OwnedFd) -> Result<(Ticket, RegionReader)> {
-        let range = self.prepare(params)?;
+        let range = self.prepare_range(params)?;
         let reader = RegionReader::from_mapping(range.map_shared(params.layout.region_bytes())?, params)?;
-        Ok((self.admit(params, Wake::Descriptor(wake.into_raw_fd())), reader))
+        Ok((self.admit_writers(params, Wake::Descriptor(wake.into_raw_fd())), reader))
     }
 
     /// Like [`open_private`](Self::open_private), with a doorbell to wake the owner.
@@ -185,14 +185,14 @@ impl Outlet {
         doorbell: &'static Doorbell,
         line: u8,
     ) -> Result<(Ticket, RegionReader)> {
-        let range = self.prepare(params)?;
+        let range = self.prepare_range(params)?;
         let reader = RegionReader::from_mapping(range.map_shared(params.layout.region_bytes())?, params)?;
-        Ok((self.admit(params, Wake::Doorbell(doorbell, line)), reader))
+        Ok((self.admit_writers(params, Wake::Doorbell(doorbell, line)), reader))
     }
 
     /// Returns the range for a region, if the outlet may be opened: the previous range, if it is
     /// large enough and the region has the same number of CPUs.
-    fn prepare(&self, params: &RegionParams) -> Result<Range> {
+    fn prepare_range(&self, params: &RegionParams) -> Result<AddressRange> {
         params.check()?;
         if self.gate().is_open() {
             return Err(Error::Invalid("the outlet is already open"));
@@ -205,23 +205,24 @@ impl Outlet {
         if let Some(range) = self.range().filter(|range| has_same_cpus && range.bytes() >= needed) {
             return Ok(range);
         }
-        let range = Range::reserve(needed)?;
+        let range = AddressRange::reserve(needed)?;
         self.hot.base.store(range.base(), Ordering::Relaxed);
         self.cold.range_bytes.store(range.bytes(), Ordering::Relaxed);
         Ok(range)
     }
 
-    fn range(&self) -> Option<Range> {
+    fn range(&self) -> Option<AddressRange> {
         let bytes = self.cold.range_bytes.load(Ordering::Relaxed);
-        // SAFETY: both were stored together from a range that `prepare` reserved; opening and
+        // SAFETY: both were stored together from a range that `prepare_range` reserved; opening and
         // closing is one caller at a time.
-        unsafe { Range::from_parts(self.hot.base.load(Ordering::Relaxed), bytes) }.filter(|_| bytes > 0)
+        unsafe { AddressRange::from_parts(self.hot.base.load(Ordering::Relaxed), bytes) }
+            .filter(|_| bytes > 0)
     }
 
     /// Stores the view and lets writers in.
-    fn admit(&self, params: &RegionParams, wake: Wake) -> Ticket {
-        let can_restart = params.clock == Counter::Cycles && params.layout.ring_bytes() > 0;
-        let offset = if can_restart { rseq_area_offset() } else { 0 };
+    fn admit_writers(&self, params: &RegionParams, wake: Wake) -> Ticket {
+        let uses_sequences = params.clock == Counter::Cycles && params.layout.ring_bytes() > 0;
+        let offset = if uses_sequences { rseq_area_offset() } else { 0 };
         self.hot.set_layout(params, offset);
         self.set_wake(wake);
         // Steps of two: odd numbers are openings, the even ones between them closings. Relaxed:
@@ -241,16 +242,16 @@ impl Outlet {
         if !self.gate().close() {
             return true;
         }
-        let quiet = self.wait_for_writers(&view);
+        let is_quiet = self.wait_for_writers(&view);
         if let Some(range) = range {
             range.cover();
         }
-        if let (Wake::Descriptor(wake), true) = (self.vacate(quiet), quiet) {
+        if let (Wake::Descriptor(wake), true) = (self.release_range(is_quiet), is_quiet) {
             // SAFETY: the descriptor was given to this outlet by `open`, and no visitor is left to
             // use its number.
             drop(unsafe { OwnedFd::from_raw_fd(wake) });
         }
-        quiet
+        is_quiet
     }
 
     fn set_wake(&self, wake: Wake) {
@@ -266,7 +267,7 @@ impl Outlet {
 
     /// Returns the means to wake the owner of the current opening; valid if the gate is found open
     /// for its ticket afterwards.
-    fn owner_wake(&self) -> Wake {
+    fn load_wake(&self) -> Wake {
         let descriptor = self.cold.wake.load(Ordering::Relaxed);
         // SAFETY: null, or stored by `set_wake` from a reference that lives forever.
         match unsafe { self.cold.doorbell.load(Ordering::Relaxed).as_ref() } {
@@ -287,21 +288,21 @@ impl Outlet {
         }
         // Visitors that the parent had at the fork are counted here and never leave. Then the
         // region stays mapped, in case a thread of the child is counting.
-        let quiet = wait_until(Instant::now() + FORGET_TIMEOUT, || self.gate().is_empty());
-        if let Some(range) = range.filter(|_| quiet) {
+        let is_quiet = wait_until(Instant::now() + FORGET_TIMEOUT, || self.gate().is_empty());
+        if let Some(range) = range.filter(|_| is_quiet) {
             range.cover();
         }
-        // The child's copy of a descriptor stays open: the child may have closed it and opened a
-        // file of its own under that number.
-        self.vacate(quiet);
+        // The child's copy of a descriptor stays open: the child may have closed it and opened
+        // another file under that number.
+        self.release_range(is_quiet);
     }
 
     /// Prepares the range for the next region, or abandons it if a writer may still be inside.
     /// Returns the means to wake the owner.
-    fn vacate(&self, quiet: bool) -> Wake {
-        let wake = self.owner_wake();
+    fn release_range(&self, is_quiet: bool) -> Wake {
+        let wake = self.load_wake();
         self.set_wake(Wake::None);
-        if !quiet {
+        if !is_quiet {
             self.cold.range_bytes.store(0, Ordering::Relaxed);
         }
         wake
@@ -311,9 +312,9 @@ impl Outlet {
     fn wait_for_writers(&self, view: &View) -> bool {
         // Every thread of this process that is in a sequence starts it again, and then sees the
         // generation.
-        let stopped = view.rseq_offset == 0 || membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok();
+        let is_aborted = view.rseq_offset == 0 || membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok();
         let end = Instant::now() + CLOSE_TIMEOUT;
-        let mut locked = true;
+        let mut is_locked = true;
         for ring in view.cpus..view.cpus * 2 {
             // SAFETY: the caller read the view while the outlet was open, and the loop goes over
             // its rings.
@@ -322,17 +323,17 @@ impl Outlet {
                 // A writer was stopped inside, and what it publishes later is lost. If it has
                 // already published, it is counted needlessly: better once too often than never.
                 words.count_lost();
-                locked = false;
+                is_locked = false;
             }
         }
-        stopped && locked && wait_until(end, || self.gate().is_empty())
+        is_aborted && is_locked && wait_until(end, || self.gate().is_empty())
     }
 }
 
 /// Rejects a descriptor that is no eventfd, on which waking could block or kill the writer, and
 /// makes it non-blocking.
 pub fn prepare_wake(wake: BorrowedFd<'_>) -> Result<()> {
-    // The link of this thread: it may have a descriptor table of its own.
+    // The link of this thread, which may have a separate descriptor table.
     let link = format!("/proc/thread-self/fd/{}", wake.as_raw_fd());
     // If a sandbox hides /proc, the type is unknown; the owner is then trusted.
     if let Ok(target) = std::fs::read_link(link)
@@ -362,8 +363,8 @@ fn rseq_area_offset() -> isize {
     static OFFSET: OnceLock<isize> = OnceLock::new();
     let offset =
         *OFFSET.get_or_init(|| if is_switched_on("TRACEWEIR_NO_RSEQ") { 0 } else { rseq::area_offset() });
-    let stoppable = offset != 0 && membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok();
-    if stoppable { offset } else { 0 }
+    let can_abort = offset != 0 && membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok();
+    if can_abort { offset } else { 0 }
 }
 
 /// Returns whether threads of this process write in restartable sequences instead of under locks.

@@ -1,4 +1,4 @@
-//! The fast writer: copies a whole record inside one restartable sequence on this CPU's ring and
+//! The fast writer: copies a complete record inside one restartable sequence on this CPU's ring and
 //! publishes it with one store.
 //!
 //! The kernel guarantees (rseq(2)) that a thread which is preempted, migrated or interrupted by a
@@ -48,7 +48,7 @@
 //! | Label | Place | Reached from |
 //! |---|---|---|
 //! | 2 | first instruction of the sequence | `arm!` |
-//! | 3 | descriptor of the sequence, in a section of its own | – |
+//! | 3 | descriptor of the sequence, in a separate section | – |
 //! | 4 | abort handler | the kernel, from anywhere between 2 and 5 |
 //! | 5 | end of the sequence: first instruction after the store of `head` | `publish!` |
 //! | 6, 7, 8 | exits: full, closed, unfit | the checks |
@@ -73,7 +73,7 @@
 //! |---|---|
 //! | `r8` | control block of the ring |
 //! | `r9` | head; from label 20 on the position after the record |
-//! | `r10` | `ring_bytes`; from `write_prefix!` on the address after the record's room |
+//! | `r10` | `ring_bytes`; from `write_prefix!` on the address after the record's bytes |
 //! | `rdi` | data of the ring; from label 20 on the next byte to write |
 //! | `rcx`, `rdx` | size of the record and its offset in the ring; then scratch |
 //! | `rax` | CPU; then the first word of the prefix; then scratch |
@@ -86,7 +86,8 @@
 //! or counts the loss. R7 is the reader's.
 //!
 //! x86-64 performs loads in order and stores in order. So the plain load of `tail` is an acquire
-//! and the plain store of `head` a release; they pair with `Words::taken` and `Words::published`.
+//! and the plain store of `head` a release; they pair with `ControlWords::publish_taken` and
+//! `ControlWords::load_head`.
 //!
 //! The sequence reads the other words of the outlet after the generation. Closing an outlet changes
 //! the generation, then aborts all sequences, and only then changes those words. So a sequence that
@@ -101,13 +102,13 @@ use core::ptr;
 
 use super::gate::Ticket;
 use super::points;
-use super::straight::Frame;
+use super::straight::WriteFrame;
 use super::view::HotWords;
 use crate::abi;
 
 /// Number of times that a sequence is started before the lock is used instead: under a debugger
 /// that steps through it, it would never end.
-const ATTEMPTS: u32 = 64;
+const MAX_ATTEMPTS: u32 = 64;
 
 /// Offset in `struct rseq` (rseq(2)) of the CPU that runs this thread; negative while the thread is
 /// not registered.
@@ -163,7 +164,7 @@ unsafe fn area(offset: isize) -> *mut u8 {
 pub(super) enum Attempt {
     /// The record is in the ring with this control block, up to this position.
     Published(*mut u8, u64),
-    /// The ring with this control block has no room.
+    /// The ring with this control block is full.
     Full(*mut u8),
     /// The outlet is closed or serves another session by now.
     Closed,
@@ -177,10 +178,10 @@ pub(super) enum Attempt {
 /// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd. The frame keeps its
 /// invariant.
 #[inline(always)]
-pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
+pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &WriteFrame) -> Attempt {
     // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
     let area = unsafe { area(offset) };
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         // SAFETY: `area` is the `struct rseq` that the C library registered for this thread. The
         // caller passes an odd ticket and a frame that keeps its invariant.
         match unsafe { sequence(area, words, ticket.0, frame) } {
@@ -299,7 +300,7 @@ fragment! {
 }
 
 fragment! {
-    /// Writes the prefix with the counter, and keeps the end of the record's room: nothing is
+    /// Writes the prefix with the counter, and keeps the end of the record's bytes: nothing is
     /// written after it (R3). No fragment from here to `publish!` stores to the control block (R1).
     write_prefix:
     "lea r10, [rdi + rcx]",
@@ -359,7 +360,7 @@ fragment! {
 fragment! {
     /// Copies the staged part of a record without header, word by word: the caller has just stored
     /// it in words, and a wider load would wait until those stores have left the store buffer. Its
-    /// size, in whole words, is part of the frame's size (R3).
+    /// size, in complete words, is part of the frame's size (R3).
     copy_staged:
     "31:",
     "lea r11, [rdi + {prefix_bytes}]",
@@ -440,7 +441,7 @@ fragment! {
 fragment! {
     /// Copies the blocks of the payload by moves that may overlap: starting `rep movsb` costs more
     /// than a short copy. The sizes are in memory of a program that may change them meanwhile, so
-    /// each is read once and checked against the end of the record's room (R3).
+    /// each is read once and checked against the end of the record's bytes (R3).
     copy_blocks:
     "50:",
     "mov rdx, qword ptr [{frame} + {f_blocks}]",
@@ -516,8 +517,8 @@ fragment! {
 }
 
 fragment! {
-    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if there is
-    /// room for both (R3). The marker is published by the same store as the record (R1).
+    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if both
+    /// fit (R3). The marker is published by the same store as the record (R1).
     wrap:
     "21:",
     "mov rsi, r10",
@@ -576,7 +577,7 @@ fragment! {
 /// its generation is open, and its other words are those of a mapped region. The frame keeps its
 /// invariant.
 #[inline(always)]
-unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
+unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFrame) -> (u32, *mut u8, u64) {
     let status: u32;
     let control: *mut u8;
     let end: u64;
@@ -616,21 +617,21 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &Frame) 
             prefix_bytes = const abi::PREFIX_BYTES,
             header_bytes = const abi::HEADER_BYTES,
             control_shift = const abi::CONTROL_BYTES.trailing_zeros(),
-            f_size = const offset_of!(Frame, size),
-            f_prefix = const offset_of!(Frame, prefix),
-            f_provider = const offset_of!(Frame, provider),
-            f_first = const offset_of!(Frame, first),
-            f_thread = const offset_of!(Frame, thread),
-            f_descriptor = const offset_of!(Frame, descriptor),
-            f_activity = const offset_of!(Frame, activity),
-            f_run = const offset_of!(Frame, run),
-            f_run_end = const offset_of!(Frame, run_end),
-            f_after_run = const offset_of!(Frame, after_run),
-            f_schema_head = const offset_of!(Frame, schema_head),
-            f_schema = const offset_of!(Frame, schema),
-            f_schema_bytes = const offset_of!(Frame, schema_bytes),
-            f_blocks = const offset_of!(Frame, blocks),
-            f_blocks_end = const offset_of!(Frame, blocks_end),
+            f_size = const offset_of!(WriteFrame, size),
+            f_prefix = const offset_of!(WriteFrame, prefix),
+            f_provider = const offset_of!(WriteFrame, provider),
+            f_first = const offset_of!(WriteFrame, first),
+            f_thread = const offset_of!(WriteFrame, thread),
+            f_descriptor = const offset_of!(WriteFrame, descriptor),
+            f_activity = const offset_of!(WriteFrame, activity),
+            f_run = const offset_of!(WriteFrame, run),
+            f_run_end = const offset_of!(WriteFrame, run_end),
+            f_after_run = const offset_of!(WriteFrame, after_run),
+            f_schema_head = const offset_of!(WriteFrame, schema_head),
+            f_schema = const offset_of!(WriteFrame, schema),
+            f_schema_bytes = const offset_of!(WriteFrame, schema_bytes),
+            f_blocks = const offset_of!(WriteFrame, blocks),
+            f_blocks_end = const offset_of!(WriteFrame, blocks_end),
             c_head = const abi::control::HEAD,
             c_tail = const abi::control::TAIL,
             skip = const abi::SKIP.cast_signed(),

@@ -2,7 +2,7 @@
 //! lock of a ring.
 
 use super::gate::Ticket;
-use super::straight::Frame;
+use super::straight::WriteFrame;
 use super::view::HotWords;
 
 /// Returns 0: there is no area for sequences.
@@ -23,6 +23,6 @@ pub(super) enum Attempt {
 ///
 /// # Safety
 /// No requirements; the signature is that of the real implementation.
-pub(super) unsafe fn write(_: &HotWords, _: Ticket, _: isize, _: &Frame) -> Attempt {
+pub(super) unsafe fn write(_: &HotWords, _: Ticket, _: isize, _: &WriteFrame) -> Attempt {
     Attempt::Unfit
 }

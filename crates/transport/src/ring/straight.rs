@@ -13,8 +13,8 @@
 //! moves as wide as it allows, takes half the time of assembling them on the stack and copying
 //! again.
 //!
-//! A sequence works on one [`Frame`], for such a record as well as for a [`Gather`](super::Gather):
-//! the latter has no header, and its run is the staged part.
+//! A sequence works on one [`WriteFrame`], for such a record as well as for a
+//! [`Gather`](super::Gather): the latter has no header, and its run is the staged part.
 //!
 //! Invariant: the sizes in a frame add up to at most `size`, and every address in it can be read
 //! for as many bytes as the frame says. The constructors ensure it.
@@ -28,7 +28,7 @@ use super::gather::Gather;
 use crate::abi;
 
 /// Size of an event's header in bytes.
-const HEADER: usize = 80;
+const EVENT_HEADER_BYTES: usize = 80;
 /// Shortest schema that the moves of the sequence can copy.
 pub const SHORTEST_SCHEMA: usize = 16;
 
@@ -50,9 +50,9 @@ pub struct Header<'a> {
 /// A record in pieces, ready to be written.
 #[derive(Debug)]
 pub struct Straight<'a> {
-    pub(super) frame: Frame,
+    pub(super) frame: WriteFrame,
     pub(super) length: usize,
-    lives: PhantomData<&'a [u8]>,
+    lifetime: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Straight<'a> {
@@ -74,7 +74,7 @@ impl<'a> Straight<'a> {
         if items.len() == 1 {
             return None;
         }
-        let after_items = HEADER.wrapping_add(size_of_val(items));
+        let after_items = EVENT_HEADER_BYTES.wrapping_add(size_of_val(items));
         let mut length = after_items;
         if schema_head != 0 {
             if schema.len().wrapping_sub(SHORTEST_SCHEMA) > abi::MAX_RECORD {
@@ -87,7 +87,7 @@ impl<'a> Straight<'a> {
             return None;
         }
         let (run, blocks) = (items.as_ptr_range(), blocks.all().as_ptr_range());
-        let frame = Frame {
+        let frame = WriteFrame {
             size: abi::size_in_ring(length) as u64,
             prefix: abi::prefix_word(length as u32, 0, flags),
             provider: ptr::from_ref(header.provider).cast(),
@@ -104,7 +104,7 @@ impl<'a> Straight<'a> {
             blocks: blocks.start.cast(),
             blocks_end: blocks.end.cast(),
         };
-        Some(Self { frame, length, lives: PhantomData })
+        Some(Self { frame, length, lifetime: PhantomData })
     }
 }
 
@@ -112,7 +112,7 @@ impl<'a> Straight<'a> {
 /// `offset_of`, so their order does not matter.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct WriteFrame {
     /// Number of bytes in the ring.
     pub(super) size: u64,
     /// The first word of the prefix, without the CPU.
@@ -125,8 +125,8 @@ pub(super) struct Frame {
     pub(super) activity: *const u8,
     pub(super) run: *const u64,
     pub(super) run_end: *const u64,
-    /// Offset of the rest from the start of the prefix: up to seven bytes before the end of the
-    /// run.
+    /// Offset of the schema or the blocks from the start of the prefix: up to seven bytes before
+    /// the end of the run.
     pub(super) after_run: u64,
     /// 0 if there is no schema.
     pub(super) schema_head: u64,
@@ -137,11 +137,11 @@ pub(super) struct Frame {
     pub(super) blocks_end: *const u8,
 }
 
-impl Frame {
+impl WriteFrame {
     /// Creates the frame of a record that is sound for `length`.
     #[inline(always)]
-    pub(super) fn gathered(record: &Gather<'_>, length: usize) -> Self {
-        let rest = record.rest.as_ptr_range();
+    pub(super) fn from_gather(record: &Gather<'_>, length: usize) -> Self {
+        let blocks = record.rest.as_ptr_range();
         let run = record.staged.as_ptr().wrapping_add(abi::PREFIX_BYTES / 8);
         Self {
             size: abi::size_in_ring(length) as u64,
@@ -157,8 +157,8 @@ impl Frame {
             schema_head: 0,
             schema: ptr::null(),
             schema_bytes: 0,
-            blocks: rest.start.cast(),
-            blocks_end: rest.end.cast(),
+            blocks: blocks.start.cast(),
+            blocks_end: blocks.end.cast(),
         }
     }
 }

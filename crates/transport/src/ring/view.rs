@@ -4,7 +4,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::words::Words;
+use super::words::ControlWords;
 use crate::abi::{self, RegionParams};
 use crate::clock::Counter;
 use crate::cpu;
@@ -62,7 +62,7 @@ impl HotWords {
             rseq_offset: self.rseq_offset.load(Ordering::Relaxed),
             cpus: self.cpus.load(Ordering::Relaxed),
             ring_bytes: self.ring_bytes.load(Ordering::Relaxed),
-            cycles: self.clock.load(Ordering::Relaxed) == Counter::Cycles as u32,
+            uses_cycles: self.clock.load(Ordering::Relaxed) == Counter::Cycles as u32,
         }
     }
 }
@@ -75,7 +75,7 @@ pub(super) struct View {
     pub(super) rseq_offset: isize,
     pub(super) cpus: u32,
     pub(super) ring_bytes: u32,
-    pub(super) cycles: bool,
+    pub(super) uses_cycles: bool,
 }
 
 impl View {
@@ -96,10 +96,10 @@ impl View {
     /// # Safety
     /// The view is one that an outlet had while it was open, and `ring` is one of its rings.
     #[inline]
-    pub(super) unsafe fn words<'a>(&self, ring: usize) -> Words<'a> {
+    pub(super) unsafe fn words<'a>(&self, ring: usize) -> ControlWords<'a> {
         // SAFETY: ranges of outlets stay mapped forever; control blocks are at multiples of 256
         // from their page-aligned base.
-        unsafe { Words::from_control(self.control(ring)) }
+        unsafe { ControlWords::from_control(self.control(ring)) }
     }
 
     /// Returns the CPU that runs this thread, or the last one that has rings.

@@ -16,7 +16,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The control words of a ring.
 #[derive(Clone, Copy)]
-pub(crate) struct Words<'a> {
+pub(crate) struct ControlWords<'a> {
     head: &'a AtomicU64,
     lock: &'a AtomicU32,
     lost: &'a AtomicU64,
@@ -37,7 +37,7 @@ pub(crate) struct RecordSlot {
 }
 
 impl RecordSlot {
-    /// Finds the slot of `size` bytes in a ring with this head and tail; `None` if there is no room
+    /// Finds the slot of `size` bytes in a ring with this head and tail; `None` if it does not fit
     /// (R3, R4).
     pub(crate) fn find(head: u64, tail: u64, size: u64, ring_bytes: u64) -> Option<Self> {
         let at = head & ring_bytes.checked_sub(1)?;
@@ -50,14 +50,14 @@ impl RecordSlot {
 }
 
 #[cfg(loom)]
-impl<'a> Words<'a> {
+impl<'a> ControlWords<'a> {
     /// Creates the words of a model.
     pub(crate) fn new([head, lost, woken, tail, read]: [&'a AtomicU64; 5], lock: &'a AtomicU32) -> Self {
         Self { head, lock, lost, woken, tail, read }
     }
 }
 
-impl Words<'_> {
+impl ControlWords<'_> {
     /// Tries to take the ring's lock. Returns whether it was free.
     pub(crate) fn try_lock(&self, thread: u32) -> bool {
         // Acquire pairs with the release in `unlock`: this writer continues from the head that the
@@ -84,14 +84,14 @@ impl Words<'_> {
     pub(crate) fn find_slot(&self, size: u64, ring_bytes: u64) -> Option<RecordSlot> {
         // Only the holder of the lock stores the head, so its own value needs no order.
         let head = self.head.load(Ordering::Relaxed);
-        // Acquire pairs with the release in `taken`: the reader has finished copying the bytes that
-        // may now be overwritten (R3).
+        // Acquire pairs with the release in `publish_taken`: the reader has finished copying the
+        // bytes that may now be overwritten (R3).
         RecordSlot::find(head, self.tail.load(Ordering::Acquire), size, ring_bytes)
     }
 
     /// Publishes everything up to `end`. Only inside the lock.
     pub(crate) fn publish(&self, end: u64) {
-        // Pairs with the acquire in `published`: a thread that sees the head sees the record (R1).
+        // Pairs with the acquire in `load_head`: a thread that sees the head sees the record (R1).
         self.head.store(end, Ordering::Release);
     }
 
@@ -102,7 +102,7 @@ impl Words<'_> {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether the owner has closed the ring, for a writer that found no room.
+    /// Returns whether the owner has closed the ring, for a writer that found the ring full.
     #[cfg(not(loom))]
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: nothing depends on its order.
@@ -119,8 +119,8 @@ impl Words<'_> {
     /// that: two plain loads, all that most records pay.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn wake_may_be_due(&self, end: u64, wake_at: u32) -> bool {
-        // Relaxed, as in `wake_is_due`, which decides.
+    pub(crate) fn may_need_wake(&self, end: u64, wake_at: u32) -> bool {
+        // Relaxed, as in `claim_wake`, which decides.
         let read = self.read.load(Ordering::Relaxed);
         end.wrapping_sub(read) >= u64::from(wake_at)
             && self.woken.load(Ordering::Relaxed) != read.wrapping_add(1)
@@ -128,10 +128,10 @@ impl Words<'_> {
 
     /// Returns whether the thread that published up to `end` must wake the owner: once for each
     /// position that the owner has read to (R6).
-    pub(crate) fn wake_is_due(&self, end: u64) -> bool {
-        // Relaxed, here and in `taken`: a position to compare with. No bytes are given back by it,
-        // and an old value costs at most a missed wake, for which the owner compensates by polling
-        // once more before it sleeps.
+    pub(crate) fn claim_wake(&self, end: u64) -> bool {
+        // Relaxed, here and in `publish_taken`: a position to compare with. No bytes are given back
+        // by it, and an old value costs at most a missed wake, for which the owner compensates by
+        // polling once more before it sleeps.
         let read = self.read.load(Ordering::Relaxed);
         let woken = self.woken.load(Ordering::Relaxed);
         let mark = read.wrapping_add(1);
@@ -145,13 +145,13 @@ impl Words<'_> {
     }
 
     /// Returns the position up to which records can be read.
-    pub(crate) fn published(&self) -> u64 {
+    pub(crate) fn load_head(&self) -> u64 {
         // Pairs with the release in `publish`, and with the last store of the rseq sequence (R1).
         self.head.load(Ordering::Acquire)
     }
 
     /// Stores that the owner has read up to `read`, and that bytes up to `tail` may be overwritten.
-    pub(crate) fn taken(&self, read: u64, tail: u64) {
+    pub(crate) fn publish_taken(&self, read: u64, tail: u64) {
         // Before the tail, and so covered by its release: a thread that sees the tail sees a `read`
         // that is not below it.
         self.read.store(read, Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Words<'_> {
 }
 
 #[cfg(not(loom))]
-impl Words<'_> {
+impl ControlWords<'_> {
     /// Returns the words of a control block.
     ///
     /// # Safety
@@ -187,9 +187,9 @@ impl Words<'_> {
 }
 
 #[cfg(not(loom))]
-impl<'a> Words<'a> {
+impl<'a> ControlWords<'a> {
     /// Returns the words of a control block inside a mapping; `None` if it is not inside.
-    pub(crate) fn within(map: &'a crate::map::Mapping, control: usize) -> Option<Self> {
+    pub(crate) fn from_mapping(map: &'a crate::map::Mapping, control: usize) -> Option<Self> {
         let word = |offset: usize| map.word(control.checked_add(offset)?);
         Some(Self {
             head: word(abi::control::HEAD)?,

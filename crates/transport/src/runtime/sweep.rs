@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{RuntimeDir, claimed_pid};
+use super::{RuntimeDir, parse_socket_pid};
 use crate::error::{Error, Result};
 use crate::random::random;
 
@@ -26,49 +26,55 @@ use crate::random::random;
 const MAX_STEPS: usize = 100_000;
 
 impl RuntimeDir {
-    /// Removes everything that is no provider socket, and sockets of a user beyond `most_per_user`:
+    /// Removes everything that is no provider socket, and sockets of a user beyond `max_per_user`:
     /// all users may create files in the folder of the system's daemon, and none must fill it.
     /// Returns how many entries were removed.
-    pub fn sweep_providers(&self, most_per_user: usize) -> Result<usize> {
+    pub fn sweep_providers(&self, max_per_user: usize) -> Result<usize> {
         let failed = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
-        let folder = match open(CWD, self.providers().as_os_str()) {
+        let folder = match open_folder(CWD, self.providers().as_os_str()) {
             Err(Errno::NOENT) => return Ok(0),
             folder => folder.map_err(failed)?,
         };
-        let mut sweep = Sweep { folder, kept: BTreeMap::new(), most_per_user, steps: MAX_STEPS, removed: 0 };
+        let mut sweep = Sweep {
+            folder,
+            sockets_by_user: BTreeMap::new(),
+            max_per_user,
+            remaining_steps: MAX_STEPS,
+            removed: 0,
+        };
         // Once for the existing entries, and again while folders were moved up.
-        while sweep.round().map_err(failed)? && sweep.steps > 0 {}
+        while sweep.sweep_once().map_err(failed)? && sweep.remaining_steps > 0 {}
         Ok(sweep.removed)
     }
 }
 
 struct Sweep {
     folder: OwnedFd,
-    kept: BTreeMap<u32, usize>,
-    most_per_user: usize,
-    steps: usize,
+    sockets_by_user: BTreeMap<u32, usize>,
+    max_per_user: usize,
+    remaining_steps: usize,
     removed: usize,
 }
 
 impl Sweep {
     /// Checks all entries. Returns whether others have been moved up meanwhile.
-    fn round(&mut self) -> rustix::io::Result<bool> {
-        self.kept.clear();
+    fn sweep_once(&mut self) -> rustix::io::Result<bool> {
+        self.sockets_by_user.clear();
         let mut has_more = false;
         for entry in Dir::read_from(&self.folder)? {
             let Ok(entry) = entry else { break };
-            if self.steps == 0 {
+            if self.remaining_steps == 0 {
                 break;
             }
             let name = entry.file_name();
-            if is_dots(name) || self.is_kept(name) {
+            if is_dot_entry(name) || self.is_kept(name) {
                 continue;
             }
-            self.steps = self.steps.saturating_sub(1);
+            self.remaining_steps = self.remaining_steps.saturating_sub(1);
             if unlinkat(&self.folder, name, AtFlags::empty()).is_ok() {
                 self.removed = self.removed.saturating_add(1);
-            } else if let Ok(below) = open(self.folder.as_fd(), name) {
-                has_more |= self.empty(&below);
+            } else if let Ok(subfolder) = open_folder(self.folder.as_fd(), name) {
+                has_more |= self.empty_folder(&subfolder);
                 let is_removed = unlinkat(&self.folder, name, AtFlags::REMOVEDIR).is_ok();
                 self.removed = self.removed.saturating_add(usize::from(is_removed));
             }
@@ -78,34 +84,34 @@ impl Sweep {
 
     /// Returns whether an entry is a provider's socket within its owner's limit.
     fn is_kept(&mut self, name: &std::ffi::CStr) -> bool {
-        let is_named = name.to_str().is_ok_and(|name| claimed_pid(name).is_some());
+        let is_named = name.to_str().is_ok_and(|name| parse_socket_pid(name).is_some());
         let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else { return true };
         if !is_named || FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
             return false;
         }
-        let others = self.kept.entry(stat.st_uid).or_default();
+        let others = self.sockets_by_user.entry(stat.st_uid).or_default();
         *others = others.saturating_add(1);
-        *others <= self.most_per_user
+        *others <= self.max_per_user
     }
 
     /// Removes the files of a folder and moves its folders up. Returns whether there were any.
-    fn empty(&mut self, below: &OwnedFd) -> bool {
-        let Ok(entries) = Dir::read_from(below) else { return false };
+    fn empty_folder(&mut self, subfolder: &OwnedFd) -> bool {
+        let Ok(entries) = Dir::read_from(subfolder) else { return false };
         let mut has_more = false;
         for entry in entries {
             let Ok(entry) = entry else { break };
-            if self.steps == 0 {
+            if self.remaining_steps == 0 {
                 break;
             }
             let name = entry.file_name();
-            if is_dots(name) {
+            if is_dot_entry(name) {
                 continue;
             }
-            self.steps = self.steps.saturating_sub(1);
-            if unlinkat(below, name, AtFlags::empty()).is_ok() {
+            self.remaining_steps = self.remaining_steps.saturating_sub(1);
+            if unlinkat(subfolder, name, AtFlags::empty()).is_ok() {
                 self.removed = self.removed.saturating_add(1);
             } else {
-                let moved = renameat(below, name, &self.folder, format!("swept-{:016x}", random()));
+                let moved = renameat(subfolder, name, &self.folder, format!("swept-{:016x}", random()));
                 has_more |= moved.is_ok();
             }
         }
@@ -113,10 +119,10 @@ impl Sweep {
     }
 }
 
-fn open(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+fn open_folder(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn is_dots(name: &std::ffi::CStr) -> bool {
+fn is_dot_entry(name: &std::ffi::CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }

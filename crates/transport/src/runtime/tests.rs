@@ -2,11 +2,11 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-fn user(path: &Path) -> RuntimeDir {
+fn user_runtime_dir(path: &Path) -> RuntimeDir {
     RuntimeDir { scope: Scope::User, path: path.to_owned() }
 }
 
-fn mode(path: &Path) -> u32 {
+fn file_mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
@@ -21,9 +21,11 @@ fn is_refused(result: Result<()>) -> bool {
 #[test]
 fn missing_folders_are_created_for_their_owner_only() {
     let root = tempfile::tempdir().unwrap();
-    for dir in [RuntimeDir::from_path(&root.path().join("named")), user(&root.path().join("user"))] {
+    for dir in
+        [RuntimeDir::from_path(&root.path().join("named")), user_runtime_dir(&root.path().join("user"))]
+    {
         dir.ensure().unwrap();
-        assert_eq!((mode(dir.path()), mode(&dir.providers())), (0o700, 0o700));
+        assert_eq!((file_mode(dir.path()), file_mode(&dir.providers())), (0o700, 0o700));
         dir.ensure().unwrap();
     }
 }
@@ -34,10 +36,10 @@ fn system_folder_is_shared() {
     let dir = RuntimeDir { scope: Scope::System, path: root.path().join("system") };
     // Only root may own it: for other users the folder is created here, and then rejected.
     let made = dir.ensure();
-    assert_eq!(mode(dir.path()), 0o755);
+    assert_eq!(file_mode(dir.path()), 0o755);
     if own_uid() == 0 {
         made.unwrap();
-        assert_eq!(mode(&dir.providers()), 0o1777);
+        assert_eq!(file_mode(&dir.providers()), 0o1777);
     } else {
         assert!(is_refused(made));
     }
@@ -51,18 +53,18 @@ fn linked_open_or_foreign_user_folder_is_rejected() {
     fs::create_dir(&real).unwrap();
     symlink(&real, &link).unwrap();
     chmod(&real, 0o700);
-    user(&real).ensure().unwrap();
-    assert!(is_refused(user(&link).ensure()), "a link");
+    user_runtime_dir(&real).ensure().unwrap();
+    assert!(is_refused(user_runtime_dir(&link).ensure()), "a link");
     for open in [0o750, 0o701, 0o777] {
         chmod(&real, open);
-        assert!(is_refused(user(&real).ensure()), "{open:o}");
+        assert!(is_refused(user_runtime_dir(&real).ensure()), "{open:o}");
     }
     chmod(&real, 0o700);
-    assert!(is_refused(user(&real).check_folder(own_uid() + 1)), "a foreign owner");
+    assert!(is_refused(user_runtime_dir(&real).check_folder(own_uid() + 1)), "a foreign owner");
     let file = root.path().join("file");
     fs::write(&file, "").unwrap();
     chmod(&file, 0o600);
-    assert!(is_refused(user(&file).ensure()), "a file");
+    assert!(is_refused(user_runtime_dir(&file).ensure()), "a file");
 }
 
 #[test]
@@ -72,7 +74,7 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     dir.ensure().unwrap();
     assert_eq!(dir.own(), None, "missing");
     let own = dir.make_own().unwrap();
-    assert_eq!((dir.own(), mode(own.path()), own.socket_mode()), (Some(own.clone()), 0o700, 0o600));
+    assert_eq!((dir.own(), file_mode(own.path()), own.socket_mode()), (Some(own.clone()), 0o700, 0o600));
     assert!(is_refused(own.check_folder(own_uid() + 1)), "another user");
     for open in [0o710, 0o701, 0o777] {
         chmod(own.path(), open);
@@ -146,7 +148,7 @@ fn only_provider_sockets_are_listed() {
     fs::write(dir.new_provider_socket(6), "").unwrap();
     for name in ["17.sock", ".0123", "x-0123456789abcdef.sock", "7-0123456789abcdef", "7-0123.sock"] {
         fs::write(dir.providers().join(name), "").unwrap();
-        assert_eq!(claimed_pid(name), None);
+        assert_eq!(parse_socket_pid(name), None);
     }
     let mut found = dir.provider_sockets(9).unwrap();
     found.sort_by(|a, b| a.path.cmp(&b.path));
@@ -171,17 +173,17 @@ fn provider_socket_names_are_random() {
     let dir = RuntimeDir::from_path(Path::new("/run"));
     let name = dir.new_provider_socket(17);
     assert_ne!(name, dir.new_provider_socket(17));
-    assert_eq!(claimed_pid(name.file_name().unwrap().to_str().unwrap()), Some(17));
+    assert_eq!(parse_socket_pid(name.file_name().unwrap().to_str().unwrap()), Some(17));
 }
 
 #[test]
 fn named_folder_takes_precedence_over_any_scope() {
-    for asked in [None, Some(Scope::Named), Some(Scope::System), Some(Scope::User)] {
-        assert_eq!(scopes(asked, true), [Scope::Named], "{asked:?}");
+    for requested in [None, Some(Scope::Named), Some(Scope::System), Some(Scope::User)] {
+        assert_eq!(searched_scopes(requested, true), [Scope::Named], "{requested:?}");
     }
-    assert_eq!(scopes(None, false), [Scope::System, Scope::User]);
+    assert_eq!(searched_scopes(None, false), [Scope::System, Scope::User]);
     for scope in [Scope::Named, Scope::System, Scope::User] {
-        assert_eq!(scopes(Some(scope), false), [scope]);
+        assert_eq!(searched_scopes(Some(scope), false), [scope]);
     }
 }
 

@@ -21,9 +21,9 @@
 //!    connected to.
 //! 3. Nothing is created, changed or removed, not even a stale socket.
 //! 4. Folders are opened on local file systems only: another one could make this process wait for
-//!    as long as its owner likes. The list of mounts may be out of date, so the last steps, from
-//!    the folder above the user's to the socket, enter no mount (`RESOLVE_NO_XDEV`). Kernels before
-//!    5.6 have no such flag: there only the list counts.
+//!    as long as its owner likes. The list of mounts may be out of date, so the last
+//!    steps, from the folder above the user's to the socket, enter no mount
+//!    (`RESOLVE_NO_XDEV`). Kernels before 5.6 have no such flag: there only the list counts.
 //! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: such processes chose to be found
 //!    in that folder alone. They are recognised by the name of the folder, so one with the name of
 //!    a user's folder counts as such.
@@ -49,16 +49,16 @@ use std::time::Duration;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 
-use super::claimed_pid;
+use super::parse_socket_pid;
 use crate::error::{Error, Result};
 use crate::socket::Connection;
 
 /// The kernel's list of sockets.
-const SOCKETS: &str = "/proc/net/unix";
+const SOCKET_LIST: &str = "/proc/net/unix";
 /// The kernel's list of mounted file systems.
-const MOUNTS: &str = "/proc/self/mountinfo";
+const MOUNT_LIST: &str = "/proc/self/mountinfo";
 /// File systems that do not depend on another program or machine.
-const LOCAL: [&[u8]; 15] = [
+const LOCAL_FILE_SYSTEMS: [&[u8]; 15] = [
     b"tmpfs",
     b"ramfs",
     b"rootfs",
@@ -113,15 +113,15 @@ impl UserSocket {
 /// their names are those of user folders.
 pub fn user_folders() -> Result<Vec<PathBuf>> {
     let failed = |e| Error::system("reading the lists of sockets and mounts", e);
-    let mounts = std::fs::read(MOUNTS).map_err(failed)?;
-    let sockets = File::open(SOCKETS).map_err(failed)?;
+    let mounts = std::fs::read(MOUNT_LIST).map_err(failed)?;
+    let sockets = File::open(SOCKET_LIST).map_err(failed)?;
     let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
-    let chance = RandomState::new();
-    Ok(find_folders(BufReader::new(sockets), &Mounts::parse(&mounts), owner, |uid| chance.hash_one(uid)))
+    let random_rank = RandomState::new();
+    Ok(find_folders(BufReader::new(sockets), &Mounts::parse(&mounts), owner, |uid| random_rank.hash_one(uid)))
 }
 
-/// Returns up to `most` sockets of a folder that [`user_folders`] returned.
-pub fn user_sockets(folder: &Path, most: usize) -> Result<impl Iterator<Item = UserSocket>> {
+/// Returns up to `max_sockets` sockets of a folder that [`user_folders`] returned.
+pub fn user_sockets(folder: &Path, max_sockets: usize) -> Result<impl Iterator<Item = UserSocket>> {
     let failed =
         |e: Errno| Error::system("opening the folder of a user's providers", std::io::Error::from(e));
     let (folder, uid) = open_checked(folder).map_err(failed)?;
@@ -129,14 +129,14 @@ pub fn user_sockets(folder: &Path, most: usize) -> Result<impl Iterator<Item = U
     let found = entries.take(MAX_ENTRIES).filter_map(move |entry| {
         let entry = entry.ok()?;
         let name = entry.file_name();
-        let pid = claimed_pid(name.to_str().ok()?)?;
-        let file = open_here(&folder, OsStr::from_bytes(name.to_bytes()), OFlags::PATH).ok()?;
+        let pid = parse_socket_pid(name.to_str().ok()?)?;
+        let file = open_in_mount(&folder, OsStr::from_bytes(name.to_bytes()), OFlags::PATH).ok()?;
         let stat = fstat(&file).ok()?;
         let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
         let file_id = (stat.st_dev, stat.st_ino);
         (is_socket && stat.st_uid == uid).then_some(UserSocket { file, file_id, pid, uid })
     });
-    Ok(found.take(most))
+    Ok(found.take(max_sockets))
 }
 
 /// Opens a folder of provider sockets that belongs to one user alone. Returns the folder and the
@@ -149,21 +149,21 @@ fn open_checked(path: &Path) -> rustix::io::Result<(OwnedFd, u32)> {
         return Err(Errno::INVAL);
     };
     let parent = open_without_links(parent)?;
-    let runtime = open_here(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
+    let runtime = open_in_mount(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
     let (above, found) = (fstat(&parent)?, fstat(&runtime)?);
     let uid = found.st_uid;
     let is_private = |mode: rustix::fs::RawMode| mode & 0o077 == 0;
-    let is_named = match claimed_uid(name) {
+    let is_named = match parse_folder_uid(name) {
         Some(claimed) => claimed == uid,
         // Only its owner can use $XDG_RUNTIME_DIR.
         None => above.st_uid == uid && is_private(above.st_mode),
     };
     // Opened with O_PATH, without asking the file system: a mount on it is not entered.
-    let sockets = fstat(open_here(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
+    let sockets = fstat(open_in_mount(&runtime, providers, OFlags::PATH | OFlags::DIRECTORY)?)?;
     if !is_named || !is_private(found.st_mode) || sockets.st_uid != uid || sockets.st_mode & 0o022 != 0 {
         return Err(Errno::ACCESS);
     }
-    let folder = open_here(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let folder = open_in_mount(&runtime, providers, OFlags::RDONLY | OFlags::DIRECTORY)?;
     // The folder may have been replaced since.
     let now = fstat(&folder)?;
     if (now.st_dev, now.st_ino) == (sockets.st_dev, sockets.st_ino) {
@@ -178,7 +178,7 @@ fn open_without_links(path: &Path) -> rustix::io::Result<OwnedFd> {
     for component in path.components() {
         match component {
             Component::RootDir => {}
-            Component::Normal(name) => folder = open_below(&folder, name, OFlags::PATH)?,
+            Component::Normal(name) => folder = open_subfolder(&folder, name, OFlags::PATH)?,
             _ => return Err(Errno::INVAL),
         }
     }
@@ -186,43 +186,43 @@ fn open_without_links(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Opens a folder in a folder, on any file system.
-fn open_below(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
-    openat(folder, name, how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+fn open_subfolder(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    openat(folder, name, flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Opens a file in a folder, on the folder's own mount: `XDEV` if something is mounted on it.
-fn open_here(folder: &OwnedFd, name: &OsStr, how: OFlags) -> rustix::io::Result<OwnedFd> {
-    let how = how | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+fn open_in_mount(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    match openat2(folder, name, how, Mode::empty(), resolve) {
+    match openat2(folder, name, flags, Mode::empty(), resolve) {
         // An old kernel, or a filter of system calls that does not know this one.
-        Err(Errno::NOSYS | Errno::PERM) => openat(folder, name, how, Mode::empty()),
+        Err(Errno::NOSYS | Errno::PERM) => openat(folder, name, flags, Mode::empty()),
         opened => opened,
     }
 }
 
 /// Returns the user id in the name of a folder in the temporary folder.
-fn claimed_uid(name: &OsStr) -> Option<u32> {
+fn parse_folder_uid(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix("traceweir-")?.parse().ok()
 }
 
 /// Returns the folders of users in a list of sockets, each once and ordered by owner, which `owner`
 /// returns. Beyond the limit, folders of users with the most folders are left out, then of users
-/// with the highest numbers from `chance`.
+/// with the highest numbers from `random_rank`.
 fn find_folders(
     mut sockets: impl BufRead,
     mounts: &Mounts,
     owner: impl Fn(&Path) -> Option<u32>,
-    chance: impl Fn(u32) -> u64,
+    random_rank: impl Fn(u32) -> u64,
 ) -> Vec<PathBuf> {
-    let mut found = Folders::default();
+    let mut found = UserFolders::default();
     let (mut line, mut last) = (Vec::new(), PathBuf::new());
     while let Ok(1..) = sockets.read_until(b'\n', &mut line) {
-        let folder = provider_folder(line.trim_ascii_end())
+        let folder = parse_provider_folder(line.trim_ascii_end())
             .filter(|folder| **folder != last && mounts.is_local(folder));
         if let Some((uid, folder)) = folder.and_then(|folder| Some((owner(folder)?, folder.to_owned()))) {
             last.clone_from(&folder);
-            found.add(uid, chance(uid), folder);
+            found.add(uid, random_rank(uid), folder);
         }
         line.clear();
     }
@@ -231,33 +231,33 @@ fn find_folders(
 
 /// Folders by owner, at most [`MAX_FOLDERS`].
 #[derive(Default)]
-struct Folders {
+struct UserFolders {
     by_user: BTreeMap<u32, BTreeSet<PathBuf>>,
     /// Number of folders, random number and id of each user: the last one loses a folder first.
     ranks: BTreeSet<(usize, u64, u32)>,
     count: usize,
 }
 
-impl Folders {
-    fn add(&mut self, uid: u32, chance: u64, folder: PathBuf) {
-        let user_folders_set = self.by_user.entry(uid).or_default();
-        let before = user_folders_set.len();
-        if before >= MAX_FOLDERS_OF_USER || !user_folders_set.insert(folder) {
+impl UserFolders {
+    fn add(&mut self, uid: u32, random_rank: u64, folder: PathBuf) {
+        let folders_of_user = self.by_user.entry(uid).or_default();
+        let before = folders_of_user.len();
+        if before >= MAX_FOLDERS_OF_USER || !folders_of_user.insert(folder) {
             return;
         }
-        self.ranks.remove(&(before, chance, uid));
-        self.ranks.insert((user_folders_set.len(), chance, uid));
+        self.ranks.remove(&(before, random_rank, uid));
+        self.ranks.insert((folders_of_user.len(), random_rank, uid));
         self.count = self.count.saturating_add(1);
         if self.count > MAX_FOLDERS {
-            self.drop_one();
+            self.drop_excess_folder();
         }
     }
 
-    fn drop_one(&mut self) {
-        let Some((folders, chance, uid)) = self.ranks.pop_last() else { return };
+    fn drop_excess_folder(&mut self) {
+        let Some((folders, random_rank, uid)) = self.ranks.pop_last() else { return };
         self.count = self.count.saturating_sub(1);
         if let Some(left) = folders.checked_sub(1).filter(|left| *left > 0) {
-            self.ranks.insert((left, chance, uid));
+            self.ranks.insert((left, random_rank, uid));
             self.by_user.entry(uid).or_default().pop_last();
         } else {
             self.by_user.remove(&uid);
@@ -266,21 +266,21 @@ impl Folders {
 }
 
 /// Returns the folder of a user's provider socket in a line of the kernel's list.
-fn provider_folder(line: &[u8]) -> Option<&Path> {
+fn parse_provider_folder(line: &[u8]) -> Option<&Path> {
     // Num: RefCount Protocol Flags Type St Inode Path
-    let mut rest = line;
+    let mut remaining = line;
     let mut words = [b"".as_slice(); 7];
     for word in &mut words {
-        rest = rest.trim_ascii_start();
-        let end = rest.iter().position(u8::is_ascii_whitespace)?;
-        (*word, rest) = rest.split_at(end);
+        remaining = remaining.trim_ascii_start();
+        let end = remaining.iter().position(u8::is_ascii_whitespace)?;
+        (*word, remaining) = remaining.split_at(end);
     }
     // A SOCK_SEQPACKET socket that listens.
     let [_, _, _, b"00010000", b"0005", _, _] = words else { return None };
-    let path = Path::new(OsStr::from_bytes(rest.strip_prefix(b" ")?));
+    let path = Path::new(OsStr::from_bytes(remaining.strip_prefix(b" ")?));
     let folder = path.parent().filter(|folder| folder.is_absolute() && folder.ends_with("providers"))?;
     let runtime = folder.parent()?.file_name()?;
-    (runtime == "traceweir" || claimed_uid(runtime).is_some()).then_some(folder)
+    (runtime == "traceweir" || parse_folder_uid(runtime).is_some()).then_some(folder)
 }
 
 /// The mounted file systems by folder, with whether each is local.
@@ -294,9 +294,9 @@ impl Mounts {
             let mut words = line.split(|byte| *byte == b' ');
             let folder = words.nth(4)?;
             let kind = words.skip_while(|word| *word != b"-").nth(1)?;
-            let folder = PathBuf::from(OsStr::from_bytes(&unescaped(folder)));
+            let folder = PathBuf::from(OsStr::from_bytes(&unescape_octal(folder)));
             // The root file system counts as local: nothing works without it.
-            let is_local = LOCAL.contains(&kind) || folder == Path::new("/");
+            let is_local = LOCAL_FILE_SYSTEMS.contains(&kind) || folder == Path::new("/");
             Some((folder, is_local))
         });
         Self(mounts.collect())
@@ -310,15 +310,15 @@ impl Mounts {
 }
 
 /// Decodes a name in the kernel's list of mounts: blanks and backslashes are three octal digits.
-fn unescaped(name: &[u8]) -> Vec<u8> {
+fn unescape_octal(name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((first, others)) = rest.split_first() {
+    let mut remaining = name;
+    while let Some((first, others)) = remaining.split_first() {
         let digits = others.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
         let escaped =
             digits.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
         plain.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { others.get(3..).unwrap_or_default() } else { others };
+        remaining = if escaped.is_some() { others.get(3..).unwrap_or_default() } else { others };
     }
     plain
 }

@@ -1,7 +1,7 @@
 //! Socket files: paths of any length, and creation without an unready state.
 //!
 //! ```text
-//!   bind     .1f3a…  (a random name beside the one wanted)
+//!   bind     .1f3a…  (a random name in the same folder)
 //!   chmod    .1f3a…  mode
 //!   listen
 //!   rename   .1f3a… → control.sock       unless that name is taken:
@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 
-use super::{Deadline, FLAGS, rights};
+use super::{Deadline, SOCKET_FLAGS, rights};
 use crate::error::{Error, Result};
 use crate::random::random;
 
@@ -56,7 +56,7 @@ impl Address {
     }
 }
 
-fn socket(flags: SocketFlags) -> Result<OwnedFd> {
+fn create_socket(flags: SocketFlags) -> Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(|e| Error::system("socket", e))
 }
@@ -66,15 +66,15 @@ pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: Deadline) 
     let address = Address::new(path)?;
     // A non-blocking connect fails while the listener's queue is full, and nothing signals when
     // that ends; a blocking one is bounded by the send timeout.
-    let socket = socket(SocketFlags::CLOEXEC)?;
+    let socket = create_socket(SocketFlags::CLOEXEC)?;
     if !takes_descriptors {
-        rights::set(&socket, false)?;
+        rights::set_passing(&socket, false)?;
     }
     loop {
-        let left = deadline.left();
-        match left {
+        let remaining = deadline.remaining();
+        match remaining {
             Some(Duration::ZERO) => rustix::io::ioctl_fionbio(&socket, true),
-            _ => sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, left),
+            _ => sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, remaining),
         }
         .map_err(|e| Error::system("limiting the time to connect", e))?;
         match rustix::net::connect(&socket, &address.address) {
@@ -88,24 +88,24 @@ pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: Deadline) 
 
 /// Creates a socket that listens at a path.
 pub(super) fn listen(path: &Path, mode: u32) -> Result<OwnedFd> {
-    let socket = socket(FLAGS)?;
-    rights::set(&socket, false)?;
-    let unready = path.with_file_name(format!(".{:016x}", random()));
-    let address = Address::new(&unready)?;
+    let socket = create_socket(SOCKET_FLAGS)?;
+    rights::set_passing(&socket, false)?;
+    let unready_path = path.with_file_name(format!(".{:016x}", random()));
+    let address = Address::new(&unready_path)?;
     rustix::net::bind(&socket, &address.address).map_err(|e| Error::system("binding a socket", e))?;
-    let placed = publish(&socket, &unready, path, mode);
+    let placed = publish_socket(&socket, &unready_path, path, mode);
     if placed.is_err() {
         // The first error is the one to report.
-        let _ = std::fs::remove_file(&unready);
+        let _ = std::fs::remove_file(&unready_path);
     }
     placed.map(|()| socket)
 }
 
-fn publish(socket: &OwnedFd, unready: &Path, path: &Path, mode: u32) -> Result<()> {
-    rustix::fs::chmodat(CWD, unready, Mode::from_raw_mode(mode), AtFlags::empty())
+fn publish_socket(socket: &OwnedFd, unready_path: &Path, path: &Path, mode: u32) -> Result<()> {
+    rustix::fs::chmodat(CWD, unready_path, Mode::from_raw_mode(mode), AtFlags::empty())
         .map_err(|e| Error::system("setting the permissions of a socket", e))?;
     rustix::net::listen(socket, BACKLOG).map_err(|e| Error::system("listening", e))?;
-    match rustix::fs::renameat_with(CWD, unready, CWD, path, RenameFlags::NOREPLACE) {
+    match rustix::fs::renameat_with(CWD, unready_path, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(()),
         // EINVAL: a file system that cannot rename like this.
         Err(Errno::EXIST | Errno::INVAL) => {}
@@ -114,7 +114,7 @@ fn publish(socket: &OwnedFd, unready: &Path, path: &Path, mode: u32) -> Result<(
     if !is_free_or_stale(path)? {
         return Err(Error::system("binding a socket", Errno::ADDRINUSE));
     }
-    rustix::fs::rename(unready, path).map_err(|e| Error::system("placing a socket", e))
+    rustix::fs::rename(unready_path, path).map_err(|e| Error::system("placing a socket", e))
 }
 
 /// Returns whether no process listens at a path, and only a socket would be lost there.
@@ -128,6 +128,6 @@ fn is_free_or_stale(path: &Path) -> Result<bool> {
     // A full queue, or a socket of another type, is in use; a refused connection means that no
     // process listens.
     let address = Address::new(path)?;
-    let tried = rustix::net::connect(&socket(FLAGS)?, &address.address);
+    let tried = rustix::net::connect(&create_socket(SOCKET_FLAGS)?, &address.address);
     Ok(matches!(tried, Err(Errno::CONNREFUSED | Errno::NOENT)))
 }

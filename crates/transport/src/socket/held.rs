@@ -7,7 +7,7 @@
 //!                    anything else ─▶ the program closed the number: neither used nor closed
 //! ```
 //!
-//! Every socket has an inode of its own while it is open, so a number that refers to the inode
+//! No two open sockets have the same inode, so a number that refers to the inode
 //! refers to the socket. Between the check and the use the program can still close the number and
 //! open another file under it: both within a microsecond. That cannot be excluded.
 
@@ -21,14 +21,14 @@ use super::Janitor;
 
 /// Device, inode and kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileIdentity {
+struct OpenFileIdentity {
     device: u64,
     inode: u64,
     kind: FileType,
 }
 
-impl FileIdentity {
-    /// FileIdentity of a descriptor that was closed before it could be guarded; equals no file.
+impl OpenFileIdentity {
+    /// The identity of a descriptor that was closed before it could be guarded; equals no file.
     const CLOSED: Self = Self { device: u64::MAX, inode: u64::MAX, kind: FileType::Unknown };
 
     fn read(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Self> {
@@ -43,7 +43,7 @@ pub struct Held {
     /// Valid until this value is dropped.
     descriptor: ManuallyDrop<OwnedFd>,
     /// File that the number must refer to; `None` if nothing else can close it.
-    identity: Option<FileIdentity>,
+    identity: Option<OpenFileIdentity>,
     janitor: Option<Janitor>,
 }
 
@@ -55,8 +55,8 @@ impl Held {
     }
 
     /// Holds a descriptor in a table that the program shares, under a number of `lowest` or more if
-    /// one is free. Only for files with an inode of their own: sockets, pipes, regular files; not
-    /// for eventfds and the like, which share one.
+    /// one is free. Only for files whose inode no other file has: sockets, pipes, regular files;
+    /// not for eventfds and the like, which share one.
     #[must_use]
     pub fn guarded(descriptor: OwnedFd, lowest: RawFd) -> Self {
         Self::plain(descriptor).guard(lowest)
@@ -66,7 +66,7 @@ impl Held {
     #[must_use]
     pub(super) fn guard(mut self, lowest: RawFd) -> Self {
         // Read first: the program may take the new number as soon as it exists.
-        let identity = FileIdentity::read(self.as_fd()).unwrap_or(FileIdentity::CLOSED);
+        let identity = OpenFileIdentity::read(self.as_fd()).unwrap_or(OpenFileIdentity::CLOSED);
         self.identity = Some(identity);
         match fcntl_dupfd_cloexec(&self, lowest) {
             Ok(high) => {
@@ -82,7 +82,7 @@ impl Held {
     /// Returns whether the number still refers to the file that was opened here.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        self.identity.is_none_or(|identity| FileIdentity::read(self.as_fd()) == Ok(identity))
+        self.identity.is_none_or(|identity| OpenFileIdentity::read(self.as_fd()) == Ok(identity))
     }
 
     /// Fails if the number no longer refers to it, like a connection that has ended.
@@ -128,11 +128,12 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use crate::message::Message;
-    use crate::socket::{Connection, FLAGS, Listener};
+    use crate::socket::{Connection, Listener, SOCKET_FLAGS};
 
     /// Makes a number refer to another open file.
     fn replace(number: BorrowedFd<'_>, with: &OwnedFd) -> OwnedFd {
-        // SAFETY: the number is held by what is tested, which must not close it any more.
+        // SAFETY: the number belongs to the value under test, which must not close it any more, so
+        // the returned value owns it.
         unsafe {
             assert_eq!(libc::dup2(with.as_raw_fd(), number.as_raw_fd()), number.as_raw_fd());
             OwnedFd::from_raw_fd(number.as_raw_fd())
@@ -140,7 +141,7 @@ mod tests {
     }
 
     fn pair() -> (OwnedFd, OwnedFd) {
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).unwrap()
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SOCKET_FLAGS, None).unwrap()
     }
 
     #[test]

@@ -28,20 +28,20 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recvmsg
 /// Largest number of threads.
 const MAX_THREADS: usize = 4;
 /// Time that a thread waits for more work.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Closes descriptors from other processes on threads of its own. Clones are the same janitor.
+/// Closes descriptors from other processes on separate threads. Clones are the same janitor.
 #[derive(Clone, Debug, Default)]
-pub struct Janitor(Arc<Shared>);
+pub struct Janitor(Arc<JanitorShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    more: Condvar,
+struct JanitorShared {
+    state: Mutex<JanitorState>,
+    work_added: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct JanitorState {
     waiting: VecDeque<OwnedFd>,
     threads: usize,
     /// Number of threads that wait for work.
@@ -63,7 +63,7 @@ impl Janitor {
         }
         let mut state = self.0.lock();
         state.waiting.extend(descriptors);
-        self.0.more.notify_all();
+        self.0.work_added.notify_all();
         while state.idle < state.waiting.len() && state.threads < MAX_THREADS && self.start_thread() {
             state.threads += 1;
             state.idle += 1;
@@ -89,17 +89,17 @@ impl Janitor {
     fn start_thread(&self) -> bool {
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("weir-close".into()).stack_size(256 * 1024);
-        thread.spawn(move || shared.work()).is_ok()
+        thread.spawn(move || shared.run_thread()).is_ok()
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl JanitorShared {
+    fn lock(&self) -> MutexGuard<'_, JanitorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The main loop of a thread. The thread counts as idle at the start.
-    fn work(&self) {
+    fn run_thread(&self) {
         let mut state = self.lock();
         loop {
             if let Some(descriptor) = state.waiting.pop_front() {
@@ -110,8 +110,9 @@ impl Shared {
                 state.idle += 1;
                 continue;
             }
-            let (held, wait) = self.more.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-            state = held;
+            let (guard, wait) =
+                self.work_added.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
             if wait.timed_out() && state.waiting.is_empty() {
                 state.idle -= 1;
                 state.threads -= 1;
@@ -131,7 +132,7 @@ fn close(descriptor: OwnedFd) {
 /// Returns whether a connection has no unread data, and never will have.
 fn is_drained(socket: &OwnedFd) -> bool {
     // An empty packet looks like the end, and hides what follows it. With credentials requested and
-    // no room for them, every packet reports truncation; the end does not.
+    // no space for them, every packet reports truncation; the end does not.
     let check = || -> rustix::io::Result<bool> {
         sockopt::set_socket_passcred(socket, true)?;
         rustix::net::shutdown(socket, Shutdown::Read)?;

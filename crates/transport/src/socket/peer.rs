@@ -69,7 +69,7 @@ pub(super) fn peer_process(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd
 pub(super) fn peer_group_ids(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
     let mut groups = vec![0_u32; MAX_GROUPS];
     let mut length = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;
-    // SAFETY: `groups` has room for `length` bytes, and any bytes make numbers; both outlive the
+    // SAFETY: `groups` has `length` bytes, and any bytes make numbers; both outlive the
     // call.
     let status = unsafe {
         libc::getsockopt(

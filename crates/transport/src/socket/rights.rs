@@ -20,8 +20,8 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// Sets whether a socket takes descriptors. Returns `false` if the kernel has no such option, and
 /// descriptors are taken.
-pub(super) fn set(socket: impl AsFd, taken: bool) -> Result<bool> {
-    let value = libc::c_int::from(taken);
+pub(super) fn set_passing(socket: impl AsFd, is_passing: bool) -> Result<bool> {
+    let value = libc::c_int::from(is_passing);
     // SAFETY: `value` is a number of the size passed along, and outlives the call.
     let status = unsafe {
         libc::setsockopt(

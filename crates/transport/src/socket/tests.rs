@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(20);
-const NOW: Duration = Duration::ZERO;
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
+const NO_WAIT: Duration = Duration::ZERO;
 
 fn ack(order: u32) -> Message {
     Message::Ack { order }
@@ -18,8 +18,8 @@ fn is_system(error: &Error, errno: i32) -> bool {
 }
 
 /// Connects to a path and returns both ends.
-fn meet(listener: &Listener, path: &Path) -> (Connection, Connection) {
-    let client = Connection::connect(path, SOON).unwrap();
+fn connect_and_accept(listener: &Listener, path: &Path) -> (Connection, Connection) {
+    let client = Connection::connect(path, LONG_TIMEOUT).unwrap();
     (client, listener.accept().unwrap().expect("a connection waits"))
 }
 
@@ -34,31 +34,32 @@ fn send_raw(to: &Connection, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
 #[test]
 fn messages_arrive_whole_and_in_order() {
     let (a, b) = Connection::pair().unwrap();
-    assert!(b.receive(NOW).unwrap().is_none());
+    assert!(b.receive(NO_WAIT).unwrap().is_none());
     let large = Message::Register {
         registration: 1,
         provider: traceweir_format::Guid::NULL,
         traits: vec![7; 60_000],
         classic: false,
     };
-    a.send(1, &ack(1), &[], NOW).unwrap();
-    a.send(2, &large, &[], NOW).unwrap();
-    a.send(3, &Message::Done, &[], NOW).unwrap();
+    a.send(1, &ack(1), &[], NO_WAIT).unwrap();
+    a.send(2, &large, &[], NO_WAIT).unwrap();
+    a.send(3, &Message::Done, &[], NO_WAIT).unwrap();
     for expected in [(1, ack(1)), (2, large), (3, Message::Done)] {
-        let got = b.receive(SOON).unwrap().unwrap();
+        let got = b.receive(LONG_TIMEOUT).unwrap().unwrap();
         assert_eq!((got.request, got.message), expected);
         assert!(got.descriptors.is_empty());
     }
-    assert!(b.receive(NOW).unwrap().is_none());
+    assert!(b.receive(NO_WAIT).unwrap().is_none());
 }
 
 #[test]
 fn descriptors_come_with_their_message_and_are_not_inherited() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    a.send(1, &ack(1), &[writer.as_fd(), reader.as_fd(), reader.as_fd(), reader.as_fd()], SOON).unwrap();
+    a.send(1, &ack(1), &[writer.as_fd(), reader.as_fd(), reader.as_fd(), reader.as_fd()], LONG_TIMEOUT)
+        .unwrap();
     drop(writer);
-    let mut got = b.receive(SOON).unwrap().unwrap();
+    let mut got = b.receive(LONG_TIMEOUT).unwrap().unwrap();
     assert_eq!(got.descriptors.len(), 4);
     for fd in &got.descriptors {
         assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
@@ -74,12 +75,12 @@ fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
     let (a, b) = Connection::pair().unwrap();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let five = [writer.as_fd(); 5];
-    assert!(matches!(a.send(1, &ack(1), &five, SOON), Err(Error::Invalid(_))));
+    assert!(matches!(a.send(1, &ack(1), &five, LONG_TIMEOUT), Err(Error::Invalid(_))));
     let mut bytes = Vec::new();
     ack(1).encode(1, &mut bytes).unwrap();
     for count in [5, 6, 12] {
         send_raw(&a, &bytes, &vec![writer.as_fd(); count]);
-        assert!(matches!(b.receive(SOON), Err(Error::Invalid(_))), "{count} descriptors");
+        assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Invalid(_))), "{count} descriptors");
     }
     drop(writer);
     assert_eq!(File::from(reader).read(&mut [0]).unwrap(), 0, "all copies are closed");
@@ -89,19 +90,19 @@ fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
 fn invalid_packet_is_an_error_and_the_next_message_arrives() {
     let (a, b) = Connection::pair().unwrap();
     send_raw(&a, b"hello, daemon", &[]);
-    send_raw(&a, &vec![0; MAX_MESSAGE + 1], &[]);
-    a.send(9, &Message::Done, &[], SOON).unwrap();
-    assert!(matches!(b.receive(SOON), Err(Error::Message(_))));
-    assert!(matches!(b.receive(SOON), Err(Error::Invalid(_))));
-    assert_eq!(b.receive(SOON).unwrap().unwrap().request, 9);
+    send_raw(&a, &vec![0; MAX_MESSAGE_BYTES + 1], &[]);
+    a.send(9, &Message::Done, &[], LONG_TIMEOUT).unwrap();
+    assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Message(_))));
+    assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Invalid(_))));
+    assert_eq!(b.receive(LONG_TIMEOUT).unwrap().unwrap().request, 9);
 }
 
 #[test]
-fn full_queue_times_out_and_continues_when_there_is_room() {
+fn full_queue_times_out_and_continues_when_it_is_drained() {
     let (a, b) = Connection::pair().unwrap();
     let mut sent = 0;
     let full = loop {
-        match a.send(sent, &ack(0), &[], NOW) {
+        match a.send(sent, &ack(0), &[], NO_WAIT) {
             Ok(()) => sent += 1,
             Err(e) => break e,
         }
@@ -109,9 +110,9 @@ fn full_queue_times_out_and_continues_when_there_is_room() {
     assert!(matches!(full, Error::TimedOut), "{full}");
     assert!(matches!(a.send(sent, &ack(0), &[], Duration::from_millis(5)), Err(Error::TimedOut)));
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| a.send(sent, &ack(0), &[], SOON));
+        let waiting = scope.spawn(|| a.send(sent, &ack(0), &[], LONG_TIMEOUT));
         for request in 0..=sent {
-            assert_eq!(b.receive(SOON).unwrap().unwrap().request, request);
+            assert_eq!(b.receive(LONG_TIMEOUT).unwrap().unwrap().request, request);
         }
         waiting.join().unwrap().unwrap();
     });
@@ -120,20 +121,20 @@ fn full_queue_times_out_and_continues_when_there_is_room() {
 #[test]
 fn messages_before_the_end_arrive_and_then_it_is_closed() {
     let (a, b) = Connection::pair().unwrap();
-    a.send(1, &ack(1), &[], SOON).unwrap();
+    a.send(1, &ack(1), &[], LONG_TIMEOUT).unwrap();
     drop(a);
-    assert_eq!(b.receive(NOW).unwrap().unwrap().message, ack(1));
-    assert!(matches!(b.receive(SOON), Err(Error::Closed)));
-    assert!(matches!(b.send(1, &ack(1), &[], SOON), Err(Error::Closed)));
+    assert_eq!(b.receive(NO_WAIT).unwrap().unwrap().message, ack(1));
+    assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Closed)));
+    assert!(matches!(b.send(1, &ack(1), &[], LONG_TIMEOUT), Err(Error::Closed)));
     let (a, b) = Connection::pair().unwrap();
-    a.send(1, &ack(1), &[], SOON).unwrap();
+    a.send(1, &ack(1), &[], LONG_TIMEOUT).unwrap();
     drop(b);
-    assert!(matches!(a.receive(SOON), Err(Error::Closed)), "unread messages make it a reset");
+    assert!(matches!(a.receive(LONG_TIMEOUT), Err(Error::Closed)), "unread messages make it a reset");
 }
 
 #[test]
 fn both_ends_know_each_other() {
-    let me = Peer {
+    let this_process = Peer {
         pid: std::process::id(),
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
@@ -141,10 +142,10 @@ fn both_ends_know_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
-    let (client, server) = meet(&listener, &path);
-    assert_eq!((client.peer(), server.peer()), (me, me));
-    client.send(1, &Message::Done, &[], SOON).unwrap();
-    assert_eq!(server.receive(SOON).unwrap().unwrap().message, Message::Done);
+    let (client, server) = connect_and_accept(&listener, &path);
+    assert_eq!((client.peer(), server.peer()), (this_process, this_process));
+    client.send(1, &Message::Done, &[], LONG_TIMEOUT).unwrap();
+    assert_eq!(server.receive(LONG_TIMEOUT).unwrap().unwrap().message, Message::Done);
     assert!(listener.accept().unwrap().is_none());
 }
 
@@ -165,18 +166,18 @@ fn socket_file_has_requested_mode_and_no_other_file_stays() {
 fn live_socket_stays_and_stale_one_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
-    let missing = Connection::connect(&path, SOON).unwrap_err();
+    let missing = Connection::connect(&path, LONG_TIMEOUT).unwrap_err();
     assert!(is_system(&missing, libc::ENOENT), "{missing}");
     let first = Listener::bind(&path, 0o600).unwrap();
     assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
     // The check for a listener has left a connection that was closed at once.
     let test = first.accept().unwrap().unwrap();
-    assert!(matches!(test.receive(SOON), Err(Error::Closed)));
-    meet(&first, &path);
+    assert!(matches!(test.receive(LONG_TIMEOUT), Err(Error::Closed)));
+    connect_and_accept(&first, &path);
     drop(first);
-    assert!(is_system(&Connection::connect(&path, SOON).unwrap_err(), libc::ECONNREFUSED));
+    assert!(is_system(&Connection::connect(&path, LONG_TIMEOUT).unwrap_err(), libc::ECONNREFUSED));
     let second = Listener::bind(&path, 0o600).unwrap();
-    meet(&second, &path);
+    connect_and_accept(&second, &path);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -201,10 +202,10 @@ fn paths_longer_than_an_address_work() {
     let path = folder.join("control.sock");
     assert!(path.as_os_str().as_bytes().len() > 108);
     let listener = Listener::bind(&path, 0o600).unwrap();
-    meet(&listener, &path);
+    connect_and_accept(&listener, &path);
     assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
     drop(listener);
-    meet(&Listener::bind(&path, 0o600).unwrap(), &path);
+    connect_and_accept(&Listener::bind(&path, 0o600).unwrap(), &path);
 }
 
 #[test]
@@ -213,12 +214,12 @@ fn connect_to_a_full_backlog_is_bounded() {
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
-    let _waiting = Connection::connect(&path, NOW).unwrap();
-    assert!(matches!(Connection::connect(&path, NOW), Err(Error::TimedOut)));
+    let _waiting = Connection::connect(&path, NO_WAIT).unwrap();
+    assert!(matches!(Connection::connect(&path, NO_WAIT), Err(Error::TimedOut)));
     assert!(matches!(Connection::connect(&path, Duration::from_millis(20)), Err(Error::TimedOut)));
     assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE), "busy is not stale");
     std::thread::scope(|scope| {
-        let late = scope.spawn(|| Connection::connect(&path, SOON));
+        let late = scope.spawn(|| Connection::connect(&path, LONG_TIMEOUT));
         while !late.is_finished() {
             let _ = listener.accept().unwrap();
             std::thread::yield_now();
@@ -238,18 +239,18 @@ fn only_seqpacket_sockets_are_taken_over() {
     let path = folder.path().join("s");
     let listener =
         Listener::from_fd(rustix::io::dup(Listener::bind(&path, 0o600).unwrap()).unwrap()).unwrap();
-    meet(&listener, &path);
+    connect_and_accept(&listener, &path);
 }
 
 /// Returns whether the kernel lets a socket refuse descriptors; reports a skip if not.
-fn kernel_can_refuse() -> bool {
-    let can = rights::set(&Connection::pair().unwrap().0, true).unwrap();
+fn can_refuse_descriptors() -> bool {
+    let can = rights::set_passing(&Connection::pair().unwrap().0, true).unwrap();
     crate::skip::can(can, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
 #[test]
 fn accepted_connection_takes_descriptors_only_on_request() {
-    if !kernel_can_refuse() {
+    if !can_refuse_descriptors() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -258,35 +259,35 @@ fn accepted_connection_takes_descriptors_only_on_request() {
     let activated = Listener::from_fd(rustix::io::dup(&bound).unwrap()).unwrap();
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
     for listener in [bound, activated] {
-        let client = Connection::connect(&path, SOON).unwrap();
-        let send = || client.send(1, &ack(1), &[reader.as_fd()], SOON);
+        let client = Connection::connect(&path, LONG_TIMEOUT).unwrap();
+        let send = || client.send(1, &ack(1), &[reader.as_fd()], LONG_TIMEOUT);
         assert!(is_system(&send().unwrap_err(), libc::EPERM), "before it is accepted");
         let server = listener.accept().unwrap().unwrap();
         assert!(is_system(&send().unwrap_err(), libc::EPERM), "after");
         server.take_descriptors().unwrap();
         send().unwrap();
-        assert_eq!(server.receive(SOON).unwrap().unwrap().descriptors.len(), 1);
+        assert_eq!(server.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);
         // The other direction was open all the time.
-        server.send(1, &ack(1), &[reader.as_fd()], SOON).unwrap();
+        server.send(1, &ack(1), &[reader.as_fd()], LONG_TIMEOUT).unwrap();
     }
 }
 
 #[test]
 fn wary_connection_takes_no_descriptors_until_requested() {
-    if !kernel_can_refuse() {
+    if !can_refuse_descriptors() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
-    let client = Connection::connect_without_descriptors(&path, SOON).unwrap();
+    let client = Connection::connect_without_descriptors(&path, LONG_TIMEOUT).unwrap();
     let server = listener.accept().unwrap().unwrap();
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
-    let send = || server.send(1, &ack(1), &[reader.as_fd()], SOON);
+    let send = || server.send(1, &ack(1), &[reader.as_fd()], LONG_TIMEOUT);
     assert!(is_system(&send().unwrap_err(), libc::EPERM));
     client.take_descriptors().unwrap();
     send().unwrap();
-    assert_eq!(client.receive(SOON).unwrap().unwrap().descriptors.len(), 1);
+    assert_eq!(client.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);
 }
 
 #[test]
@@ -346,12 +347,12 @@ fn ended_peer_process_is_recognised() {
 #[test]
 fn messages_of_a_peer_that_closed_without_reading_arrive() {
     let (a, b) = Connection::pair().unwrap();
-    b.send(1, &Message::Done, &[], NOW).unwrap();
-    a.send(1, &ack(1), &[], NOW).unwrap();
-    a.send(2, &ack(2), &[], NOW).unwrap();
+    b.send(1, &Message::Done, &[], NO_WAIT).unwrap();
+    a.send(1, &ack(1), &[], NO_WAIT).unwrap();
+    a.send(2, &ack(2), &[], NO_WAIT).unwrap();
     drop(a);
     for order in [1, 2] {
-        assert_eq!(b.receive(SOON).unwrap().unwrap().message, ack(order));
+        assert_eq!(b.receive(LONG_TIMEOUT).unwrap().unwrap().message, ack(order));
     }
-    assert!(matches!(b.receive(SOON), Err(Error::Closed)));
+    assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Closed)));
 }

@@ -10,17 +10,17 @@ use traceweir_transport::clock::Counter;
 use traceweir_transport::map::Mapping;
 use traceweir_transport::ring::{Block, Failure, Gather, RegionReader, RegionSource, Ticket};
 
-use crate::support::{self, Mark, Random};
+use crate::support::{self, Random, RecordMark};
 
 #[test]
 fn no_thread_publishes_after_a_close_and_counts_are_exact() {
-    let outlet = support::outlet();
+    let outlet = support::leak_outlet();
     let mut random = Random(7);
     let mut exact = 0;
     for round in 0..120u64 {
-        let clock = support::KINDS[(round % 2) as usize];
+        let clock = support::WRITER_CLOCKS[(round % 2) as usize];
         let ring_bytes = if round % 3 == 0 { 8192 } else { 1 << 20 };
-        let (mut reader, ticket) = support::open(outlet, &support::params(clock, ring_bytes));
+        let (mut reader, ticket) = support::open_region(outlet, &support::region_params(clock, ring_bytes));
         let (mut seen, mut stamps) = (0u64, Vec::new());
         let (quiet, written, full) = thread::scope(|scope| {
             let threads: Vec<_> = (0..3)
@@ -28,7 +28,7 @@ fn no_thread_publishes_after_a_close_and_counts_are_exact() {
                     scope.spawn(move || {
                         let mut results = [0u64; 2];
                         for number in 0.. {
-                            match Mark::new(writer, number, 250).write(outlet, ticket) {
+                            match RecordMark::new(writer, number, 250).write(outlet, ticket) {
                                 Ok(()) => results[0] += 1,
                                 Err(Failure::Full) => results[1] += 1,
                                 Err(_) => break,
@@ -40,7 +40,7 @@ fn no_thread_publishes_after_a_close_and_counts_are_exact() {
                 .collect();
             thread::sleep(Duration::from_micros(random.below(1500)));
             let quiet = outlet.close();
-            support::drain(&mut reader, &mut stamps, |_| seen += 1);
+            support::drain_region(&mut reader, &mut stamps, |_| seen += 1);
             let results = threads.into_iter().map(|thread| thread.join().unwrap());
             let (written, full) = results.fold((0, 0), |sum, [ok, full]| (sum.0 + ok, sum.1 + full));
             (quiet, written, full)
@@ -49,7 +49,7 @@ fn no_thread_publishes_after_a_close_and_counts_are_exact() {
             exact += 1;
             assert_eq!(seen, written);
             assert_eq!(reader.lost(), full);
-            support::drain(&mut reader, &mut stamps, |mark| panic!("{mark:?} came after the close"));
+            support::drain_region(&mut reader, &mut stamps, |mark| panic!("{mark:?} came after the close"));
         }
     }
     assert!(exact > 60, "closing found a writer stopped in a lock {} times", 120 - exact);
@@ -57,22 +57,22 @@ fn no_thread_publishes_after_a_close_and_counts_are_exact() {
 
 #[test]
 fn outlet_can_be_reopened_with_regions_of_all_sizes() {
-    let outlet = support::outlet();
+    let outlet = support::leak_outlet();
     let mut random = Random(11);
     let mut stale = Ticket(0);
     for round in 0..200u64 {
-        let clock = support::KINDS[(round % 2) as usize];
+        let clock = support::WRITER_CLOCKS[(round % 2) as usize];
         let ring_bytes = 4096 << random.below(8);
-        let mut params = support::params(clock, ring_bytes);
+        let mut params = support::region_params(clock, ring_bytes);
         params.layout = Layout::new(1 + random.below(4) as u16, ring_bytes).unwrap();
-        let (mut reader, ticket) = support::open(outlet, &params);
+        let (mut reader, ticket) = support::open_region(outlet, &params);
         for number in 0..10 {
-            Mark::new(round as u32, number, 100).write(outlet, ticket).unwrap();
+            RecordMark::new(round as u32, number, 100).write(outlet, ticket).unwrap();
         }
-        assert_eq!(Mark::new(0, 0, 100).write(outlet, stale), Err(Failure::Closed));
+        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, stale), Err(Failure::Closed));
         outlet.count_lost(stale);
         let mut seen = 0;
-        support::drain(&mut reader, &mut Vec::new(), |mark| {
+        support::drain_region(&mut reader, &mut Vec::new(), |mark| {
             assert_eq!(mark.writer, round as u32);
             seen += 1;
         });
@@ -84,36 +84,36 @@ fn outlet_can_be_reopened_with_regions_of_all_sizes() {
 
 #[test]
 fn invalid_ticket_is_refused() {
-    let outlet = support::outlet();
+    let outlet = support::leak_outlet();
     for ticket in [Ticket(0), Ticket(1), Ticket(2), Ticket(u64::MAX)] {
-        assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Closed));
+        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Closed));
         outlet.count_lost(ticket);
     }
-    let params = support::params(Counter::Cycles, 4096);
-    let (mut reader, ticket) = support::open(outlet, &params);
+    let params = support::region_params(Counter::Cycles, 4096);
+    let (mut reader, ticket) = support::open_region(outlet, &params);
     let (_, memory) = RegionReader::create(&params).unwrap();
     assert!(
-        outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).is_err(),
+        outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).is_err(),
         "it is open already"
     );
     assert!(outlet.close() && outlet.close());
-    assert_eq!(Mark::new(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(Failure::Closed));
+    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, Ticket(ticket.0 + 1)), Err(Failure::Closed));
     assert_eq!(reader.lost(), 0);
 }
 
 #[test]
 fn ticket_does_not_fit_another_outlet() {
-    let (one, two) = (support::outlet(), support::outlet());
-    let params = support::params(Counter::Cycles, 4096);
+    let (one, two) = (support::leak_outlet(), support::leak_outlet());
+    let params = support::region_params(Counter::Cycles, 4096);
     let ((mut first, ticket), (mut second, other)) =
-        (support::open(one, &params), support::open(two, &params));
+        (support::open_region(one, &params), support::open_region(two, &params));
     assert_ne!(ticket, other);
     for (outlet, wrong) in [(one, other), (two, ticket)] {
-        assert_eq!(Mark::new(0, 0, 100).write(outlet, wrong), Err(Failure::Closed));
+        assert_eq!(RecordMark::new(0, 0, 100).write(outlet, wrong), Err(Failure::Closed));
         outlet.count_lost(wrong);
     }
     for reader in [&mut first, &mut second] {
-        support::drain(reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
+        support::drain_region(reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
         assert_eq!(reader.lost(), 0);
     }
     assert!(one.close() && two.close());
@@ -121,82 +121,85 @@ fn ticket_does_not_fit_another_outlet() {
 
 #[test]
 fn region_of_another_version_is_rejected_with_a_reason() {
-    let outlet = support::outlet();
-    let mut params = support::params(Counter::Cycles, 4096);
+    let outlet = support::leak_outlet();
+    let mut params = support::region_params(Counter::Cycles, 4096);
     let (_, memory) = RegionReader::create(&params).unwrap();
     params.layout = Layout::with_version(2, params.layout.cpus(), 4096).unwrap();
-    let refused = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap_err();
+    let refused =
+        outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "the region follows version 2 of the rules of shared memory, this side knows version 1"
     );
     assert_eq!(refused.status().0, 50);
-    assert!(outlet.open_private(&params, support::eventfd()).is_err());
+    assert!(outlet.open_private(&params, support::create_eventfd()).is_err());
     assert!(RegionReader::create(&params).is_err());
     assert!(outlet.close(), "it was not opened");
 }
 
 #[test]
 fn region_smaller_than_announced_is_rejected() {
-    let outlet = support::outlet();
-    let (_, memory) = RegionReader::create(&support::params(Counter::Cycles, 4096)).unwrap();
-    let larger = support::params(Counter::Cycles, 8192);
-    assert!(outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &larger).is_err());
-    let (_reader, ticket) = support::open(outlet, &larger);
-    assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket), Ok(()));
+    let outlet = support::leak_outlet();
+    let (_, memory) = RegionReader::create(&support::region_params(Counter::Cycles, 4096)).unwrap();
+    let larger = support::region_params(Counter::Cycles, 8192);
+    assert!(outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &larger).is_err());
+    let (_reader, ticket) = support::open_region(outlet, &larger);
+    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket), Ok(()));
     assert!(outlet.close());
 }
 
 #[test]
 fn close_reports_a_stopped_writer_and_abandons_its_addresses() {
-    let outlet = support::outlet();
-    let params = support::params(Counter::Monotonic, 4096);
+    let outlet = support::leak_outlet();
+    let params = support::region_params(Counter::Monotonic, 4096);
     let (mut reader, memory) = RegionReader::create(&params).unwrap();
     let layout = params.layout;
     let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
-    let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
+    let ticket =
+        outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap();
     let last = layout.control_offset(layout.rings() - 1) + control::LOCK;
     map.half(last).unwrap().store(99, Ordering::Relaxed);
-    assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
+    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket).is_ok(), layout.cpus() > 1);
     let before = reader.lost();
     assert!(!outlet.close());
     assert_eq!(reader.lost(), before + 1, "what it publishes later goes nowhere: it is counted");
-    let (mut reader, ticket) = support::open(outlet, &params);
-    assert_eq!(Mark::new(0, 1, 100).write(outlet, ticket), Ok(()));
+    let (mut reader, ticket) = support::open_region(outlet, &params);
+    assert_eq!(RecordMark::new(0, 1, 100).write(outlet, ticket), Ok(()));
     let mut seen = 0;
-    support::drain(&mut reader, &mut Vec::new(), |_| seen += 1);
+    support::drain_region(&mut reader, &mut Vec::new(), |_| seen += 1);
     assert_eq!(seen, 1);
     assert!(outlet.close());
 }
 
 #[test]
 fn record_is_counted_if_every_lock_is_taken() {
-    let outlet = support::outlet();
-    let params = support::params(Counter::Monotonic, 4096);
+    let outlet = support::leak_outlet();
+    let params = support::region_params(Counter::Monotonic, 4096);
     let (mut reader, memory) = RegionReader::create(&params).unwrap();
     let layout = params.layout;
     let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
-    let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
+    let ticket =
+        outlet.open(RegionSource::File { memory, wake: support::create_eventfd() }, &params).unwrap();
     let locks =
         || (0..layout.rings()).map(|ring| map.half(layout.control_offset(ring) + control::LOCK).unwrap());
     locks().for_each(|lock| lock.store(99, Ordering::Relaxed));
-    assert_eq!(Mark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Full));
+    assert_eq!(RecordMark::new(0, 0, 100).write(outlet, ticket), Err(Failure::Full));
     assert_eq!(reader.lost(), 1);
     locks().for_each(|lock| lock.store(0, Ordering::Relaxed));
-    assert_eq!(Mark::new(0, 1, 100).write(outlet, ticket), Ok(()));
+    assert_eq!(RecordMark::new(0, 1, 100).write(outlet, ticket), Ok(()));
     assert!(outlet.close());
 }
 
 /// Copies of 60 KB take long enough for a close to happen in between.
 #[test]
 fn long_copy_is_published_before_the_close_returns_or_never() {
-    let outlet = support::outlet();
+    let outlet = support::leak_outlet();
     let long = vec![7u8; 60_000];
     let mut exact = 0;
     for round in 0..200 {
-        let mut params = support::params(support::KINDS[round % 2], 1 << 22);
+        let mut params = support::region_params(support::WRITER_CLOCKS[round % 2], 1 << 22);
         params.max_record = 65_000;
-        let (mut reader, ticket) = support::open(outlet, &params);
+        let (mut reader, ticket) = support::open_region(outlet, &params);
         let begun = AtomicBool::new(false);
         let (quiet, written, seen) = thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -217,7 +220,7 @@ fn long_copy_is_published_before_the_close_returns_or_never() {
                 std::hint::spin_loop();
             }
             let quiet = outlet.close();
-            let seen = reader.rings().iter_mut().map(support::discard).sum::<u64>();
+            let seen = reader.rings().iter_mut().map(support::discard_records).sum::<u64>();
             (quiet, writer.join().unwrap(), seen)
         });
         if quiet {

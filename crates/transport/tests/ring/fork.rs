@@ -2,10 +2,10 @@
 
 use traceweir_transport::ring::{RegionReader, RegionSource};
 
-use crate::support::{self, Mark};
+use crate::support::{self, RecordMark};
 
 /// Runs `work`, which must not allocate, in a forked child. Returns its exit status.
-fn in_child(work: impl FnOnce() -> i32) -> i32 {
+fn run_in_child(work: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child of this multi-threaded process does only what a signal handler may, and
     // ends with `_exit`.
     match unsafe { libc::fork() } {
@@ -27,30 +27,31 @@ fn in_child(work: impl FnOnce() -> i32) -> i32 {
 
 #[test]
 fn forked_child_counts_losses_in_parents_region_and_forgets_it() {
-    for clock in support::KINDS {
-        let outlet = support::outlet();
-        let params = support::params(clock, 1 << 16);
-        let (mut reader, ticket) = support::open(outlet, &params);
+    for clock in support::WRITER_CLOCKS {
+        let outlet = support::leak_outlet();
+        let params = support::region_params(clock, 1 << 16);
+        let (mut reader, ticket) = support::open_region(outlet, &params);
         let (mut second, memory) = RegionReader::create(&params).unwrap();
-        let mut own = Some((memory, support::eventfd()));
-        let status = in_child(|| {
+        let mut own = Some((memory, support::create_eventfd()));
+        let status = run_in_child(|| {
             (0..30).for_each(|_| outlet.count_lost(ticket));
             outlet.forget();
             outlet.forget();
             outlet.count_lost(ticket);
             let Some((memory, wake)) = own.take() else { return 2 };
             let Ok(ticket) = outlet.open(RegionSource::File { memory, wake }, &params) else { return 3 };
-            let written =
-                (0..20).filter(|number| Mark::new(1, *number, 200).write(outlet, ticket).is_ok()).count();
+            let written = (0..20)
+                .filter(|number| RecordMark::new(1, *number, 200).write(outlet, ticket).is_ok())
+                .count();
             i32::from(!(written == 20 && outlet.close()))
         });
         assert_eq!(status, 0);
         for number in 0..50 {
-            Mark::new(0, number, 200).write(outlet, ticket).unwrap();
+            RecordMark::new(0, number, 200).write(outlet, ticket).unwrap();
         }
         let (mut parents, mut childs) = (0, 0);
-        support::drain(&mut reader, &mut Vec::new(), |mark| parents += u32::from(mark.writer == 0));
-        support::drain(&mut second, &mut Vec::new(), |mark| childs += u32::from(mark.writer == 1));
+        support::drain_region(&mut reader, &mut Vec::new(), |mark| parents += u32::from(mark.writer == 0));
+        support::drain_region(&mut second, &mut Vec::new(), |mark| childs += u32::from(mark.writer == 1));
         assert_eq!((parents, childs, reader.lost(), second.lost()), (50, 20, 30, 0));
         assert!(outlet.close());
     }

@@ -15,7 +15,7 @@ use crate::support::Random;
 const REGIONS: u64 = 60_000;
 const MAX_RECORD: u32 = 1500;
 
-fn region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
+fn create_region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
     let layout = Layout::new(cpus, ring_bytes).unwrap();
     let params = RegionParams { layout, clock: Counter::Cycles, wake_at: 1, max_record: MAX_RECORD };
     let (reader, memory) = RegionReader::create(&params).unwrap();
@@ -25,7 +25,7 @@ fn region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
 
 /// Drains a ring as far as possible. Fails if it is damaged; panics if the work is not bounded or a
 /// value is impossible.
-fn drain(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), Damaged> {
+fn drain_ring(ring: &mut RingReader, cpus: u16, ring_bytes: u32) -> Result<(), Damaged> {
     let mut out = vec![0; MAX_RECORD as usize];
     let mut bytes = 0;
     ring.poll()?;
@@ -95,12 +95,12 @@ fn damaged_rings_are_reported_or_read_validly() {
     let (mut sane, mut damaged) = (0, 0);
     for _ in 0..REGIONS {
         let ring_bytes = 4096 << random.below(2);
-        let (mut reader, map) = region(1, ring_bytes);
+        let (mut reader, map) = create_region(1, ring_bytes);
         let layout = reader.params().layout;
         for step in 0..3 {
             let ring = (step % 2) as usize;
             damage(&mut random, &map, &layout, ring);
-            match drain(&mut reader.rings()[ring], 1, ring_bytes) {
+            match drain_ring(&mut reader.rings()[ring], 1, ring_bytes) {
                 Ok(()) => sane += 1,
                 Err(Damaged) => {
                     damaged += 1;
@@ -121,7 +121,7 @@ fn region_overwritten_during_reading_does_no_harm() {
     let stop = AtomicBool::new(false);
     for round in 0..150u64 {
         let ring_bytes = 1 << 14;
-        let (mut reader, map) = region(2, ring_bytes);
+        let (mut reader, map) = create_region(2, ring_bytes);
         let layout = reader.params().layout;
         stop.store(false, Ordering::Relaxed);
         thread::scope(|scope| {
@@ -134,7 +134,7 @@ fn region_overwritten_during_reading_does_no_harm() {
             });
             for turn in 0..200 {
                 let ring = turn % layout.rings();
-                let _ = drain(&mut reader.rings()[ring], layout.cpus(), ring_bytes);
+                let _ = drain_ring(&mut reader.rings()[ring], layout.cpus(), ring_bytes);
                 let _ = reader.lost();
                 reader.give_back();
             }
@@ -145,7 +145,7 @@ fn region_overwritten_during_reading_does_no_harm() {
 
 #[test]
 fn jumping_loss_counter_does_not_corrupt_the_total() {
-    let (mut reader, map) = region(1, 4096);
+    let (mut reader, map) = create_region(1, 4096);
     let lost = map.word(reader.params().layout.control_offset(0) + control::LOST).unwrap();
     lost.store(5, Ordering::Relaxed);
     assert_eq!(reader.lost(), 5);
@@ -176,20 +176,20 @@ fn each_broken_rule_is_detected() {
         ("a marker that points past the head", 64, &[8, 0, 0, u64::from(abi::SKIP)]),
     ];
     for (rule, head, words) in spoiled {
-        let (mut reader, map) = region(1, 4096);
+        let (mut reader, map) = create_region(1, 4096);
         let layout = reader.params().layout;
         for (at, word) in words.iter().enumerate() {
             map.word(layout.data_offset(0) + at * 8).unwrap().store(*word, Ordering::Relaxed);
         }
         map.word(layout.control_offset(0) + control::HEAD).unwrap().store(head, Ordering::Relaxed);
-        assert_eq!(drain(&mut reader.rings()[0], 1, 4096), Err(Damaged), "{rule}");
+        assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Err(Damaged), "{rule}");
     }
-    let (mut reader, map) = region(1, 4096);
+    let (mut reader, map) = create_region(1, 4096);
     let layout = reader.params().layout;
     let head = map.word(layout.control_offset(0) + control::HEAD).unwrap();
     map.word(layout.data_offset(0)).unwrap().store(good, Ordering::Relaxed);
     head.store(40, Ordering::Relaxed);
-    assert_eq!(drain(&mut reader.rings()[0], 1, 4096), Ok(()), "the good one");
+    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Ok(()), "the good one");
     head.store(32, Ordering::Relaxed);
-    assert_eq!(drain(&mut reader.rings()[0], 1, 4096), Err(Damaged), "a head that went back");
+    assert_eq!(drain_ring(&mut reader.rings()[0], 1, 4096), Err(Damaged), "a head that went back");
 }

@@ -12,31 +12,31 @@ use traceweir_transport::clock::Counter;
 use traceweir_transport::map::{self, Mapping};
 use traceweir_transport::ring::{Outlet, RegionReader, Ticket};
 
-use crate::support::{self, Mark, Random};
+use crate::support::{self, Random, RecordMark};
 
 const WRITERS: usize = 3;
 
 /// Creates a page in which writers store how many of their writes have returned.
-pub(crate) fn progress() -> (Mapping, OwnedFd) {
+pub(crate) fn create_progress_page() -> (Mapping, OwnedFd) {
     let file = map::memory_file(c"traceweir-progress", PAGE).unwrap();
     (Mapping::from_file(file.as_fd(), PAGE, true).unwrap(), file)
 }
 
-pub(crate) fn returned(progress: &Mapping, writer: usize) -> u64 {
+pub(crate) fn returned_writes(progress: &Mapping, writer: usize) -> u64 {
     progress.word(writer * 8).unwrap().load(Ordering::Acquire)
 }
 
-/// Writes up to `most` records, and records after each write that it returned. Does only what a
-/// signal handler may.
-pub(crate) fn write_many(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping, most: u64) {
+/// Writes up to `max_records` records, and records after each write that it returned. Does only
+/// what a signal handler may.
+pub(crate) fn write_many(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping, max_records: u64) {
     let Some(word) = progress.word(writer as usize * 8) else { return };
-    for number in 0..most {
-        let _ = Mark::new(writer, number, 250).write(outlet, ticket);
+    for number in 0..max_records {
+        let _ = RecordMark::new(writer, number, 250).write(outlet, ticket);
         word.store(number + 1, Ordering::Release);
     }
 }
 
-fn spawn(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping) -> libc::pid_t {
+fn fork_writer(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping) -> libc::pid_t {
     // SAFETY: the child of this multi-threaded process does only what a signal handler may, until
     // it is killed.
     let child = unsafe { libc::fork() };
@@ -49,7 +49,7 @@ fn spawn(outlet: &Outlet, ticket: Ticket, writer: u32, progress: &Mapping) -> li
     child
 }
 
-fn kill(child: libc::pid_t) {
+fn kill_child(child: libc::pid_t) {
     let mut status = 0;
     // SAFETY: the child was made above and not waited for yet.
     unsafe {
@@ -61,22 +61,22 @@ fn kill(child: libc::pid_t) {
 
 /// The records that were taken of each writer, and the check of the counts at the end.
 #[derive(Default)]
-pub(crate) struct Account {
+pub(crate) struct ReceivedRecords {
     seen: [HashSet<u64>; WRITERS],
     stamps: Vec<u64>,
 }
 
-impl Account {
-    pub(crate) fn take(&mut self, reader: &mut RegionReader) {
+impl ReceivedRecords {
+    pub(crate) fn take_records(&mut self, reader: &mut RegionReader) {
         let Self { seen, stamps } = self;
-        support::drain(reader, stamps, |mark| {
+        support::drain_region(reader, stamps, |mark| {
             assert!(seen[mark.writer as usize].insert(mark.number), "{mark:?} came twice");
         });
     }
 
     /// Checks that every write that returned is there or counted, and at most one more for each
     /// writer.
-    pub(crate) fn check(&self, reader: &mut RegionReader, returned: &[u64]) {
+    pub(crate) fn assert_complete(&self, reader: &mut RegionReader, returned: &[u64]) {
         let lost = reader.lost();
         let (mut missing, mut begun) = (0, 0);
         for (seen, returned) in self.seen.iter().zip(returned) {
@@ -90,23 +90,23 @@ impl Account {
     }
 }
 
-fn round(params: &RegionParams, random: &mut Random) {
-    let outlet = support::outlet();
-    let (mut reader, ticket) = support::open(outlet, params);
-    let (progress, _file) = progress();
+fn run_round(params: &RegionParams, random: &mut Random) {
+    let outlet = support::leak_outlet();
+    let (mut reader, ticket) = support::open_region(outlet, params);
+    let (progress, _file) = create_progress_page();
     let children: Vec<_> =
-        (0..WRITERS).map(|writer| spawn(outlet, ticket, writer as u32, &progress)).collect();
-    let mut account = Account::default();
+        (0..WRITERS).map(|writer| fork_writer(outlet, ticket, writer as u32, &progress)).collect();
+    let mut received = ReceivedRecords::default();
     for _ in 0..random.below(3) {
         thread::sleep(Duration::from_micros(random.below(300)));
-        account.take(&mut reader);
+        received.take_records(&mut reader);
     }
     // A new region for each round: a writer that is killed inside a lock ends its whole process,
     // and thus all writers.
-    children.into_iter().for_each(kill);
-    account.take(&mut reader);
-    let returned: Vec<u64> = (0..WRITERS).map(|writer| returned(&progress, writer)).collect();
-    account.check(&mut reader, &returned);
+    children.into_iter().for_each(kill_child);
+    received.take_records(&mut reader);
+    let returned: Vec<u64> = (0..WRITERS).map(|writer| returned_writes(&progress, writer)).collect();
+    received.assert_complete(&mut reader, &returned);
     outlet.close();
 }
 
@@ -114,16 +114,16 @@ fn round(params: &RegionParams, random: &mut Random) {
 fn killed_writers_leave_no_torn_or_uncounted_record() {
     let mut random = Random(3);
     // The first write initialises things that must not be initialised in a child.
-    for clock in support::KINDS {
-        let outlet = support::outlet();
-        let (_reader, ticket) = support::open(outlet, &support::params(clock, 4096));
-        Mark::new(0, 0, 100).write(outlet, ticket).unwrap();
+    for clock in support::WRITER_CLOCKS {
+        let outlet = support::leak_outlet();
+        let (_reader, ticket) = support::open_region(outlet, &support::region_params(clock, 4096));
+        RecordMark::new(0, 0, 100).write(outlet, ticket).unwrap();
         outlet.close();
     }
     for number in 0..200 {
         let clock = [Counter::Cycles, Counter::Monotonic][number % 2];
         let ring_bytes = if number % 4 < 2 { 1 << 17 } else { 1 << 14 };
-        round(&support::params(clock, ring_bytes), &mut random);
+        run_round(&support::region_params(clock, ring_bytes), &mut random);
     }
 }
 
@@ -141,7 +141,7 @@ mod points {
     const VARIABLE: &str = "TRACEWEIR_TEST_WRITER";
 
     fn params(clock: Counter) -> RegionParams {
-        let mut params = support::params(clock, 8192);
+        let mut params = support::region_params(clock, 8192);
         params.wake_at = 1;
         params
     }
@@ -149,8 +149,8 @@ mod points {
     /// Runs this program again as a writer that is killed at a point, and checks what it left.
     fn kill_at(point: &str, pass: u64, clock: Counter) {
         let (mut reader, memory) = RegionReader::create(&params(clock)).unwrap();
-        let (progress, file) = progress();
-        let wake = support::eventfd();
+        let (progress, file) = create_progress_page();
+        let wake = support::create_eventfd();
         for descriptor in [&memory, &wake, &file] {
             fcntl_setfd(descriptor, FdFlags::empty()).unwrap();
         }
@@ -163,9 +163,9 @@ mod points {
             .status()
             .unwrap();
         assert_eq!(status.signal(), Some(libc::SIGKILL), "{point}:{pass} with {clock:?}: {status:?}");
-        let mut account = Account::default();
-        account.take(&mut reader);
-        account.check(&mut reader, &[returned(&progress, 0)]);
+        let mut received = ReceivedRecords::default();
+        received.take_records(&mut reader);
+        received.assert_complete(&mut reader, &[returned_writes(&progress, 0)]);
     }
 
     #[test]
@@ -177,15 +177,15 @@ mod points {
         let [memory, wake, file] = [0, 1, 2].map(|at| unsafe { OwnedFd::from_raw_fd(numbers[at]) });
         let progress = Mapping::from_file(file.as_fd(), PAGE, true).unwrap();
         let params = params(Counter::from_number(numbers[3] as u32).unwrap());
-        let outlet = support::outlet();
+        let outlet = support::leak_outlet();
         let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();
-        support::pin(0);
+        support::pin_to_cpu(0);
         write_many(outlet, ticket, 0, &progress, 500);
     }
 
     #[test]
     fn writer_killed_on_either_path_leaves_exact_counts() {
-        for clock in support::KINDS {
+        for clock in support::WRITER_CLOCKS {
             for point in ["before_write", "before_lost", "after_lost"] {
                 [1, 2, 40].into_iter().for_each(|pass| kill_at(point, pass, clock));
             }
@@ -206,9 +206,10 @@ mod points {
     fn writer_killed_after_its_sequence_leaves_exact_counts() {
         // Without sequences (another architecture, no registration) every write takes the lock, and
         // the point is never passed.
-        let outlet = support::outlet();
-        let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 4096));
-        Mark::new(0, 0, 100).write(outlet, ticket).unwrap();
+        let outlet = support::leak_outlet();
+        let (mut reader, ticket) =
+            support::open_region(outlet, &support::region_params(Counter::Cycles, 4096));
+        RecordMark::new(0, 0, 100).write(outlet, ticket).unwrap();
         let rings = reader.rings();
         let (sequences, _) = rings.split_at_mut(rings.len() / 2);
         if sequences.iter_mut().any(|ring| ring.poll().unwrap()) {

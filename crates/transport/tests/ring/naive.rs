@@ -8,46 +8,46 @@ use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
 use traceweir_transport::ring::Failure;
 
-use crate::support::{self, Mark, SHORTEST};
+use crate::support::{self, MIN_RECORD_BYTES, RecordMark};
 
 /// A ring of eight-byte cells.
-struct Naive {
+struct ModelRing {
     used: Vec<bool>,
     cursor: usize,
     /// Contents: the cells of each record including a marker before it, and the record.
-    inside: VecDeque<(Vec<usize>, Mark)>,
+    inside: VecDeque<(Vec<usize>, RecordMark)>,
     /// Cells of records that were read but not given back.
     read: Vec<usize>,
     lost: u64,
 }
 
-impl Naive {
+impl ModelRing {
     fn new(ring_bytes: u32) -> Self {
         let used = vec![false; ring_bytes as usize / 8];
         Self { used, cursor: 0, inside: VecDeque::new(), read: Vec::new(), lost: 0 }
     }
 
-    fn write(&mut self, mark: Mark) -> bool {
+    fn write(&mut self, mark: RecordMark) -> bool {
         let cells = (16 + mark.length).div_ceil(8);
-        let (mut wanted, mut start) = (Vec::new(), self.cursor);
+        let (mut cells_needed, mut start) = (Vec::new(), self.cursor);
         if start + cells > self.used.len() {
-            wanted.extend(start..self.used.len());
+            cells_needed.extend(start..self.used.len());
             start = 0;
         }
-        wanted.extend(start..start + cells);
-        if wanted.iter().any(|cell| self.used[*cell]) || wanted.len() > self.used.len() {
+        cells_needed.extend(start..start + cells);
+        if cells_needed.iter().any(|cell| self.used[*cell]) || cells_needed.len() > self.used.len() {
             self.lost += 1;
             return false;
         }
-        for cell in &wanted {
+        for cell in &cells_needed {
             self.used[*cell] = true;
         }
         self.cursor = (start + cells) % self.used.len();
-        self.inside.push_back((wanted, mark));
+        self.inside.push_back((cells_needed, mark));
         true
     }
 
-    fn read(&mut self) -> Option<Mark> {
+    fn read(&mut self) -> Option<RecordMark> {
         let (cells, mark) = self.inside.pop_front()?;
         self.read.extend(cells);
         Some(mark)
@@ -69,7 +69,7 @@ enum Step {
 
 fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (SHORTEST..=longest).prop_map(Step::Write),
+        6 => (MIN_RECORD_BYTES..=longest).prop_map(Step::Write),
         2 => (0..12usize).prop_map(Step::Read),
         1 => Just(Step::Release),
     ];
@@ -77,20 +77,20 @@ fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Runs the steps on the ring and the model, on one CPU, so that one ring takes all.
-fn run(clock: Counter, ring_bytes: u32, steps: &[Step]) {
-    support::pin(0);
-    let outlet = support::outlet();
-    let params = support::params(clock, ring_bytes);
-    let (mut reader, ticket) = support::open(outlet, &params);
-    let mut naive = Naive::new(ring_bytes);
+fn compare_with_model(clock: Counter, ring_bytes: u32, steps: &[Step]) {
+    support::pin_to_cpu(0);
+    let outlet = support::leak_outlet();
+    let params = support::region_params(clock, ring_bytes);
+    let (mut reader, ticket) = support::open_region(outlet, &params);
+    let mut model = ModelRing::new(ring_bytes);
     let mut bytes = vec![0; 65536];
     let mut used = None;
     for (number, step) in steps.iter().enumerate() {
         match *step {
             Step::Write(length) => {
-                let mark = Mark { writer: 0, number: number as u64, length };
+                let mark = RecordMark { writer: 0, number: number as u64, length };
                 let written = mark.write(outlet, ticket);
-                assert_eq!(written, if naive.write(mark) { Ok(()) } else { Err(Failure::Full) });
+                assert_eq!(written, if model.write(mark) { Ok(()) } else { Err(Failure::Full) });
             }
             Step::Read(records) => {
                 for ring in 0..reader.rings().len() {
@@ -104,21 +104,21 @@ fn run(clock: Counter, ring_bytes: u32, steps: &[Step]) {
                     let head = ring.peek().unwrap();
                     let mark = head.map(|head| {
                         ring.take(&mut bytes[..head.length]);
-                        Mark::check(head, &bytes[..head.length])
+                        RecordMark::check(head, &bytes[..head.length])
                     });
-                    assert_eq!(mark, naive.read());
+                    assert_eq!(mark, model.read());
                 }
             }
             Step::Release => {
                 reader.rings().iter_mut().for_each(|ring| ring.release());
-                naive.release();
+                model.release();
             }
         }
     }
-    assert_eq!(reader.lost(), naive.lost);
+    assert_eq!(reader.lost(), model.lost);
     let mut left = Vec::new();
-    support::drain(&mut reader, &mut Vec::new(), |mark| left.push(mark));
-    assert_eq!(left, naive.inside.iter().map(|(_, mark)| *mark).collect::<Vec<_>>());
+    support::drain_region(&mut reader, &mut Vec::new(), |mark| left.push(mark));
+    assert_eq!(left, model.inside.iter().map(|(_, mark)| *mark).collect::<Vec<_>>());
     let lock = usize::from(cpu::possible());
     if let (Some(ring), Counter::Monotonic) = (used, clock) {
         assert!(ring >= lock, "a region without a cycle counter uses the lock");
@@ -131,30 +131,30 @@ proptest! {
 
     #[test]
     fn ring_of_short_records_behaves_like_the_model(steps in steps(200)) {
-        for clock in support::KINDS {
-            run(clock, 4096, &steps);
+        for clock in support::WRITER_CLOCKS {
+            compare_with_model(clock, 4096, &steps);
         }
     }
 
     #[test]
     fn ring_of_long_records_behaves_like_the_model(steps in steps(2000)) {
-        for clock in support::KINDS {
-            run(clock, 8192, &steps);
+        for clock in support::WRITER_CLOCKS {
+            compare_with_model(clock, 8192, &steps);
         }
     }
 }
 
 #[test]
 fn region_without_rings_counts_everything_as_lost() {
-    for clock in support::KINDS {
-        let outlet = support::outlet();
-        let (mut reader, ticket) = support::open(outlet, &support::params(clock, 0));
+    for clock in support::WRITER_CLOCKS {
+        let outlet = support::leak_outlet();
+        let (mut reader, ticket) = support::open_region(outlet, &support::region_params(clock, 0));
         for number in 0..100 {
-            let mark = Mark { writer: 0, number, length: SHORTEST };
+            let mark = RecordMark { writer: 0, number, length: MIN_RECORD_BYTES };
             assert!(mark.write(outlet, ticket).is_err());
         }
         assert_eq!(reader.lost(), 100);
-        support::drain(&mut reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
+        support::drain_region(&mut reader, &mut Vec::new(), |mark| panic!("{mark:?}"));
         assert!(outlet.close());
     }
 }
@@ -163,10 +163,10 @@ fn region_without_rings_counts_everything_as_lost() {
 fn too_large_records_are_refused_and_counted() {
     use traceweir_transport::ring::Gather;
 
-    let outlet = support::outlet();
-    let mut params = support::params(Counter::Cycles, 4096);
+    let outlet = support::leak_outlet();
+    let mut params = support::region_params(Counter::Cycles, 4096);
     params.max_record = 64;
-    let (mut reader, ticket) = support::open(outlet, &params);
+    let (mut reader, ticket) = support::open_region(outlet, &params);
     let write = |words: usize, staged_bytes: usize| {
         let mut staged = vec![0; words];
         outlet.write(ticket, 1, &mut Gather { staged: &mut staged, staged_bytes, rest: &[], flags: 0 })

@@ -7,24 +7,24 @@ use std::thread;
 
 use traceweir_transport::ring::{Outlet, Ticket};
 
-use crate::support::{self, Mark};
+use crate::support::{self, RecordMark};
 
 static OUTLET: Outlet = Outlet::new();
 static TICKET: AtomicU64 = AtomicU64::new(0);
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-const HANDLER: u32 = 1000;
+const HANDLER_WRITER: u32 = 1000;
 
 extern "C" fn on_signal(_: libc::c_int) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let ticket = Ticket(TICKET.load(Ordering::Relaxed));
-    if Mark::new(HANDLER, number, 300).write(&OUTLET, ticket).is_err() {
+    if RecordMark::new(HANDLER_WRITER, number, 300).write(&OUTLET, ticket).is_err() {
         REFUSED.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn install() {
+fn install_handler() {
     // SAFETY: the handler does only what a signal handler may; the structure is valid when zeroed.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -36,10 +36,10 @@ fn install() {
 
 #[test]
 fn handler_that_interrupts_a_write_can_write() {
-    install();
-    for clock in support::KINDS {
-        let params = support::params(clock, 1 << 16);
-        let (mut reader, ticket) = support::open(&OUTLET, &params);
+    install_handler();
+    for clock in support::WRITER_CLOCKS {
+        let params = support::region_params(clock, 1 << 16);
+        let (mut reader, ticket) = support::open_region(&OUTLET, &params);
         TICKET.store(ticket.0, Ordering::Relaxed);
         NUMBER.store(0, Ordering::Relaxed);
         REFUSED.store(0, Ordering::Relaxed);
@@ -52,7 +52,8 @@ fn handler_that_interrupts_a_write_can_write() {
                     names.send(rustix::thread::gettid()).unwrap();
                     let (mut number, mut refused) = (0, 0u64);
                     while !stop.load(Ordering::Relaxed) {
-                        refused += u64::from(Mark::new(writer, number, 300).write(&OUTLET, ticket).is_err());
+                        refused +=
+                            u64::from(RecordMark::new(writer, number, 300).write(&OUTLET, ticket).is_err());
                         number += 1;
                     }
                     (number, refused)
@@ -62,9 +63,9 @@ fn handler_that_interrupts_a_write_can_write() {
         let threads: Vec<_> = named.iter().take(2).collect();
         let (mut seen, mut stamps, mut by_handler) = (HashSet::new(), Vec::new(), 0);
         let mut take = |reader: &mut _| {
-            support::drain(reader, &mut stamps, |mark| {
+            support::drain_region(reader, &mut stamps, |mark| {
                 assert!(seen.insert((mark.writer, mark.number)), "{mark:?} came twice");
-                by_handler += u64::from(mark.writer == HANDLER);
+                by_handler += u64::from(mark.writer == HANDLER_WRITER);
             });
         };
         for _ in 0..1500 {

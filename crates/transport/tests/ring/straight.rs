@@ -22,9 +22,9 @@ struct Pieces {
 }
 
 /// Deterministic numbers, the same in every run.
-struct Numbers(u64);
+struct NumberGenerator(u64);
 
-impl Numbers {
+impl NumberGenerator {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         (self.0 >> 33) as usize % limit
@@ -36,8 +36,8 @@ impl Numbers {
 }
 
 impl Pieces {
-    fn random(numbers: &mut Numbers) -> Self {
-        let word = |numbers: &mut Numbers| u64::from_le_bytes(numbers.bytes(8).try_into().unwrap());
+    fn random(numbers: &mut NumberGenerator) -> Self {
+        let word = |numbers: &mut NumberGenerator| u64::from_le_bytes(numbers.bytes(8).try_into().unwrap());
         let sizes = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 511, 512, 513, 700];
         let schema = numbers.below(3) != 0;
         Self {
@@ -63,7 +63,7 @@ impl Pieces {
     }
 
     /// Returns the bytes that a reader must find.
-    fn expected(&self) -> Vec<u8> {
+    fn expected_bytes(&self) -> Vec<u8> {
         let mut record = vec![0; 8];
         record.extend(u64::from(self.thread).to_le_bytes());
         record.extend([0; 8]);
@@ -100,7 +100,7 @@ impl Pieces {
 }
 
 /// Returns all records of a region with their flags.
-fn taken(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
+fn take_records(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
     let mut all = Vec::new();
     for ring in reader.rings() {
         ring.poll().unwrap();
@@ -116,9 +116,9 @@ fn taken(reader: &mut RegionReader) -> Vec<(u16, Vec<u8>)> {
 
 /// Returns whether this machine supports this way of writing.
 fn is_possible() -> bool {
-    let outlet = support::outlet();
-    let (_reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
-    let possible = Pieces::random(&mut Numbers(1)).write(outlet, ticket);
+    let outlet = support::leak_outlet();
+    let (_reader, ticket) = support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
+    let possible = Pieces::random(&mut NumberGenerator(1)).write(outlet, ticket);
     assert!(outlet.close());
     possible
 }
@@ -128,20 +128,20 @@ fn direct_write_has_the_bytes_of_its_pieces_at_any_position() {
     if !is_possible() {
         return;
     }
-    let outlet = support::outlet();
-    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 8192));
-    support::pin(0);
-    let mut numbers = Numbers(7);
+    let outlet = support::leak_outlet();
+    let (mut reader, ticket) = support::open_region(outlet, &support::region_params(Counter::Cycles, 8192));
+    support::pin_to_cpu(0);
+    let mut numbers = NumberGenerator(7);
     for _ in 0..4000 {
         let count = 1 + numbers.below(2);
         let all: Vec<Pieces> = (0..count).map(|_| Pieces::random(&mut numbers)).collect();
         let expected: Vec<_> = all
             .iter()
             .filter(|pieces| pieces.write(outlet, ticket))
-            .map(|pieces| (pieces.flags, pieces.expected()))
+            .map(|pieces| (pieces.flags, pieces.expected_bytes()))
             .collect();
         assert!(!expected.is_empty(), "an empty ring has room");
-        assert_eq!(taken(&mut reader), expected);
+        assert_eq!(take_records(&mut reader), expected);
     }
     assert_eq!(reader.lost(), 0, "nothing is counted here");
     assert!(outlet.close());
@@ -149,13 +149,13 @@ fn direct_write_has_the_bytes_of_its_pieces_at_any_position() {
 
 #[test]
 fn unsuitable_record_is_not_written_directly() {
-    let pieces = Pieces::random(&mut Numbers(3));
-    for clock in support::KINDS {
-        let outlet = support::outlet();
-        let (mut reader, ticket) = support::open(outlet, &support::params(clock, 4096));
+    let pieces = Pieces::random(&mut NumberGenerator(3));
+    for clock in support::WRITER_CLOCKS {
+        let outlet = support::leak_outlet();
+        let (mut reader, ticket) = support::open_region(outlet, &support::region_params(clock, 4096));
         assert!(!pieces.write(outlet, Ticket(0)) && !pieces.write(outlet, Ticket(ticket.0 + 2)));
         assert!(!pieces.write(outlet, Ticket(ticket.0 + 1)), "an even number is no ticket");
-        assert!(taken(&mut reader).is_empty());
+        assert!(take_records(&mut reader).is_empty());
         if clock == Counter::Monotonic {
             assert!(!pieces.write(outlet, ticket), "these stamps are not the sequence's");
         }
@@ -187,12 +187,13 @@ fn no_record_of_migrating_threads_is_torn() {
         return;
     }
     static DONE: AtomicBool = AtomicBool::new(false);
-    let outlet = support::outlet();
-    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
+    let outlet = support::leak_outlet();
+    let (mut reader, ticket) =
+        support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
     let writers: Vec<_> = (0..6_u64)
         .map(|writer| {
             std::thread::spawn(move || {
-                let mut numbers = Numbers(writer);
+                let mut numbers = NumberGenerator(writer);
                 let mut written = Vec::new();
                 for _ in 0..3000 {
                     let mut pieces = Pieces::random(&mut numbers);
@@ -201,7 +202,7 @@ fn no_record_of_migrating_threads_is_torn() {
                     while !pieces.write(outlet, ticket) {
                         std::thread::yield_now();
                     }
-                    written.push(pieces.expected());
+                    written.push(pieces.expected_bytes());
                 }
                 written
             })
@@ -210,9 +211,9 @@ fn no_record_of_migrating_threads_is_torn() {
     let collector = std::thread::spawn(move || {
         let mut all = Vec::new();
         while !DONE.load(Ordering::Acquire) {
-            all.extend(taken(&mut reader));
+            all.extend(take_records(&mut reader));
         }
-        all.extend(taken(&mut reader));
+        all.extend(take_records(&mut reader));
         all
     });
     let mut written: Vec<Vec<u8>> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();

@@ -13,9 +13,9 @@ use traceweir_transport::ring::{
 
 /// Both kinds of writers: restartable sequences if available, and the lock, which a monotonic
 /// region always uses.
-pub(crate) const KINDS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
+pub(crate) const WRITER_CLOCKS: [Counter; 2] = [Counter::Cycles, Counter::Monotonic];
 
-pub(crate) fn params(clock: Counter, ring_bytes: u32) -> RegionParams {
+pub(crate) fn region_params(clock: Counter, ring_bytes: u32) -> RegionParams {
     let layout = Layout::new(cpu::possible(), ring_bytes).unwrap();
     RegionParams {
         layout,
@@ -25,66 +25,66 @@ pub(crate) fn params(clock: Counter, ring_bytes: u32) -> RegionParams {
     }
 }
 
-pub(crate) fn eventfd() -> OwnedFd {
+pub(crate) fn create_eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
 }
 
 /// Creates an outlet for one test: never freed, as the type requires.
-pub(crate) fn outlet() -> &'static Outlet {
+pub(crate) fn leak_outlet() -> &'static Outlet {
     Box::leak(Box::new(Outlet::new()))
 }
 
 /// Creates a region and opens it with an outlet.
-pub(crate) fn open(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
+pub(crate) fn open_region(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
     let (reader, memory) = RegionReader::create(params).unwrap();
-    let ticket = outlet.open(RegionSource::File { memory, wake: eventfd() }, params).unwrap();
+    let ticket = outlet.open(RegionSource::File { memory, wake: create_eventfd() }, params).unwrap();
     (reader, ticket)
 }
 
 /// Writer, number and length of a record: enough to check every byte of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Mark {
+pub(crate) struct RecordMark {
     pub(crate) writer: u32,
     pub(crate) number: u64,
     pub(crate) length: usize,
 }
 
 /// Length of the shortest record that carries a mark.
-pub(crate) const SHORTEST: usize = 16;
-const LONGEST: usize = 4096;
+pub(crate) const MIN_RECORD_BYTES: usize = 16;
+const MAX_RECORD_BYTES: usize = 4096;
 
-fn filler(number: u64, at: usize) -> u8 {
-    (number as u8).wrapping_mul(31).wrapping_add(at as u8)
+fn filler_byte(number: u64, index: usize) -> u8 {
+    (number as u8).wrapping_mul(31).wrapping_add(index as u8)
 }
 
-impl Mark {
+impl RecordMark {
     /// Creates a mark with a length between the shortest and `longest`, different for each number.
     pub(crate) fn new(writer: u32, number: u64, longest: usize) -> Self {
         let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-        let length = SHORTEST + (spread as usize) % (longest - SHORTEST + 1);
+        let length = MIN_RECORD_BYTES + (spread as usize) % (longest - MIN_RECORD_BYTES + 1);
         Self { writer, number, length }
     }
 
     /// Writes the record: a staged part, and the rest in two pieces. Uses nothing that a signal
     /// handler must not use.
     pub(crate) fn write(self, outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
-        let mut body = [0u8; LONGEST];
+        let mut body = [0u8; MAX_RECORD_BYTES];
         let body = &mut body[..self.length];
         body[..8].copy_from_slice(&self.number.to_le_bytes());
         body[8..12].copy_from_slice(&self.writer.to_le_bytes());
         body[12..16].copy_from_slice(&(self.length as u32).to_le_bytes());
-        for (at, byte) in body.iter_mut().enumerate().skip(16) {
-            *byte = filler(self.number, at);
+        for (index, byte) in body.iter_mut().enumerate().skip(16) {
+            *byte = filler_byte(self.number, index);
         }
         let staged_bytes = self.length.min(16 + (self.number % 40) as usize);
         let mut staged = [0u64; 10];
         for (word, bytes) in staged[2..].iter_mut().zip(body[..staged_bytes].chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_le_bytes(whole);
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(padded);
         }
-        let (one, two) = body[staged_bytes..].split_at((self.length - staged_bytes) / 3);
-        let rest = [Block::new(one), Block::new(two)];
+        let (first, second) = body[staged_bytes..].split_at((self.length - staged_bytes) / 3);
+        let rest = [Block::new(first), Block::new(second)];
         let mut record = Gather {
             staged: &mut staged,
             staged_bytes,
@@ -101,20 +101,24 @@ impl Mark {
         let length = u32::from_le_bytes(record[12..16].try_into().unwrap()) as usize;
         assert_eq!(record.len(), length, "a record of writer {writer}, number {number} has another length");
         assert_eq!(head.flags, u16::from(number.is_multiple_of(2)));
-        let torn = record.iter().enumerate().skip(16).find(|(at, byte)| **byte != filler(number, *at));
+        let torn =
+            record.iter().enumerate().skip(16).find(|(index, byte)| **byte != filler_byte(number, *index));
         assert_eq!(torn, None, "writer {writer}, number {number}");
         Self { writer, number, length }
     }
 }
 
 /// Takes all records that are in a ring now.
-pub(crate) fn drain_ring(ring: &mut RingReader, mut each: impl FnMut(Head, Mark)) -> Result<(), Damaged> {
+pub(crate) fn drain_ring(
+    ring: &mut RingReader,
+    mut each: impl FnMut(Head, RecordMark),
+) -> Result<(), Damaged> {
     let mut bytes = vec![0; 65536];
     ring.poll()?;
     while let Some(head) = ring.peek()? {
         let record = &mut bytes[..head.length];
         ring.take(record);
-        each(head, Mark::check(head, record));
+        each(head, RecordMark::check(head, record));
     }
     ring.release();
     Ok(())
@@ -122,10 +126,10 @@ pub(crate) fn drain_ring(ring: &mut RingReader, mut each: impl FnMut(Head, Mark)
 
 /// Counter ticks by which a stamp may decrease within a ring: a CPU may read its counter before it
 /// has the lock. The check is for invalid stamps, which are off by more.
-const OUT_OF_ORDER: u64 = 100_000_000;
+const MAX_BACKWARD_TICKS: u64 = 100_000_000;
 
 /// Takes all records that are in a ring now without checking them. Returns their number.
-pub(crate) fn discard(ring: &mut RingReader) -> u64 {
+pub(crate) fn discard_records(ring: &mut RingReader) -> u64 {
     let mut bytes = vec![0; 65536];
     let mut records = 0;
     ring.poll().unwrap();
@@ -138,11 +142,15 @@ pub(crate) fn discard(ring: &mut RingReader) -> u64 {
 }
 
 /// Takes all records that are in a region now; checks that stamps hardly decrease within a ring.
-pub(crate) fn drain(reader: &mut RegionReader, stamps: &mut Vec<u64>, mut each: impl FnMut(Mark)) {
+pub(crate) fn drain_region(
+    reader: &mut RegionReader,
+    stamps: &mut Vec<u64>,
+    mut each: impl FnMut(RecordMark),
+) {
     stamps.resize(reader.rings().len(), 0);
     for (ring, last) in reader.rings().iter_mut().zip(stamps) {
         drain_ring(ring, |head, mark| {
-            assert!(head.stamp + OUT_OF_ORDER >= *last, "a stamp went back within a ring");
+            assert!(head.stamp + MAX_BACKWARD_TICKS >= *last, "a stamp went back within a ring");
             *last = head.stamp.max(*last);
             each(mark);
         })
@@ -151,7 +159,7 @@ pub(crate) fn drain(reader: &mut RegionReader, stamps: &mut Vec<u64>, mut each: 
 }
 
 /// Pins this thread to one CPU, chosen by a number.
-pub(crate) fn pin(number: usize) {
+pub(crate) fn pin_to_cpu(number: usize) {
     let mut set = CpuSet::new();
     ALLOWED.with(|allowed| set.set(allowed[number % allowed.len()]));
     rustix::thread::sched_setaffinity(None, &set).unwrap();

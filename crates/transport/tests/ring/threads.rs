@@ -8,12 +8,12 @@ use std::thread;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::ring::{Outlet, RegionReader, Ticket};
 
-use crate::support::{self, Mark, Random};
+use crate::support::{self, Random, RecordMark};
 
-const EACH: u64 = 20_000;
+const RECORDS_PER_WRITER: u64 = 20_000;
 
 /// Writes from `writers` threads that change CPUs, drains meanwhile, and checks the counts.
-fn exchange(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, writers: u32) {
+fn write_and_drain(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, writers: u32) {
     let done = AtomicBool::new(false);
     let (mut seen, mut stamps) = (HashSet::new(), Vec::new());
     let refused: u64 = thread::scope(|scope| {
@@ -21,12 +21,12 @@ fn exchange(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, 
             .map(|writer| {
                 scope.spawn(move || {
                     let mut random = Random(u64::from(writer) + 1);
-                    (0..EACH)
+                    (0..RECORDS_PER_WRITER)
                         .filter(|number| {
                             if number.is_multiple_of(64) {
-                                support::pin(random.below(64) as usize);
+                                support::pin_to_cpu(random.below(64) as usize);
                             }
-                            Mark::new(writer, *number, 300).write(outlet, ticket).is_err()
+                            RecordMark::new(writer, *number, 300).write(outlet, ticket).is_err()
                         })
                         .count() as u64
                 })
@@ -36,7 +36,7 @@ fn exchange(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, 
             let mut last = false;
             while !last {
                 last = done.load(Ordering::Acquire);
-                support::drain(reader, &mut stamps, |mark| {
+                support::drain_region(reader, &mut stamps, |mark| {
                     assert!(seen.insert((mark.writer, mark.number)), "{mark:?} came twice");
                 });
                 reader.give_back();
@@ -48,18 +48,19 @@ fn exchange(outlet: &'static Outlet, reader: &mut RegionReader, ticket: Ticket, 
         drainer.join().unwrap();
         refused
     });
-    let offered = u64::from(writers) * EACH;
+    let offered = u64::from(writers) * RECORDS_PER_WRITER;
     assert_eq!(reader.lost(), refused);
     assert_eq!(seen.len() as u64 + refused, offered);
 }
 
 #[test]
 fn migrating_threads_lose_nothing_uncounted() {
-    for clock in support::KINDS {
+    for clock in support::WRITER_CLOCKS {
         for ring_bytes in [8192, 1 << 16] {
-            let outlet = support::outlet();
-            let (mut reader, ticket) = support::open(outlet, &support::params(clock, ring_bytes));
-            exchange(outlet, &mut reader, ticket, 6);
+            let outlet = support::leak_outlet();
+            let (mut reader, ticket) =
+                support::open_region(outlet, &support::region_params(clock, ring_bytes));
+            write_and_drain(outlet, &mut reader, ticket, 6);
             assert!(outlet.close());
         }
     }
@@ -67,28 +68,28 @@ fn migrating_threads_lose_nothing_uncounted() {
 
 #[test]
 fn private_region_works_like_one_in_a_file() {
-    for clock in support::KINDS {
-        let outlet = support::outlet();
-        let params = support::params(clock, 1 << 16);
-        let (ticket, mut reader) = outlet.open_private(&params, support::eventfd()).unwrap();
-        exchange(outlet, &mut reader, ticket, 3);
+    for clock in support::WRITER_CLOCKS {
+        let outlet = support::leak_outlet();
+        let params = support::region_params(clock, 1 << 16);
+        let (ticket, mut reader) = outlet.open_private(&params, support::create_eventfd()).unwrap();
+        write_and_drain(outlet, &mut reader, ticket, 3);
         assert!(outlet.close());
     }
 }
 
 #[test]
-fn writer_finds_room_again_after_a_drain() {
-    let outlet = support::outlet();
-    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 4096));
-    support::pin(0);
+fn writer_finds_free_space_again_after_a_drain() {
+    let outlet = support::leak_outlet();
+    let (mut reader, ticket) = support::open_region(outlet, &support::region_params(Counter::Cycles, 4096));
+    support::pin_to_cpu(0);
     let mut number = 0;
     for _ in 0..50 {
-        while Mark::new(0, number, 500).write(outlet, ticket).is_ok() {
+        while RecordMark::new(0, number, 500).write(outlet, ticket).is_ok() {
             number += 1;
         }
         number += 1;
         let mut seen = 0;
-        support::drain(&mut reader, &mut Vec::new(), |_| seen += 1);
+        support::drain_region(&mut reader, &mut Vec::new(), |_| seen += 1);
         assert!(seen > 0);
     }
     assert_eq!(reader.lost(), 50);
@@ -108,10 +109,11 @@ fn sequences_are_used_if_the_c_library_registers_them() {
     if (major, minor) < (2, 35) || forbidden {
         return;
     }
-    let outlet = support::outlet();
-    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
+    let outlet = support::leak_outlet();
+    let (mut reader, ticket) =
+        support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
     for number in 0..100 {
-        Mark::new(0, number, 100).write(outlet, ticket).unwrap();
+        RecordMark::new(0, number, 100).write(outlet, ticket).unwrap();
     }
     let rings = reader.rings();
     let (sequences, locks) = rings.split_at_mut(rings.len() / 2);
@@ -134,8 +136,9 @@ fn thread_without_registered_area_uses_the_lock() {
     }
     // SAFETY: the variable is written before the program's own code runs.
     let offset = unsafe { offset.read() };
-    let outlet = support::outlet();
-    let (mut reader, ticket) = support::open(outlet, &support::params(Counter::Cycles, 1 << 16));
+    let outlet = support::leak_outlet();
+    let (mut reader, ticket) =
+        support::open_region(outlet, &support::region_params(Counter::Cycles, 1 << 16));
     let unregistered = thread::spawn(move || {
         let thread: usize;
         // SAFETY: the first word of a thread's block is its own address; the kernel forgets the
@@ -146,7 +149,7 @@ fn thread_without_registered_area_uses_the_lock() {
             libc::syscall(libc::SYS_rseq, area, 32, UNREGISTER, SIGNATURE)
         };
         for number in 0..100 {
-            Mark::new(0, number, 100).write(outlet, ticket).unwrap();
+            RecordMark::new(0, number, 100).write(outlet, ticket).unwrap();
         }
         result == 0
     });

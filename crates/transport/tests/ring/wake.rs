@@ -5,40 +5,40 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::ring::{Outlet, RegionReader, RegionSource, Ticket};
 
-use crate::support::{self, Mark};
+use crate::support::{self, RecordMark};
 
 /// Creates a region on one CPU, and a second descriptor of its eventfd.
-fn open(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionReader, Ticket, OwnedFd) {
-    support::pin(0);
-    let mut params = support::params(clock, 1 << 16);
+fn open_on_one_cpu(outlet: &Outlet, clock: Counter, wake_at: u32) -> (RegionReader, Ticket, OwnedFd) {
+    support::pin_to_cpu(0);
+    let mut params = support::region_params(clock, 1 << 16);
     params.wake_at = wake_at;
     let (reader, memory) = RegionReader::create(&params).unwrap();
-    let wake = support::eventfd();
+    let wake = support::create_eventfd();
     let ours = wake.try_clone().unwrap();
     let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();
     (reader, ticket, ours)
 }
 
 /// Returns how often the owner was woken since the last call.
-fn wakes(wake: BorrowedFd<'_>) -> u64 {
+fn take_wake_count(wake: BorrowedFd<'_>) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-fn write(outlet: &Outlet, ticket: Ticket, numbers: std::ops::Range<u64>) {
-    numbers.for_each(|number| Mark { writer: 0, number, length: 48 }.write(outlet, ticket).unwrap());
+fn write_records(outlet: &Outlet, ticket: Ticket, numbers: std::ops::Range<u64>) {
+    numbers.for_each(|number| RecordMark { writer: 0, number, length: 48 }.write(outlet, ticket).unwrap());
 }
 
 #[test]
 fn first_record_wakes_a_low_latency_owner_once_per_drain() {
-    for clock in support::KINDS {
-        let outlet = support::outlet();
-        let (mut reader, ticket, wake) = open(outlet, clock, 1);
+    for clock in support::WRITER_CLOCKS {
+        let outlet = support::leak_outlet();
+        let (mut reader, ticket, wake) = open_on_one_cpu(outlet, clock, 1);
         for _ in 0..200 {
-            assert_eq!(wakes(wake.as_fd()), 0);
-            write(outlet, ticket, 0..5);
-            assert_eq!(wakes(wake.as_fd()), 1);
-            support::drain(&mut reader, &mut Vec::new(), |_| ());
+            assert_eq!(take_wake_count(wake.as_fd()), 0);
+            write_records(outlet, ticket, 0..5);
+            assert_eq!(take_wake_count(wake.as_fd()), 1);
+            support::drain_region(&mut reader, &mut Vec::new(), |_| ());
         }
         assert!(outlet.close());
     }
@@ -46,17 +46,17 @@ fn first_record_wakes_a_low_latency_owner_once_per_drain() {
 
 #[test]
 fn ring_wakes_the_owner_at_its_threshold() {
-    for clock in support::KINDS {
-        let outlet = support::outlet();
-        let (mut reader, ticket, wake) = open(outlet, clock, 1024);
+    for clock in support::WRITER_CLOCKS {
+        let outlet = support::leak_outlet();
+        let (mut reader, ticket, wake) = open_on_one_cpu(outlet, clock, 1024);
         for _ in 0..50 {
-            write(outlet, ticket, 0..15);
-            assert_eq!(wakes(wake.as_fd()), 0, "960 bytes");
-            write(outlet, ticket, 15..16);
-            assert_eq!(wakes(wake.as_fd()), 1, "1024 bytes");
-            write(outlet, ticket, 16..100);
-            assert_eq!(wakes(wake.as_fd()), 0, "it is awake already");
-            support::drain(&mut reader, &mut Vec::new(), |_| ());
+            write_records(outlet, ticket, 0..15);
+            assert_eq!(take_wake_count(wake.as_fd()), 0, "960 bytes");
+            write_records(outlet, ticket, 15..16);
+            assert_eq!(take_wake_count(wake.as_fd()), 1, "1024 bytes");
+            write_records(outlet, ticket, 16..100);
+            assert_eq!(take_wake_count(wake.as_fd()), 0, "it is awake already");
+            support::drain_region(&mut reader, &mut Vec::new(), |_| ());
         }
         assert!(outlet.close());
     }

@@ -113,7 +113,7 @@ pub fn set_bytes<'a>(
     length: usize,
 ) -> Result<()> {
     let set = read_set(class, info, length, Machine::inspect)?;
-    let session = SessionRef::of_call(session);
+    let session = SessionRef::from_api_id(session);
     check_about(&session, set.class())?;
     match (asked.into(), set.class().rules().about) {
         (Asked::Private(own), About::Session) => own.set_information(&set),
@@ -150,7 +150,7 @@ pub fn configure_last_branch_record_bytes<'a>(
     let Some(events) = events.unwrap_or(&[]).get(..count.saturating_mul(ClassicEventId::SIZE)) else {
         return refused("a number of events without a buffer that holds them");
     };
-    let (session, events) = (SessionRef::of_call(session), ClassicEventId::list(events));
+    let (session, events) = (SessionRef::from_api_id(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
     match asked.into() {
         Asked::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
@@ -182,7 +182,7 @@ pub fn query_bytes<'a>(
         }
         Err(e) => return Outcome::failed(e.into()),
     };
-    match ask(asked, &SessionRef::of_call(session), query) {
+    match ask(asked, &SessionRef::from_api_id(session), query) {
         Ok(answer) => {
             let room = Room { length, is_null: info.is_none() };
             Outcome::answered(answer.to_bytes(), room, Status::ERROR_BAD_LENGTH)

@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 /// The most bytes of a file that are read; `/proc/cpuinfo` takes more than a kilobyte for each
 /// processor.
-const MAX_TEXT: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 /// The most names of a directory, and the most ranges of a list, that are read.
 const MAX_NAMES: usize = 4096;
 
@@ -24,10 +24,10 @@ pub(crate) struct MachineFiles {
 
 /// Total and free space of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Space {
+pub(crate) struct FileSystemSpace {
     pub(crate) block_bytes: u64,
-    pub(crate) blocks: u64,
-    pub(crate) free: u64,
+    pub(crate) total_blocks: u64,
+    pub(crate) free_blocks: u64,
 }
 
 impl MachineFiles {
@@ -44,36 +44,36 @@ impl MachineFiles {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub(crate) fn has_path(&self, path: &str) -> bool {
         self.full_path(path).exists()
     }
 
-    pub(crate) fn bytes(&self, path: &str) -> Vec<u8> {
+    pub(crate) fn read_bytes(&self, path: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Ok(file) = rustix::fs::open(self.full_path(path), flags, Mode::empty()) else { return bytes };
         let kind = rustix::fs::fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode));
         if kind == Ok(FileType::RegularFile) {
             // Bytes read before an error are used.
-            let _ = File::from(file).take(MAX_TEXT).read_to_end(&mut bytes);
+            let _ = File::from(file).take(MAX_FILE_BYTES).read_to_end(&mut bytes);
         }
         bytes
     }
 
     /// Returns the trimmed text of a file; empty if the file is missing. NULs, which end texts in
     /// events, are replaced by blanks.
-    pub(crate) fn text(&self, path: &str) -> String {
-        let bytes = self.bytes(path);
+    pub(crate) fn read_text(&self, path: &str) -> String {
+        let bytes = self.read_bytes(path);
         String::from_utf8_lossy(bytes.trim_ascii()).replace('\0', " ")
     }
 
     /// Returns the number in a file; 0 if there is none.
-    pub(crate) fn number(&self, path: &str) -> u64 {
-        self.text(path).parse().unwrap_or(0)
+    pub(crate) fn read_number(&self, path: &str) -> u64 {
+        self.read_text(path).parse().unwrap_or(0)
     }
 
     /// Returns the names in a directory, sorted.
-    pub(crate) fn names(&self, path: &str) -> Vec<String> {
+    pub(crate) fn list_names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.full_path(path)) else { return Vec::new() };
         let name = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
         let mut names: Vec<String> = entries.filter_map(name).take(MAX_NAMES).collect();
@@ -82,20 +82,24 @@ impl MachineFiles {
     }
 
     /// Returns the last component of a link's target.
-    pub(crate) fn link_name(&self, path: &str) -> Option<String> {
+    pub(crate) fn read_link_name(&self, path: &str) -> Option<String> {
         let link = std::fs::read_link(self.full_path(path)).ok()?;
         Some(link.file_name()?.to_str()?.to_owned())
     }
 
     /// Returns the space of the file system at a path; zeros if it does not answer in time.
-    pub(crate) fn space(&self, path: &str) -> Space {
+    pub(crate) fn query_space(&self, path: &str) -> FileSystemSpace {
         let path = path.to_owned();
         let query = move || rustix::fs::statvfs(path).ok();
-        let stat = self.is_this_machine().then(|| blocking::run(READ_TIMEOUT, query)).flatten().flatten();
-        stat.map_or_else(Space::default, |stat| Space {
+        let stat = self
+            .is_this_machine()
+            .then(|| blocking::run_with_timeout(READ_TIMEOUT, query))
+            .flatten()
+            .flatten();
+        stat.map_or_else(FileSystemSpace::default, |stat| FileSystemSpace {
             block_bytes: stat.f_frsize,
-            blocks: stat.f_blocks,
-            free: stat.f_bfree,
+            total_blocks: stat.f_blocks,
+            free_blocks: stat.f_bfree,
         })
     }
 }
@@ -140,9 +144,9 @@ mod tests {
         let pipe = root.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         std::fs::write(root.path().join("text"), " a\0b \n").unwrap();
-        let source = MachineFiles::new(root.path());
-        assert_eq!((source.text("/pipe"), source.text("/none")), (String::new(), String::new()));
-        assert_eq!(source.text("/text"), "a b");
-        assert_eq!((source.number("/text"), source.names("/none")), (0, Vec::<String>::new()));
+        let files = MachineFiles::new(root.path());
+        assert_eq!((files.read_text("/pipe"), files.read_text("/none")), (String::new(), String::new()));
+        assert_eq!(files.read_text("/text"), "a b");
+        assert_eq!((files.read_number("/text"), files.list_names("/none")), (0, Vec::<String>::new()));
     }
 }

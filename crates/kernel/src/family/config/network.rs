@@ -18,65 +18,71 @@ use super::machine_files::MachineFiles;
 /// The most addresses of the machine that are read.
 const MAX_ADDRESSES: usize = 4096;
 /// The most addresses of an interface, and the most name servers, in one event.
-const MAX_LISTED: usize = 256;
+const MAX_ADDRESSES_PER_EVENT: usize = 256;
 /// The most netlink answers that are read.
 const MAX_ANSWERS: usize = 1024;
-/// The type of loopback interfaces, `ARPHRD_LOOPBACK`.
-const LOOPBACK: u64 = 772;
+/// The type of loopback interfaces.
+const ARPHRD_LOOPBACK: u64 = 772;
 /// Seconds that a closed connection stays in TIME_WAIT: a constant of the kernel.
-const TIME_WAIT: u32 = 60;
+const TIME_WAIT_SECONDS: u32 = 60;
 /// The size of a table that has no configured size.
-const NOT_SET: u32 = u32::MAX;
+const TABLE_SIZE_NOT_SET: u32 = u32::MAX;
 
 pub(super) const SETTINGS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NETWORK, 2);
 const INTERFACE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NIC, 2);
 
-/// The number of an interface and one of its addresses.
-type Address = (u32, IpAddr);
+/// An address of an interface.
+#[derive(Debug)]
+struct InterfaceAddress {
+    interface: u32,
+    address: IpAddr,
+}
 
 /// Returns the payload of the TCP settings, which a session writes first.
-pub(super) fn settings(source: &MachineFiles) -> Vec<u8> {
-    let range = source.text("/proc/sys/net/ipv4/ip_local_port_range");
+pub(super) fn build_settings(files: &MachineFiles) -> Vec<u8> {
+    let range = files.read_text("/proc/sys/net/ipv4/ip_local_port_range");
     let last: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let mut out = Vec::new();
     // Linux has one connection table for all processors.
     put_kernel_event!(&mut out, SETTINGS_LAYOUT, {
-        MaxHashTableSize: NOT_SET,
+        MaxHashTableSize: TABLE_SIZE_NOT_SET,
         MaxUserPort: last,
-        TcpTimedWaitDelay: TIME_WAIT,
+        TcpTimedWaitDelay: TIME_WAIT_SECONDS,
     });
     out
 }
 
-pub(super) fn add_events(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
-    let addresses = if source.is_this_machine() { read_addresses().unwrap_or_default() } else { Vec::new() };
-    let servers = source.text("/etc/resolv.conf");
+pub(super) fn add_events(files: &MachineFiles, events: &mut Vec<ConfigEvent>) {
+    let addresses = if files.is_this_machine() { read_addresses().unwrap_or_default() } else { Vec::new() };
+    let servers = files.read_text("/etc/resolv.conf");
     let server = |line: &str| line.trim().strip_prefix("nameserver")?.trim().parse().ok();
-    let servers: Vec<IpAddr> = servers.lines().filter_map(server).take(MAX_LISTED).collect();
-    for name in source.names("/sys/class/net") {
-        events.extend(interface(source, &name, &addresses, &servers));
+    let servers: Vec<IpAddr> = servers.lines().filter_map(server).take(MAX_ADDRESSES_PER_EVENT).collect();
+    for name in files.list_names("/sys/class/net") {
+        events.extend(build_interface_event(files, &name, &addresses, &servers));
     }
 }
 
-fn interface(
-    source: &MachineFiles,
+fn build_interface_event(
+    files: &MachineFiles,
     name: &str,
-    addresses: &[Address],
+    addresses: &[InterfaceAddress],
     servers: &[IpAddr],
 ) -> Option<ConfigEvent> {
     let path = |file: &str| format!("/sys/class/net/{name}/{file}");
-    let index = u32::try_from(source.number(&path("ifindex"))).ok().filter(|index| *index > 0)?;
-    let is_loopback = source.number(&path("type")) == LOOPBACK;
-    let hardware = source.text(&path("address"));
+    let index = u32::try_from(files.read_number(&path("ifindex"))).ok().filter(|index| *index > 0)?;
+    let is_loopback = files.read_number(&path("type")) == ARPHRD_LOOPBACK;
+    let hardware = files.read_text(&path("address"));
     let hardware = hardware.split(':').map_while(|byte| u8::from_str_radix(byte, 16).ok());
     let (mut address, mut length) = ([0_u8; 8], 0_u32);
     for (to, byte) in address.iter_mut().zip(hardware.filter(|_| !is_loopback)) {
         *to = byte;
         length = length.saturating_add(1);
     }
-    let own = addresses.iter().filter(|(owner, _)| *owner == index).map(|(_, address)| *address);
-    let own: Vec<IpAddr> = own.take(MAX_LISTED).collect();
-    let has = |is_kind: fn(&IpAddr) -> bool| if own.iter().any(is_kind) { index } else { 0 };
+    let interface_addresses =
+        addresses.iter().filter(|known| known.interface == index).map(|known| known.address);
+    let interface_addresses: Vec<IpAddr> = interface_addresses.take(MAX_ADDRESSES_PER_EVENT).collect();
+    let index_if_any =
+        |is_kind: fn(&IpAddr) -> bool| if interface_addresses.iter().any(is_kind) { index } else { 0 };
     let join = |list: &[IpAddr]| list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(";");
     let mut out = Vec::new();
     put_kernel_event!(
@@ -85,12 +91,12 @@ fn interface(
         {
             PhysicalAddr: address,
             PhysicalAddrLen: length,
-            Ipv4Index: has(IpAddr::is_ipv4),
-            Ipv6Index: has(IpAddr::is_ipv6),
+            Ipv4Index: index_if_any(IpAddr::is_ipv4),
+            Ipv6Index: index_if_any(IpAddr::is_ipv6),
         },
         {
             NICDescription: name,
-            IpAddresses: join(&own).as_str(),
+            IpAddresses: join(&interface_addresses).as_str(),
             DnsServerAddresses: join(if is_loopback { &[] } else { servers }).as_str(),
         }
     );
@@ -98,9 +104,9 @@ fn interface(
 }
 
 /// Reads all addresses of this machine from the kernel by rtnetlink.
-fn read_addresses() -> Option<Vec<Address>> {
-    const GET_ADDRESSES: u16 = 22;
-    const REQUEST_DUMP: u16 = 0x301;
+fn read_addresses() -> Option<Vec<InterfaceAddress>> {
+    const RTM_GETADDR: u16 = 22;
+    const NLM_F_REQUEST_AND_DUMP: u16 = 0x301;
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -109,14 +115,14 @@ fn read_addresses() -> Option<Vec<Address>> {
     );
     let socket = socket.ok()?;
     let mut request = Vec::new();
-    request.put_u32(24).put_u16(GET_ADDRESSES).put_u16(REQUEST_DUMP).put_u32(1).put_u32(0).put_u64(0);
+    request.put_u32(24).put_u16(RTM_GETADDR).put_u16(NLM_F_REQUEST_AND_DUMP).put_u32(1).put_u32(0).put_u64(0);
     rustix::net::send(&socket, &request, SendFlags::empty()).ok()?;
     let (mut addresses, mut buffer) = (Vec::new(), vec![0_u8; 64 << 10]);
     for _ in 0..MAX_ANSWERS {
         // The kernel answers synchronously, so this does not wait.
         let (length, _) = rustix::net::recv(&socket, &mut *buffer, RecvFlags::empty()).ok()?;
-        let is_more = parse_answers(buffer.get(..length)?, &mut addresses);
-        if !is_more || addresses.len() >= MAX_ADDRESSES {
+        let has_more = parse_answers(buffer.get(..length)?, &mut addresses);
+        if !has_more || addresses.len() >= MAX_ADDRESSES {
             break;
         }
     }
@@ -124,48 +130,48 @@ fn read_addresses() -> Option<Vec<Address>> {
 }
 
 /// Adds the addresses of one answer. Returns whether more answers follow.
-fn parse_answers(mut rest: &[u8], addresses: &mut Vec<Address>) -> bool {
-    const NEW_ADDRESS: u16 = 20;
-    const ERROR: u16 = 2;
-    const DONE: u16 = 3;
-    while rest.len() >= 16 {
-        let length = usize::try_from(u32_at(rest, 0)).unwrap_or(0);
-        let Some(message) = rest.get(16..length) else { return false };
-        match u16_at(rest, 4) {
-            NEW_ADDRESS => addresses.extend(parse_address(message)),
-            ERROR | DONE => return false,
+fn parse_answers(mut remaining: &[u8], addresses: &mut Vec<InterfaceAddress>) -> bool {
+    const RTM_NEWADDR: u16 = 20;
+    const NLMSG_ERROR: u16 = 2;
+    const NLMSG_DONE: u16 = 3;
+    while remaining.len() >= 16 {
+        let length = usize::try_from(u32_at(remaining, 0)).unwrap_or(0);
+        let Some(message) = remaining.get(16..length) else { return false };
+        match u16_at(remaining, 4) {
+            RTM_NEWADDR => addresses.extend(parse_address(message)),
+            NLMSG_ERROR | NLMSG_DONE => return false,
             _ => {}
         }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        remaining = remaining.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     true
 }
 
 /// Parses `u8 family, prefix, flags, scope │ u32 interface │ attributes: u16 length, u16 type,
 /// value, padded to 4`.
-fn parse_address(message: &[u8]) -> Option<Address> {
-    const ADDRESS: u16 = 1;
-    const LOCAL: u16 = 2;
-    let (family, index) = (u8_at(message, 0), u32_at(message, 4));
-    let mut rest = message.get(8..)?;
+fn parse_address(message: &[u8]) -> Option<InterfaceAddress> {
+    const IFA_ADDRESS: u16 = 1;
+    const IFA_LOCAL: u16 = 2;
+    let (family, interface) = (u8_at(message, 0), u32_at(message, 4));
+    let mut remaining = message.get(8..)?;
     let (mut address, mut local) = (None, None);
-    while rest.len() >= 4 {
-        let length = usize::from(u16_at(rest, 0));
-        let value = rest.get(4..length)?;
+    while remaining.len() >= 4 {
+        let length = usize::from(u16_at(remaining, 0));
+        let value = remaining.get(4..length)?;
         let read = match i32::from(family) {
             libc::AF_INET => chunk(value, 0).map(|bytes| IpAddr::from(Ipv4Addr::from(*bytes))),
             libc::AF_INET6 => chunk(value, 0).map(|bytes| IpAddr::from(Ipv6Addr::from(*bytes))),
             _ => None,
         };
-        match u16_at(rest, 2) {
-            ADDRESS => address = read,
-            LOCAL => local = read,
+        match u16_at(remaining, 2) {
+            IFA_ADDRESS => address = read,
+            IFA_LOCAL => local = read,
             _ => {}
         }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        remaining = remaining.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    // For a point-to-point link ADDRESS is that of the peer.
-    Some((index, local.or(address)?))
+    // For a point-to-point link IFA_ADDRESS is that of the peer.
+    Some(InterfaceAddress { interface, address: local.or(address)? })
 }
 
 #[cfg(test)]
@@ -173,10 +179,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_machine_has_a_loopback_address() {
-        let addresses = read_addresses().expect("an answer");
+    fn this_machine_has_a_loopback_address() {
+        let addresses = read_addresses().expect("the kernel answers");
         if std::path::Path::new("/sys/class/net/lo").exists() && !addresses.is_empty() {
-            assert!(addresses.iter().any(|(_, address)| address.is_loopback()), "{addresses:?}");
+            assert!(addresses.iter().any(|known| known.address.is_loopback()), "{addresses:?}");
         }
     }
 

@@ -16,7 +16,7 @@ use super::machine_files::{MachineFiles, parse_list, parse_mask};
 
 /// The most processors that are written.
 const MAX_PROCESSORS: u32 = 4096;
-const GROUP_SIZE: u32 = 64;
+const PROCESSORS_PER_GROUP: u32 = 64;
 
 const CPU_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_CPU, 3);
 const NODES_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NUMA_NODE, 2);
@@ -24,14 +24,14 @@ const GROUPS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSOR_G
 const NUMBERS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSOR_NUMBER, 2);
 const PROCESSOR_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSORS, 2);
 
-/// One block of `/proc/cpuinfo`.
-struct Info<'a> {
+/// A block of `key: value` lines in `/proc/cpuinfo` or `/proc/meminfo`.
+struct InfoBlock<'a> {
     lines: &'a str,
 }
 
-impl<'a> Info<'a> {
+impl<'a> InfoBlock<'a> {
     /// Returns the value of a key; empty if it is missing.
-    fn get(&self, name: &str) -> &'a str {
+    fn find_value(&self, name: &str) -> &'a str {
         let value = |line: &'a str| {
             let (key, value) = line.split_once(':')?;
             (key.trim() == name).then(|| value.trim())
@@ -39,54 +39,59 @@ impl<'a> Info<'a> {
         self.lines.lines().find_map(value).unwrap_or_default()
     }
 
-    fn number(&self, name: &str) -> u32 {
-        let digits = self.get(name).split('.').next().unwrap_or_default();
+    fn find_number(&self, name: &str) -> u32 {
+        let digits = self.find_value(name).split('.').next().unwrap_or_default();
         digits.parse().unwrap_or(0)
     }
 
     fn has_flag(&self, flag: &str) -> bool {
-        self.get("flags").split(' ').any(|word| word == flag)
+        self.find_value("flags").split(' ').any(|word| word == flag)
     }
 }
 
-fn read_online(source: &MachineFiles) -> Vec<u32> {
-    parse_list(&source.text("/sys/devices/system/cpu/online"), MAX_PROCESSORS)
+fn read_online(files: &MachineFiles) -> Vec<u32> {
+    parse_list(&files.read_text("/sys/devices/system/cpu/online"), MAX_PROCESSORS)
 }
 
 /// Whether the machine is a virtual machine.
-pub(super) fn is_guest(source: &MachineFiles) -> bool {
-    Info { lines: &source.text("/proc/cpuinfo") }.has_flag("hypervisor")
+pub(super) fn is_guest(files: &MachineFiles) -> bool {
+    InfoBlock { lines: &files.read_text("/proc/cpuinfo") }.has_flag("hypervisor")
 }
 
-pub(super) fn add_events(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
-    let online = read_online(source);
-    let text = source.text("/proc/cpuinfo");
-    events.push(cpu(source, &online, &Info { lines: &text }));
-    events.extend(nodes(source));
-    events.push(groups(&online));
-    events.push(numbers(&online));
+pub(super) fn add_events(files: &MachineFiles, events: &mut Vec<ConfigEvent>) {
+    let online = read_online(files);
+    let text = files.read_text("/proc/cpuinfo");
+    events.push(build_cpu_event(files, &online, &InfoBlock { lines: &text }));
+    events.extend(build_nodes_event(files));
+    events.push(build_groups_event(&online));
+    events.push(build_numbers_event(&online));
     for block in text.split("\n\n").take(usize::try_from(MAX_PROCESSORS).unwrap_or(0)) {
-        events.extend(processor(&Info { lines: block }, &architecture(source)));
+        events.extend(build_processor_event(&InfoBlock { lines: block }, &read_architecture(files)));
     }
 }
 
-fn architecture(source: &MachineFiles) -> String {
-    let name = source.text("/proc/sys/kernel/arch");
+fn read_architecture(files: &MachineFiles) -> String {
+    let name = files.read_text("/proc/sys/kernel/arch");
     if name.is_empty() { std::env::consts::ARCH.to_owned() } else { name }
 }
 
-fn cpu(source: &MachineFiles, online: &[u32], info: &Info<'_>) -> ConfigEvent {
-    let memory = source.text("/proc/meminfo");
-    let kib: u64 =
-        Info { lines: &memory }.get("MemTotal").split(' ').next().unwrap_or("").parse().unwrap_or(0);
+fn build_cpu_event(files: &MachineFiles, online: &[u32], info: &InfoBlock<'_>) -> ConfigEvent {
+    let memory = files.read_text("/proc/meminfo");
+    let memory_kib: u64 = InfoBlock { lines: &memory }
+        .find_value("MemTotal")
+        .split(' ')
+        .next()
+        .unwrap_or("")
+        .parse()
+        .unwrap_or(0);
     let page = u32::try_from(rustix::param::page_size()).unwrap_or(0);
-    let shares = |cpu: &&u32| {
+    let has_siblings = |cpu: &&u32| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        parse_list(&source.text(&path), MAX_PROCESSORS).len() > 1
+        parse_list(&files.read_text(&path), MAX_PROCESSORS).len() > 1
     };
-    let shared = online.iter().filter(|cpu| **cpu < GROUP_SIZE).filter(shares);
-    let shared = shared.fold(0_u64, |mask, cpu| mask | 1_u64.unbounded_shl(*cpu));
-    let (number, highest): (u16, u64) = match &*architecture(source) {
+    let hyper_threaded = online.iter().filter(|cpu| **cpu < PROCESSORS_PER_GROUP).filter(has_siblings);
+    let hyper_threaded = hyper_threaded.fold(0_u64, |mask, cpu| mask | 1_u64.unbounded_shl(*cpu));
+    let (architecture_number, highest_user_address): (u16, u64) = match &*read_architecture(files) {
         "x86_64" if info.has_flag("la57") => (9, 0x00FF_FFFF_FFFF_EFFF),
         "x86_64" => (9, 0x0000_7FFF_FFFF_EFFF),
         // The builder of the kernel chooses the size of the user address space, and no file
@@ -94,21 +99,21 @@ fn cpu(source: &MachineFiles, online: &[u32], info: &Info<'_>) -> ConfigEvent {
         "aarch64" => (12, 0),
         _ => (0xFFFF, 0),
     };
-    let domain = source.text("/proc/sys/kernel/domainname");
-    let (model, stepping) = (info.number("model") & 0xFF, info.number("stepping") & 0xFF);
+    let domain = files.read_text("/proc/sys/kernel/domainname");
+    let (model, stepping) = (info.find_number("model") & 0xFF, info.find_number("stepping") & 0xFF);
     let mut out = Vec::new();
     put_kernel_event!(&mut out, CPU_LAYOUT, {
-        MHz: info.number("cpu MHz"),
+        MHz: info.find_number("cpu MHz"),
         NumberOfProcessors: u32::try_from(online.len()).unwrap_or(0),
-        MemSize: u32::try_from(kib >> 10).unwrap_or(u32::MAX),
+        MemSize: u32::try_from(memory_kib >> 10).unwrap_or(u32::MAX),
         PageSize: page,
         AllocationGranularity: page,
-        ComputerName: source.text("/proc/sys/kernel/hostname").as_str(),
+        ComputerName: files.read_text("/proc/sys/kernel/hostname").as_str(),
         DomainName: Some(&*domain).filter(|name| *name != "(none)").unwrap_or(""),
-        HyperThreadingFlag: shared,
-        HighestUserAddress: highest,
-        ProcessorArchitecture: number,
-        ProcessorLevel: u16::try_from(info.number("cpu family")).unwrap_or(0),
+        HyperThreadingFlag: hyper_threaded,
+        HighestUserAddress: highest_user_address,
+        ProcessorArchitecture: architecture_number,
+        ProcessorLevel: u16::try_from(info.find_number("cpu family")).unwrap_or(0),
         ProcessorRevision: u16::try_from(model << 8 | stepping).unwrap_or(0),
         PaeEnabled: u8::from(info.has_flag("pae")),
         NxEnabled: u8::from(info.has_flag("nx")),
@@ -116,23 +121,23 @@ fn cpu(source: &MachineFiles, online: &[u32], info: &Info<'_>) -> ConfigEvent {
     ConfigEvent::new(hook::CONFIG_CPU, &CPU_LAYOUT, out)
 }
 
-fn nodes(source: &MachineFiles) -> Option<ConfigEvent> {
+fn build_nodes_event(files: &MachineFiles) -> Option<ConfigEvent> {
     let folder = "/sys/devices/system/node";
     let is_node =
         |name: &String| name.strip_prefix("node").is_some_and(|digits| digits.parse::<u16>().is_ok());
-    let names: Vec<String> = source.names(folder).into_iter().filter(is_node).collect();
+    let names: Vec<String> = files.list_names(folder).into_iter().filter(is_node).collect();
     let count = u32::try_from(names.len()).ok().filter(|count| *count > 0)?;
-    let masks = names.iter().map(|name| parse_mask(&source.text(&format!("{folder}/{name}/cpumap"))));
+    let masks = names.iter().map(|name| parse_mask(&files.read_text(&format!("{folder}/{name}/cpumap"))));
     let mut out = Vec::new();
     put_kernel_event!(&mut out, NODES_LAYOUT, { NodeCount: count }, { NodeMap: RepeatedValues(masks) });
     Some(ConfigEvent::new(hook::CONFIG_NUMA_NODE, &NODES_LAYOUT, out))
 }
 
-fn groups(online: &[u32]) -> ConfigEvent {
-    let last = online.iter().max().map_or(0, |cpu| cpu / GROUP_SIZE);
+fn build_groups_event(online: &[u32]) -> ConfigEvent {
+    let last = online.iter().max().map_or(0, |cpu| cpu / PROCESSORS_PER_GROUP);
     let masks = (0..=last).map(|group| {
-        let own = online.iter().filter(|cpu| **cpu / GROUP_SIZE == group);
-        own.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % GROUP_SIZE))
+        let members = online.iter().filter(|cpu| **cpu / PROCESSORS_PER_GROUP == group);
+        members.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % PROCESSORS_PER_GROUP))
     });
     let mut out = Vec::new();
     put_kernel_event!(
@@ -144,8 +149,9 @@ fn groups(online: &[u32]) -> ConfigEvent {
     ConfigEvent::new(hook::CONFIG_PROCESSOR_GROUP, &GROUPS_LAYOUT, out)
 }
 
-fn numbers(online: &[u32]) -> ConfigEvent {
-    let numbers = online.iter().map(|cpu| (cpu / GROUP_SIZE) | ((cpu % GROUP_SIZE) << 16));
+fn build_numbers_event(online: &[u32]) -> ConfigEvent {
+    let numbers =
+        online.iter().map(|cpu| (cpu / PROCESSORS_PER_GROUP) | ((cpu % PROCESSORS_PER_GROUP) << 16));
     let mut out = Vec::new();
     put_kernel_event!(
         &mut out,
@@ -156,20 +162,20 @@ fn numbers(online: &[u32]) -> ConfigEvent {
     ConfigEvent::new(hook::CONFIG_PROCESSOR_NUMBER, &NUMBERS_LAYOUT, out)
 }
 
-fn processor(info: &Info<'_>, architecture: &str) -> Option<ConfigEvent> {
-    let index: u32 = info.get("processor").parse().ok()?;
-    let vendor = info.get("vendor_id");
+fn build_processor_event(info: &InfoBlock<'_>, architecture: &str) -> Option<ConfigEvent> {
+    let index: u32 = info.find_value("processor").parse().ok()?;
+    let vendor = info.find_value("vendor_id");
     let identifier = if vendor.is_empty() {
         architecture.to_owned()
     } else {
-        let (family, model) = (info.number("cpu family"), info.number("model"));
-        format!("{architecture} Family {family} Model {model} Stepping {}", info.number("stepping"))
+        let (family, model) = (info.find_number("cpu family"), info.find_number("model"));
+        format!("{architecture} Family {family} Model {model} Stepping {}", info.find_number("stepping"))
     };
     let mut out = Vec::new();
     put_kernel_event!(&mut out, PROCESSOR_LAYOUT, {
         ProcessorIndex: index,
-        ProcessorSpeed: info.number("cpu MHz"),
-        ProcessorName: info.get("model name"),
+        ProcessorSpeed: info.find_number("cpu MHz"),
+        ProcessorName: info.find_value("model name"),
         VendorIdentifier: vendor,
         ProcessorIdentifier: identifier.as_str(),
     });

@@ -19,11 +19,11 @@ use super::event::ConfigEvent;
 use super::machine_files::MachineFiles;
 
 /// The unit of sizes in `/sys`, whatever the sector size of the disk.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 /// Size of the structure of a logical disk.
-const LOG_DISK: u32 = 112;
-const PARTITION: u32 = 1;
-const VOLUME: u32 = 2;
+const LOGICAL_DISK_STRUCT_BYTES: u32 = 112;
+const DRIVE_TYPE_PARTITION: u32 = 1;
+const DRIVE_TYPE_VOLUME: u32 = 2;
 
 const PHYSICAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PHYSICAL_DISK, 2);
 const LOGICAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_LOGICAL_DISK, 2);
@@ -35,60 +35,60 @@ fn parse_device(device: &str) -> Option<u32> {
     (major < 1 << 12 && minor < 1 << 20).then_some((major << 20) | minor)
 }
 
-pub(super) fn add_events(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
-    let mounts = source.text("/proc/self/mountinfo");
+pub(super) fn add_events(files: &MachineFiles, events: &mut Vec<ConfigEvent>) {
+    let mounts = files.read_text("/proc/self/mountinfo");
     let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
     let root = mounts.iter().find(|mount| mount.point == "/");
-    let root = root.and_then(|mount| find_disk(source, mount.device));
-    for name in source.names("/sys/block") {
-        events.extend(physical_disk(source, &name, root.as_deref()));
+    let root = root.and_then(|mount| find_disk_device(files, mount.device));
+    for name in files.list_names("/sys/block") {
+        events.extend(build_physical_disk_event(files, &name, root.as_deref()));
     }
     let mut seen = HashSet::new();
     // A device that is mounted in several places is written once.
     let first_mounts = mounts.iter().filter(|mount| seen.insert(mount.device));
-    events.extend(first_mounts.filter_map(|mount| logical_disk(source, mount)));
+    events.extend(first_mounts.filter_map(|mount| build_logical_disk_event(files, mount)));
 }
 
 /// Returns the disk of a device: itself, or the disk that it is a partition of.
-fn find_disk(source: &MachineFiles, device: &str) -> Option<String> {
+fn find_disk_device(files: &MachineFiles, device: &str) -> Option<String> {
     let folder = format!("/sys/dev/block/{device}");
-    let device = match source.has(&format!("{folder}/partition")) {
-        true => source.text(&format!("{folder}/../dev")),
-        false => source.text(&format!("{folder}/dev")),
+    let device = match files.has_path(&format!("{folder}/partition")) {
+        true => files.read_text(&format!("{folder}/../dev")),
+        false => files.read_text(&format!("{folder}/dev")),
     };
     (!device.is_empty()).then_some(device)
 }
 
-fn physical_disk(source: &MachineFiles, name: &str, root: Option<&str>) -> Option<ConfigEvent> {
+fn build_physical_disk_event(files: &MachineFiles, name: &str, root: Option<&str>) -> Option<ConfigEvent> {
     let path = |file: &str| format!("/sys/block/{name}/{file}");
-    let device = source.text(&path("dev"));
-    let bytes = source.number(&path("size")).saturating_mul(SECTOR);
-    let sector = source.number(&path("queue/logical_block_size")).max(1);
+    let device = files.read_text(&path("dev"));
+    let bytes = files.read_number(&path("size")).saturating_mul(SECTOR_BYTES);
+    let sector_bytes = files.read_number(&path("queue/logical_block_size")).max(1);
     let number = parse_device(&device).filter(|_| bytes > 0)?;
-    let scsi = source.link_name(&path("device")).unwrap_or_default();
+    let scsi = files.read_link_name(&path("device")).unwrap_or_default();
     let scsi: Vec<u32> = scsi.split(':').map_while(|part| part.parse().ok()).collect();
     let [port, bus, target, unit] =
         if let [port, bus, target, unit] = scsi[..] { [port, bus, target, unit] } else { [0; 4] };
     let label =
-        |file| Some(source.text(&path(file))).filter(|text| !text.is_empty() && !text.starts_with("0x"));
+        |file| Some(files.read_text(&path(file))).filter(|text| !text.is_empty() && !text.starts_with("0x"));
     let labels: Vec<String> = ["device/vendor", "device/model"].into_iter().filter_map(label).collect();
     let label = if labels.is_empty() { name.to_owned() } else { labels.join(" ") };
-    let names = source.names(&path(""));
-    let partitions = names.iter().filter(|name| source.has(&path(&format!("{name}/partition")))).count();
+    let names = files.list_names(&path(""));
+    let partitions = names.iter().filter(|name| files.has_path(&path(&format!("{name}/partition")))).count();
     let mut out = Vec::new();
     put_kernel_event!(&mut out, PHYSICAL_LAYOUT, {
         DiskNumber: number,
-        BytesPerSector: u32::try_from(sector).unwrap_or(0),
+        BytesPerSector: u32::try_from(sector_bytes).unwrap_or(0),
         SectorsPerTrack: 1_u32,
         TracksPerCylinder: 1_u32,
-        Cylinders: bytes.checked_div(sector).unwrap_or(0),
+        Cylinders: bytes.checked_div(sector_bytes).unwrap_or(0),
         SCSIPort: port,
         SCSIPath: bus,
         SCSITarget: target,
         SCSILun: unit,
         Manufacturer: label.as_str(),
         PartitionCount: u32::try_from(partitions).unwrap_or(0),
-        WriteCacheEnabled: u8::from(source.text(&path("queue/write_cache")) == "write back"),
+        WriteCacheEnabled: u8::from(files.read_text(&path("queue/write_cache")) == "write back"),
         BootDriveLetter: if root == Some(&*device) { "/" } else { "" },
     });
     Some(ConfigEvent::new(hook::CONFIG_PHYSICAL_DISK, &PHYSICAL_LAYOUT, out))
@@ -112,31 +112,32 @@ impl<'a> Mount<'a> {
     }
 }
 
-fn logical_disk(source: &MachineFiles, mount: &Mount<'_>) -> Option<ConfigEvent> {
+fn build_logical_disk_event(files: &MachineFiles, mount: &Mount<'_>) -> Option<ConfigEvent> {
     let folder = format!("/sys/dev/block/{}", mount.device);
-    let number = |file: &str| source.number(&format!("{folder}/{file}"));
+    let number = |file: &str| files.read_number(&format!("{folder}/{file}"));
     let partition = u32::try_from(number("partition")).unwrap_or(0);
-    let size = number("size").saturating_mul(SECTOR);
-    let disk = find_disk(source, mount.device).and_then(|device| parse_device(&device))?;
+    let size = number("size").saturating_mul(SECTOR_BYTES);
+    let disk = find_disk_device(files, mount.device).and_then(|device| parse_device(&device))?;
     let queue = if partition > 0 { "../queue/logical_block_size" } else { "queue/logical_block_size" };
-    let sector = number(queue).max(1);
+    let sector_bytes = number(queue).max(1);
     // A FUSE file system may never answer.
-    let space = if mount.kind.starts_with("fuse") { Default::default() } else { source.space(&mount.point) };
-    let letter = if mount.point.encode_utf16().count() < 4 { &*mount.point } else { "" };
+    let space =
+        if mount.kind.starts_with("fuse") { Default::default() } else { files.query_space(&mount.point) };
+    let drive_letter = if mount.point.encode_utf16().count() < 4 { &*mount.point } else { "" };
     let clusters = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let mut out = Vec::new();
     put_kernel_event!(&mut out, LOGICAL_LAYOUT, {
-        StartOffset: number("start").saturating_mul(SECTOR),
+        StartOffset: number("start").saturating_mul(SECTOR_BYTES),
         PartitionSize: size,
         DiskNumber: disk,
-        Size: LOG_DISK,
-        DriveType: if partition > 0 { PARTITION } else { VOLUME },
-        DriveLetterString: letter,
+        Size: LOGICAL_DISK_STRUCT_BYTES,
+        DriveType: if partition > 0 { DRIVE_TYPE_PARTITION } else { DRIVE_TYPE_VOLUME },
+        DriveLetterString: drive_letter,
         PartitionNumber: partition,
-        SectorsPerCluster: u32::try_from(space.block_bytes.checked_div(sector).unwrap_or(0)).unwrap_or(0),
-        BytesPerSector: u32::try_from(sector).unwrap_or(0),
-        NumberOfFreeClusters: clusters(space.free),
-        TotalNumberOfClusters: clusters(space.blocks),
+        SectorsPerCluster: u32::try_from(space.block_bytes.checked_div(sector_bytes).unwrap_or(0)).unwrap_or(0),
+        BytesPerSector: u32::try_from(sector_bytes).unwrap_or(0),
+        NumberOfFreeClusters: clusters(space.free_blocks),
+        TotalNumberOfClusters: clusters(space.total_blocks),
         FileSystem: mount.kind,
     });
     Some(ConfigEvent::new(hook::CONFIG_LOGICAL_DISK, &LOGICAL_LAYOUT, out))

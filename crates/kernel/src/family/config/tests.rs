@@ -3,26 +3,27 @@
 use std::os::unix::fs::symlink;
 
 use traceweir_format::kernel::{Repeat, Ty, shape_of};
+use traceweir_format::spec::system::add_group;
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 
 use super::*;
 use crate::family::testing::assert_written;
 
-struct Machine(tempfile::TempDir);
+struct FakeMachine(tempfile::TempDir);
 
-impl Machine {
+impl FakeMachine {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn put(&self, path: &str, text: impl AsRef<[u8]>) -> &Self {
+    fn write_file(&self, path: &str, text: impl AsRef<[u8]>) -> &Self {
         let path = self.0.path().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
         self
     }
 
-    fn link(&self, path: &str, to: &str) -> &Self {
+    fn create_link(&self, path: &str, to: &str) -> &Self {
         let path = self.0.path().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(to, path).unwrap();
@@ -31,42 +32,43 @@ impl Machine {
 
     fn collect_events(&self) -> Vec<ConfigEvent> {
         let events = collect_events(&MachineFiles::new(self.0.path()), &Groups::default());
-        events.iter().for_each(check);
+        events.iter().for_each(assert_documented_layout);
         events
     }
 }
 
 /// Checks that a payload has its documented layout to the last byte.
-fn check(event: &ConfigEvent) {
+fn assert_documented_layout(event: &ConfigEvent) {
     let [opcode, _] = event.hook.to_le_bytes();
-    let (shape, name) = shape_of(&class::CONFIG, opcode, event.version).expect("a shape");
-    let (mut at, mut count) = (0, 0);
+    let (shape, name) =
+        shape_of(&class::CONFIG, opcode, event.version).expect("the event has a documented shape");
+    let (mut offset, mut count) = (0, 0);
     for field in shape.fields {
         let times = if let Repeat::By(_) = field.repeat { count } else { 1 };
         for _ in 0..times {
-            at += match (field.ty.size(8), field.ty) {
+            offset += match (field.ty.size(8), field.ty) {
                 (Some(size), _) => size,
                 (None, Ty::Wz) => {
-                    let units = event.payload[at..].as_chunks::<2>().0;
-                    (units.iter().position(|unit| *unit == [0, 0]).expect("an end") + 1) * 2
+                    let units = event.payload[offset..].as_chunks::<2>().0;
+                    (units.iter().position(|unit| *unit == [0, 0]).expect("the text is terminated") + 1) * 2
                 }
                 (None, other) => panic!("{other:?}"),
             };
         }
         if field.ty == Ty::U32 {
-            count = u32_at(&event.payload, at - 4);
+            count = u32_at(&event.payload, offset - 4);
         }
     }
-    assert_eq!(at, event.payload.len(), "{name}");
+    assert_eq!(offset, event.payload.len(), "{name}");
 }
 
-fn only(events: &[ConfigEvent], hook: u16) -> &[u8] {
+fn find_only_event(events: &[ConfigEvent], hook: u16) -> &[u8] {
     let found: Vec<&ConfigEvent> = events.iter().filter(|event| event.hook == hook).collect();
-    assert_eq!(found.len(), 1, "{hook:04x}");
+    assert_eq!(found.len(), 1, "events with hook {hook:04x}");
     &found[0].payload
 }
 
-fn wide(payload: &[u8], at: usize) -> String {
+fn read_utf16(payload: &[u8], at: usize) -> String {
     let units = payload[at..].as_chunks::<2>().0.iter();
     let units: Vec<u16> = units.map(|unit| u16::from_le_bytes(*unit)).collect();
     String::from_utf16(units.split(|unit| *unit == 0).next().unwrap()).unwrap()
@@ -74,7 +76,7 @@ fn wide(payload: &[u8], at: usize) -> String {
 
 #[test]
 fn processors_are_described_by_cpuinfo_and_sysfs() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     let block = |number| {
         format!(
             "processor\t: {number}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n\
@@ -82,145 +84,192 @@ fn processors_are_described_by_cpuinfo_and_sysfs() {
              stepping\t: 7\ncpu MHz\t\t: 2100.500\nflags\t\t: fpu pae nx hypervisor\n\n"
         )
     };
-    machine.put("/proc/cpuinfo", block(0) + &block(65));
-    machine.put("/proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\n");
-    machine.put("/proc/sys/kernel/arch", "x86_64\n");
-    machine.put("/proc/sys/kernel/hostname", "a-host\n").put("/proc/sys/kernel/domainname", "(none)\n");
-    machine.put("/sys/devices/system/cpu/online", "0,65\n");
-    machine.put("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,32\n");
-    machine.put("/sys/devices/system/node/node0/cpumap", "00000002,00000000,00000001\n");
+    machine.write_file("/proc/cpuinfo", block(0) + &block(65));
+    machine.write_file("/proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\n");
+    machine.write_file("/proc/sys/kernel/arch", "x86_64\n");
     machine
-        .put("/sys/devices/system/node/node1/cpumap", "f\n")
-        .put("/sys/devices/system/node/online", "0-1\n");
+        .write_file("/proc/sys/kernel/hostname", "a-host\n")
+        .write_file("/proc/sys/kernel/domainname", "(none)\n");
+    machine.write_file("/sys/devices/system/cpu/online", "0,65\n");
+    machine.write_file("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,32\n");
+    machine.write_file("/sys/devices/system/node/node0/cpumap", "00000002,00000000,00000001\n");
+    machine
+        .write_file("/sys/devices/system/node/node1/cpumap", "f\n")
+        .write_file("/sys/devices/system/node/online", "0-1\n");
     let events = machine.collect_events();
-    let cpu = only(&events, 0x0B0A);
+    let cpu = find_only_event(&events, hook::CONFIG_CPU);
     assert_eq!((u32_at(cpu, 0), u32_at(cpu, 4), u32_at(cpu, 8)), (2100, 2, 8192));
-    assert_eq!((wide(cpu, 20), wide(cpu, 532)), ("a-host".to_owned(), String::new()));
+    assert_eq!((read_utf16(cpu, 20), read_utf16(cpu, 532)), ("a-host".to_owned(), String::new()));
     assert_eq!((u64_at(cpu, 800), u64_at(cpu, 808)), (1, 0x7FFF_FFFF_EFFF));
     assert_eq!((u16_at(cpu, 816), u16_at(cpu, 818), u16_at(cpu, 820)), (9, 6, 85 << 8 | 7));
     assert_eq!((cpu[822], cpu[823]), (1, 1));
-    let nodes = only(&events, 0x0B18);
+    let nodes = find_only_event(&events, hook::CONFIG_NUMA_NODE);
     assert_eq!((u32_at(nodes, 0), u64_at(nodes, 4), u64_at(nodes, 12)), (2, 1, 15));
-    let groups = only(&events, 0x0B1A);
+    let groups = find_only_event(&events, hook::CONFIG_PROCESSOR_GROUP);
     assert_eq!((u32_at(groups, 0), u64_at(groups, 4), u64_at(groups, 12)), (2, 1, 2));
-    let numbers = only(&events, 0x0B1B);
+    let numbers = find_only_event(&events, hook::CONFIG_PROCESSOR_NUMBER);
     assert_eq!((u32_at(numbers, 0), u32_at(numbers, 4), u32_at(numbers, 8)), (2, 0, 0x1_0001));
-    let processors: Vec<_> = events.iter().filter(|event| event.hook == 0x0B23).collect();
+    let processors: Vec<_> = events.iter().filter(|event| event.hook == hook::CONFIG_PROCESSORS).collect();
     assert_eq!(processors.len(), 2);
     assert_eq!(u32_at(&processors[1].payload, 0), 65);
-    assert_eq!(wide(&processors[1].payload, 12), "A Processor");
-    assert_eq!(wide(&processors[1].payload, 172), "x86_64 Family 6 Model 85 Stepping 7");
-    assert_eq!(only(&events, 0x0B24), [0, 0, 1, 0]);
+    assert_eq!(read_utf16(&processors[1].payload, 12), "A Processor");
+    assert_eq!(read_utf16(&processors[1].payload, 172), "x86_64 Family 6 Model 85 Stepping 7");
+    assert_eq!(find_only_event(&events, hook::CONFIG_VIRTUALIZATION), [0, 0, 1, 0]);
 }
 
 #[test]
 fn disks_and_mounts_have_the_numbers_of_disk_events() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     let disk = "/sys/devices/pci/sda";
-    machine.put(&format!("{disk}/dev"), "8:0\n").put(&format!("{disk}/size"), "2048\n");
-    machine.put(&format!("{disk}/queue/logical_block_size"), "4096\n");
-    machine.put(&format!("{disk}/queue/write_cache"), "write back\n");
-    machine.put(&format!("{disk}/sda1/dev"), "8:1\n").put(&format!("{disk}/sda1/partition"), "1\n");
-    machine.put(&format!("{disk}/sda1/start"), "8\n").put(&format!("{disk}/sda1/size"), "1024\n");
+    machine.write_file(&format!("{disk}/dev"), "8:0\n").write_file(&format!("{disk}/size"), "2048\n");
+    machine.write_file(&format!("{disk}/queue/logical_block_size"), "4096\n");
+    machine.write_file(&format!("{disk}/queue/write_cache"), "write back\n");
     machine
-        .put("/sys/devices/pci/2:0:1:3/vendor", "ATA     \n")
-        .put("/sys/devices/pci/2:0:1:3/model", "A Disk\n");
-    machine.link(&format!("{disk}/device"), "../2:0:1:3");
-    machine.link("/sys/block/sda", "../devices/pci/sda");
-    machine.put("/sys/block/loop0/dev", "7:0\n").put("/sys/block/loop0/size", "0\n");
-    machine.link("/sys/dev/block/8:1", "../../devices/pci/sda/sda1");
-    machine.put(
+        .write_file(&format!("{disk}/sda1/dev"), "8:1\n")
+        .write_file(&format!("{disk}/sda1/partition"), "1\n");
+    machine
+        .write_file(&format!("{disk}/sda1/start"), "8\n")
+        .write_file(&format!("{disk}/sda1/size"), "1024\n");
+    machine
+        .write_file("/sys/devices/pci/2:0:1:3/vendor", "ATA     \n")
+        .write_file("/sys/devices/pci/2:0:1:3/model", "A Disk\n");
+    machine.create_link(&format!("{disk}/device"), "../2:0:1:3");
+    machine.create_link("/sys/block/sda", "../devices/pci/sda");
+    machine.write_file("/sys/block/loop0/dev", "7:0\n").write_file("/sys/block/loop0/size", "0\n");
+    machine.create_link("/sys/dev/block/8:1", "../../devices/pci/sda/sda1");
+    machine.write_file(
         "/proc/self/mountinfo",
         "22 1 0:21 / /proc rw - proc proc rw\n27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
          28 27 8:1 /a /mnt/b rw - ext4 /dev/sda1 rw\nbroken\n",
     );
     let events = machine.collect_events();
-    let disk = only(&events, 0x0B0B);
+    let disk = find_only_event(&events, hook::CONFIG_PHYSICAL_DISK);
     assert_eq!((u32_at(disk, 0), u32_at(disk, 4), u64_at(disk, 16)), (8 << 20, 4096, 256));
     assert_eq!([24, 28, 32, 36].map(|at| u32_at(disk, at)), [2, 0, 1, 3]);
-    assert_eq!((wide(disk, 40), u32_at(disk, 552), disk[556]), ("ATA A Disk".to_owned(), 1, 1));
-    assert_eq!(wide(disk, 558), "/", "the system is on it");
-    let part = only(&events, 0x0B0C);
+    assert_eq!((read_utf16(disk, 40), u32_at(disk, 552), disk[556]), ("ATA A Disk".to_owned(), 1, 1));
+    assert_eq!(read_utf16(disk, 558), "/", "the disk contains the root file system");
+    let part = find_only_event(&events, hook::CONFIG_LOGICAL_DISK);
     assert_eq!((u64_at(part, 0), u64_at(part, 8)), (4096, 524_288));
     assert_eq!([16, 20, 24, 40].map(|at| u32_at(part, at)), [8 << 20, 112, 1, 1]);
-    assert_eq!((wide(part, 28), wide(part, 72)), ("/".to_owned(), "ext4".to_owned()));
+    assert_eq!((read_utf16(part, 28), read_utf16(part, 72)), ("/".to_owned(), "ext4".to_owned()));
     assert_eq!(u32_at(part, 48), 4096);
 }
 
 #[test]
 fn interfaces_interrupts_and_firmware_are_described() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     machine
-        .put("/sys/class/net/eth0/address", "02:00:5e:00:00:01\n")
-        .put("/sys/class/net/eth0/ifindex", "2\n");
-    machine.put("/sys/class/net/eth0/type", "1\n").put("/sys/class/net/bonding_masters", "\n");
-    machine.put("/etc/resolv.conf", "# x\nnameserver 10.0.0.53\nnameserver fd00::53\nnameserver ../x\n");
-    machine.put(
+        .write_file("/sys/class/net/eth0/address", "02:00:5e:00:00:01\n")
+        .write_file("/sys/class/net/eth0/ifindex", "2\n");
+    machine.write_file("/sys/class/net/eth0/type", "1\n").write_file("/sys/class/net/bonding_masters", "\n");
+    machine
+        .write_file("/etc/resolv.conf", "# x\nnameserver 10.0.0.53\nnameserver fd00::53\nnameserver ../x\n");
+    machine.write_file(
         "/proc/interrupts",
         "           CPU0       CPU1\n  9:          0          5   IO-APIC    9-fasteoi   acpi\n NMI:  0  0 x\n",
     );
-    machine.put("/proc/irq/9/smp_affinity", "00000003\n");
-    machine.put("/sys/class/dmi/id/sys_vendor", "A Maker\n").put("/sys/class/dmi/id/bios_version", "1.2\n");
-    machine.put("/sys/power/state", "freeze mem disk\n").put("/sys/power/mem_sleep", "s2idle [deep]\n");
-    machine.put("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", [6, 0, 0, 0, 1]);
-    machine.put("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
+    machine.write_file("/proc/irq/9/smp_affinity", "00000003\n");
+    machine
+        .write_file("/sys/class/dmi/id/sys_vendor", "A Maker\n")
+        .write_file("/sys/class/dmi/id/bios_version", "1.2\n");
+    machine
+        .write_file("/sys/power/state", "freeze mem disk\n")
+        .write_file("/sys/power/mem_sleep", "s2idle [deep]\n");
+    machine.write_file(
+        "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
+        [6, 0, 0, 0, 1],
+    );
+    machine.write_file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     let events = machine.collect_events();
-    let nic = only(&events, 0x0B0D);
+    let nic = find_only_event(&events, hook::CONFIG_NIC);
     assert_eq!((&nic[..8], u32_at(nic, 8)), (&[2, 0, 0x5E, 0, 0, 1, 0, 0][..], 6));
-    assert_eq!((wide(nic, 20), wide(nic, 32)), ("eth0".to_owned(), "10.0.0.53;fd00::53".to_owned()));
-    let irq = only(&events, 0x0B15);
-    assert_eq!((u64_at(irq, 0), u32_at(irq, 12), wide(irq, 20)), (3, 9, "IO-APIC 9-fasteoi acpi".to_owned()));
+    assert_eq!(
+        (read_utf16(nic, 20), read_utf16(nic, 32)),
+        ("eth0".to_owned(), "10.0.0.53;fd00::53".to_owned())
+    );
+    let irq = find_only_event(&events, hook::CONFIG_IRQ);
+    assert_eq!(
+        (u64_at(irq, 0), u32_at(irq, 12), read_utf16(irq, 20)),
+        (3, 9, "IO-APIC 9-fasteoi acpi".to_owned())
+    );
     assert_eq!(u32_at(irq, 16), 22);
-    assert_eq!(only(&events, 0x0B10), [0, 0, 1, 1, 0, 0, 0, 0]);
-    assert_eq!(wide(only(&events, 0x0B19), 0), "A Maker");
-    let boot = only(&events, 0x0B25);
+    assert_eq!(find_only_event(&events, hook::CONFIG_POWER), [0, 0, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(read_utf16(find_only_event(&events, hook::CONFIG_PLATFORM), 0), "A Maker");
+    let boot = find_only_event(&events, hook::CONFIG_BOOT);
     assert_eq!((u32_at(boot, 8), boot[12], boot[13]), (2, 1, 1));
-    let settings = network::settings(&MachineFiles::new(machine.0.path()));
+    let settings = network::build_settings(&MachineFiles::new(machine.0.path()));
     assert_eq!([0, 4, 8, 12].map(|at| u32_at(&settings, at)), [0, u32::MAX, 60999, 60]);
 }
 
 #[test]
 fn empty_or_malformed_files_give_valid_events() {
-    let machine = Machine::new();
+    let machine = FakeMachine::new();
     let hooks: Vec<u16> = machine.collect_events().iter().map(|event| event.hook).collect();
-    assert_eq!(hooks, [0x0B0A, 0x0B1A, 0x0B1B, 0x0B10, 0x0B24, 0x0B25], "events that need no files");
+    assert_eq!(
+        hooks,
+        [
+            hook::CONFIG_CPU,
+            hook::CONFIG_PROCESSOR_GROUP,
+            hook::CONFIG_PROCESSOR_NUMBER,
+            hook::CONFIG_POWER,
+            hook::CONFIG_VIRTUALIZATION,
+            hook::CONFIG_BOOT
+        ],
+        "events that need no files"
+    );
     let long = "\u{1F600}".repeat(1000);
-    machine.put("/proc/sys/kernel/hostname", &long).put("/sys/class/dmi/id/sys_vendor", &long);
-    machine.put("/proc/cpuinfo", "processor: x\n\nprocessor: 4294967295\nmodel: 99999999999\n:\n\n::::\n");
-    machine.put("/proc/interrupts", "CPU0\n99999999999: 1\n7:\n: x\n");
-    machine.put("/proc/self/mountinfo", " - \n1 2 99999:1 / /x rw - ext4 x rw\n1 2 8:1 / / rw - \n");
-    machine.put("/sys/devices/system/cpu/online", "0-4294967295,7-9\n");
-    machine.put("/sys/block/x/dev", "99999:99999999\n").put("/sys/block/x/size", "18446744073709551615\n");
+    machine.write_file("/proc/sys/kernel/hostname", &long).write_file("/sys/class/dmi/id/sys_vendor", &long);
+    machine.write_file(
+        "/proc/cpuinfo",
+        "processor: x\n\nprocessor: 4294967295\nmodel: 99999999999\n:\n\n::::\n",
+    );
+    machine.write_file("/proc/interrupts", "CPU0\n99999999999: 1\n7:\n: x\n");
+    machine.write_file("/proc/self/mountinfo", " - \n1 2 99999:1 / /x rw - ext4 x rw\n1 2 8:1 / / rw - \n");
+    machine.write_file("/sys/devices/system/cpu/online", "0-4294967295,7-9\n");
     machine
-        .put("/sys/class/net/e/ifindex", "99999999999\n")
-        .put("/proc/meminfo", "MemTotal: 99999999999999999999 kB");
+        .write_file("/sys/block/x/dev", "99999:99999999\n")
+        .write_file("/sys/block/x/size", "18446744073709551615\n");
+    machine
+        .write_file("/sys/class/net/e/ifindex", "99999999999\n")
+        .write_file("/proc/meminfo", "MemTotal: 99999999999999999999 kB");
     let events = machine.collect_events();
-    let cpu = only(&events, 0x0B0A);
-    assert_eq!(wide(cpu, 20).chars().count(), 127, "cut between characters");
+    let cpu = find_only_event(&events, hook::CONFIG_CPU);
+    assert_eq!(read_utf16(cpu, 20).chars().count(), 127, "cut between characters");
     assert_eq!(u32_at(cpu, 4), 4096);
 }
 
 #[test]
 fn disabled_groups_are_left_out() {
-    let machine = Machine::new();
-    machine.put("/sys/class/net/eth0/ifindex", "2\n");
-    let source = MachineFiles::new(machine.0.path());
+    let machine = FakeMachine::new();
+    machine.write_file("/sys/class/net/eth0/ifindex", "2\n");
+    let files = MachineFiles::new(machine.0.path());
     let mut groups = Groups::default();
     groups.0[0] = Group::NO_SYSCONFIG.0;
-    assert_eq!(collect_events(&source, &groups), []);
-    groups.0[6] = 8;
-    assert_eq!(collect_events(&source, &groups).iter().map(|event| event.hook).collect::<Vec<_>>(), [0x0B0D]);
+    assert_eq!(collect_events(&files, &groups), []);
+    add_group(&mut groups.0, CONFIG_NETWORK.0);
+    assert_eq!(
+        collect_events(&files, &groups).iter().map(|event| event.hook).collect::<Vec<_>>(),
+        [hook::CONFIG_NIC]
+    );
 }
 
 #[test]
 fn payloads_of_the_start_have_the_documented_layout() {
-    let machine = Machine::new();
-    machine.put("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
-    machine.put("/proc/sys/kernel/osrelease", "6.1\n").put("/etc/os-release", "PRETTY_NAME=\"L\"\n");
-    let source = MachineFiles::new(machine.0.path());
+    let machine = FakeMachine::new();
+    machine.write_file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
+    machine
+        .write_file("/proc/sys/kernel/osrelease", "6.1\n")
+        .write_file("/etc/os-release", "PRETTY_NAME=\"L\"\n");
+    let files = MachineFiles::new(machine.0.path());
     let write = |out: &mut Out<'_>| {
-        write_start(&source, &Groups::default(), out);
-        out.classic(class::SYS_CONFIG_EX, platform::BUILD_INFO, 0, (0, 0), platform::build_info(&source));
+        write_start_events(&files, &Groups::default(), out);
+        out.write_classic(
+            class::SYS_CONFIG_EX,
+            platform::OS_INFO_OPCODE,
+            0,
+            TaskIds::default(),
+            platform::build_os_info(&files),
+        );
     };
     assert_written(
         write,

@@ -1,8 +1,8 @@
 //! System calls on files: the operation that each starts, and the effect of its completion.
 //!
 //! ```text
-//!   enter   open file, offset ──▶ start event ──▶ Call of the thread
-//!   exit    Call of the thread + result ──▶ end event ──▶ descriptors, positions
+//!   enter   open file, offset ──▶ start event ──▶ PendingCall of the thread
+//!   exit    PendingCall of the thread + result ──▶ end event ──▶ descriptors, positions
 //! ```
 //!
 //! A descriptor is free from the entry of its close on: another thread may get it again before the
@@ -10,28 +10,34 @@
 
 use traceweir_format::kernel::hook;
 
-use super::Files;
+use super::FileFamily;
 use super::open_files::ClosedFile;
 use super::payload::{self, Operation, UNKNOWN_OFFSET};
-use super::pending_calls::{Advance, Call, Effect};
-use super::status::status;
+use super::pending_calls::{Advance, CallEffect, PendingCall};
+use super::status::ntstatus;
 use crate::family::Context;
 use crate::groups::Group;
 use crate::out::Out;
-use crate::spec::Event;
+use crate::spec::SampleEvent;
 
 /// Indexes of the fields in a row.
-const FIRST: usize = 0;
-const SECOND: usize = 1;
-const THIRD: usize = 2;
+const FIRST_FIELD: usize = 0;
+const SECOND_FIELD: usize = 1;
+const THIRD_FIELD: usize = 2;
 
 #[allow(clippy::cast_sign_loss)] // Flags are bits.
 const CLOSES_ON_EXEC: u32 = libc::O_CLOEXEC as u32;
 
-impl Files {
+/// The file that a transfer reads or writes.
+struct TransferEnd {
+    descriptor: u32,
+    is_write: bool,
+}
+
+impl FileFamily {
     /// Handles the entry of a call. Any earlier call of the thread has ended, with or without an
     /// exit record.
-    fn enter(&mut self, event: &Event<'_>, out: &mut Out<'_>) {
+    fn enter(&mut self, event: &SampleEvent<'_>, out: &mut Out<'_>) {
         payload::write_confirmed_names(&mut self.open_files, event.sample.time, out);
         self.calls.remove(event.sample.tid);
     }
@@ -40,7 +46,7 @@ impl Files {
     /// number.
     fn start_operation(
         &mut self,
-        event: &Event<'_>,
+        event: &SampleEvent<'_>,
         context: &Context,
         out: &mut Out<'_>,
         key: u64,
@@ -57,37 +63,44 @@ impl Files {
     /// on a path.
     fn enter_operation(
         &mut self,
-        event: &Event<'_>,
+        event: &SampleEvent<'_>,
         context: &Context,
         out: &mut Out<'_>,
         descriptor: Option<u32>,
         write_start: impl FnOnce(Operation, &mut Out<'_>),
     ) {
         self.enter(event, out);
-        let key = match descriptor.map(|number| self.open_files.resolve(event.sample.pid, number)) {
+        let key = match descriptor.map(|number| self.open_files.resolve_descriptor(event.sample.pid, number))
+        {
             Some(None) => return,
             Some(Some(key)) => key,
             None => 0,
         };
         let irp = self.start_operation(event, context, out, key, write_start);
-        self.calls.insert(event.sample.tid, Effect::Nothing, [irp, 0]);
+        self.calls.insert(event.sample.tid, CallEffect::Nothing, [irp, 0]);
     }
 
-    pub(super) fn open(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        self.begin_open(event, context, out, Some(event.u32(FIRST)));
+    pub(super) fn open(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        self.begin_open(event, context, out, Some(event.u32(FIRST_FIELD)));
     }
 
     /// Handles `openat2`, whose flags are in the memory of the program.
-    pub(super) fn openat2(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn openat2(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.begin_open(event, context, out, None);
     }
 
     #[allow(clippy::cast_sign_loss)] // Flags are bits.
-    pub(super) fn creat(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn creat(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.begin_open(event, context, out, Some((libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC) as u32));
     }
 
-    fn begin_open(&mut self, event: &Event<'_>, context: &Context, out: &mut Out<'_>, flags: Option<u32>) {
+    fn begin_open(
+        &mut self,
+        event: &SampleEvent<'_>,
+        context: &Context,
+        out: &mut Out<'_>,
+        flags: Option<u32>,
+    ) {
         self.enter(event, out);
         let (key, irp) = (self.open_files.next_key(), self.calls.next_irp());
         let thread = event.sample.tid;
@@ -96,38 +109,39 @@ impl Files {
         if is_written && context.groups.has(Group::FILE_IO_INIT) {
             payload::write_create(Operation { irp, key, thread }, flags, "", out);
         }
-        self.calls.insert(thread, Effect::Open { key, flags, is_written, path: None }, [irp, 0]);
+        self.calls.insert(thread, CallEffect::Open { key, flags, is_written, path: None }, [irp, 0]);
     }
 
     /// Handles the probe, which reports the path of the open call that the thread is in.
-    pub(super) fn open_path(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn open_path(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let (calls, thread) = (&mut self.calls, event.sample.tid);
         calls.has_probe = true;
-        let Some(Call { effect: Effect::Open { key, flags, is_written, path }, irps: [irp, _] }) =
+        let Some(PendingCall { effect: CallEffect::Open { key, flags, is_written, path }, irps: [irp, _] }) =
             calls.by_thread.get_mut(&thread)
         else {
             return;
         };
-        let text = String::from_utf8_lossy(event.text(FIRST));
+        let text = String::from_utf8_lossy(event.text(FIRST_FIELD));
         if !std::mem::replace(is_written, true) && context.groups.has(Group::FILE_IO_INIT) {
             payload::write_create(Operation { irp: *irp, key: *key, thread }, *flags, &text, out);
         }
         *path = Some(text.into());
     }
 
-    pub(super) fn close(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn close(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
-        let closed = self.open_files.unbind(event.sample.pid, event.u32(FIRST), event.sample.time);
+        let closed =
+            self.open_files.close_descriptor(event.sample.pid, event.u32(FIRST_FIELD), event.sample.time);
         if let Some(closed) = closed {
             let irps = self.write_close(event, context, &closed, out);
-            self.calls.insert(event.sample.tid, Effect::Nothing, irps);
+            self.calls.insert(event.sample.tid, CallEffect::Nothing, irps);
         }
     }
 
     /// Writes the start events of the operations that close an open file. Returns their numbers.
     fn write_close(
         &mut self,
-        event: &Event<'_>,
+        event: &SampleEvent<'_>,
         context: &Context,
         closed: &ClosedFile,
         out: &mut Out<'_>,
@@ -140,27 +154,33 @@ impl Files {
 
     /// Closes a descriptor as a side effect of another call, and writes start and end events at
     /// once.
-    fn close_implicitly(&mut self, event: &Event<'_>, context: &Context, descriptor: u32, out: &mut Out<'_>) {
-        let closed = self.open_files.unbind(event.sample.pid, descriptor, event.sample.time);
+    fn close_implicitly(
+        &mut self,
+        event: &SampleEvent<'_>,
+        context: &Context,
+        descriptor: u32,
+        out: &mut Out<'_>,
+    ) {
+        let closed = self.open_files.close_descriptor(event.sample.pid, descriptor, event.sample.time);
         if let Some(closed) = closed {
             let irps = self.write_close(event, context, &closed, out);
             irps.iter().for_each(|irp| payload::write_end(context.groups, *irp, 0, 0, out));
         }
     }
 
-    pub(super) fn close_range(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        /// `CLOSE_RANGE_CLOEXEC`: the descriptors are closed by the next exec, not now.
-        const CLOEXEC: u32 = 4;
-        /// `CLOSE_RANGE_UNSHARE`: the descriptors of other processes are not affected.
-        const UNSHARE: u32 = 2;
+    pub(super) fn close_range(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        /// The descriptors are closed by the next exec, not now.
+        const CLOSE_RANGE_CLOEXEC: u32 = 4;
+        /// The descriptors of other processes are not affected.
+        const CLOSE_RANGE_UNSHARE: u32 = 2;
         self.enter(event, out);
         let process = event.sample.pid;
-        if event.u32(THIRD) & UNSHARE != 0 {
+        if event.u32(THIRD_FIELD) & CLOSE_RANGE_UNSHARE != 0 {
             self.open_files.unshare_table(process);
         }
-        let (first, last) = (event.u32(FIRST), event.u32(SECOND));
+        let (first, last) = (event.u32(FIRST_FIELD), event.u32(SECOND_FIELD));
         for descriptor in self.open_files.descriptors_between(process, first, last) {
-            if event.u32(THIRD) & CLOEXEC != 0 {
+            if event.u32(THIRD_FIELD) & CLOSE_RANGE_CLOEXEC != 0 {
                 self.open_files.set_closes_on_exec(process, descriptor, true);
             } else {
                 self.close_implicitly(event, context, descriptor, out);
@@ -168,78 +188,80 @@ impl Files {
         }
     }
 
-    pub(super) fn dup(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn dup(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
         self.enter_dup(event, false);
     }
 
     /// Handles `dup2` and `dup3`, which has flags.
-    pub(super) fn dup2(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn dup2(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
-        if event.u32(FIRST) != event.u32(SECOND) {
-            self.enter_dup(event, event.u32(THIRD) & CLOSES_ON_EXEC != 0);
+        if event.u32(FIRST_FIELD) != event.u32(SECOND_FIELD) {
+            self.enter_dup(event, event.u32(THIRD_FIELD) & CLOSES_ON_EXEC != 0);
         }
     }
 
-    pub(super) fn fcntl(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn fcntl(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
-        match i32::try_from(event.u32(SECOND)) {
+        match i32::try_from(event.u32(SECOND_FIELD)) {
             Ok(libc::F_DUPFD) => self.enter_dup(event, false),
             Ok(libc::F_DUPFD_CLOEXEC) => self.enter_dup(event, true),
             Ok(libc::F_SETFD) => {
-                let closes = event.u32(THIRD) & 1 != 0;
-                self.open_files.set_closes_on_exec(event.sample.pid, event.u32(FIRST), closes);
+                let closes = event.u32(THIRD_FIELD) & 1 != 0;
+                self.open_files.set_closes_on_exec(event.sample.pid, event.u32(FIRST_FIELD), closes);
             }
             _ => {}
         }
     }
 
-    fn enter_dup(&mut self, event: &Event<'_>, closes_on_exec: bool) {
-        let from = event.u32(FIRST);
+    fn enter_dup(&mut self, event: &SampleEvent<'_>, closes_on_exec: bool) {
+        let from = event.u32(FIRST_FIELD);
         // The open file must be known before the call ends, when both descriptors refer to it.
-        self.open_files.resolve(event.sample.pid, from);
-        self.calls.insert(event.sample.tid, Effect::Dup { from, closes_on_exec }, [0, 0]);
+        self.open_files.resolve_descriptor(event.sample.pid, from);
+        self.calls.insert(event.sample.tid, CallEffect::Dup { from, closes_on_exec }, [0, 0]);
     }
 
-    pub(super) fn seek(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn seek(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
-        if let Some(key) = self.open_files.resolve(event.sample.pid, event.u32(FIRST)) {
-            self.calls.insert(event.sample.tid, Effect::Seek { key }, [0, 0]);
+        if let Some(key) = self.open_files.resolve_descriptor(event.sample.pid, event.u32(FIRST_FIELD)) {
+            self.calls.insert(event.sample.tid, CallEffect::Seek { key }, [0, 0]);
         }
     }
 
-    pub(super) fn read(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn read(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.transfer(event, context, out, false);
     }
 
-    pub(super) fn write(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn write(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.transfer(event, context, out, true);
     }
 
     /// Handles a read or write. Fields: descriptor and, if the tracepoint has them, size and
     /// offset. Without an offset, and with −1, the call uses the position of the open file.
-    fn transfer(&mut self, event: &Event<'_>, context: &Context, out: &mut Out<'_>, is_write: bool) {
+    fn transfer(&mut self, event: &SampleEvent<'_>, context: &Context, out: &mut Out<'_>, is_write: bool) {
         self.enter(event, out);
-        let offset = Some(event.u64(THIRD)).filter(|offset| event.has(THIRD) && *offset != UNKNOWN_OFFSET);
-        let size = u32::try_from(event.u64(SECOND)).unwrap_or(u32::MAX);
-        let end = (event.u32(FIRST), is_write);
+        let offset =
+            Some(event.u64(THIRD_FIELD)).filter(|offset| event.has(THIRD_FIELD) && *offset != UNKNOWN_OFFSET);
+        let size = u32::try_from(event.u64(SECOND_FIELD)).unwrap_or(u32::MAX);
+        let end = TransferEnd { descriptor: event.u32(FIRST_FIELD), is_write };
         if let Some((irp, advance)) = self.start_transfer(event, context, out, end, offset, size) {
-            self.calls.insert(event.sample.tid, Effect::Transfer([advance, None]), [irp, 0]);
+            self.calls.insert(event.sample.tid, CallEffect::Transfer([advance, None]), [irp, 0]);
         }
     }
 
-    /// Starts one side of a transfer. Returns its number and, if `offset` is `None`, the position
-    /// that it advances.
+    /// Starts the read or the write of a transfer. Returns its number and, if `offset` is `None`,
+    /// the position that it advances.
     fn start_transfer(
         &mut self,
-        event: &Event<'_>,
+        event: &SampleEvent<'_>,
         context: &Context,
         out: &mut Out<'_>,
-        (descriptor, is_write): (u32, bool),
+        end: TransferEnd,
         offset: Option<u64>,
         size: u32,
     ) -> Option<(u64, Option<Advance>)> {
-        let key = self.open_files.resolve(event.sample.pid, descriptor)?;
+        let key = self.open_files.resolve_descriptor(event.sample.pid, end.descriptor)?;
+        let is_write = end.is_write;
         let position = offset.or_else(|| self.open_files.position(key, is_write));
         let position = position.unwrap_or(UNKNOWN_OFFSET);
         let hook = if is_write { hook::FILE_WRITE } else { hook::FILE_READ };
@@ -251,12 +273,15 @@ impl Files {
 
     /// Handles a copy between two descriptors. Fields: both descriptors, the size, and the
     /// addresses of both offsets in the program's memory.
-    pub(super) fn copy(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn copy(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const OFFSETS: [usize; 2] = [3, 4];
         self.enter(event, out);
-        let size = u32::try_from(event.u64(THIRD)).unwrap_or(u32::MAX);
+        let size = u32::try_from(event.u64(THIRD_FIELD)).unwrap_or(u32::MAX);
         let (mut irps, mut advances) = ([0, 0], [None, None]);
-        let ends = [(event.u32(FIRST), false), (event.u32(SECOND), true)];
+        let ends = [
+            TransferEnd { descriptor: event.u32(FIRST_FIELD), is_write: false },
+            TransferEnd { descriptor: event.u32(SECOND_FIELD), is_write: true },
+        ];
         for (((end, field), irp), slot) in ends.into_iter().zip(OFFSETS).zip(&mut irps).zip(&mut advances) {
             // An offset in memory is unknown here, and the call leaves the position unchanged.
             let offset = (event.u64(field) != 0).then_some(UNKNOWN_OFFSET);
@@ -265,11 +290,11 @@ impl Files {
             }
         }
         if irps != [0, 0] {
-            self.calls.insert(event.sample.tid, Effect::Transfer(advances), irps);
+            self.calls.insert(event.sample.tid, CallEffect::Transfer(advances), irps);
         }
     }
 
-    pub(super) fn flush(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn flush(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let start = |operation: Operation, out: &mut Out<'_>| {
             payload::write_simple(hook::FILE_FLUSH, operation, out);
         };
@@ -279,51 +304,66 @@ impl Files {
     /// Handles an operation with an information class, numbered as in the native API.
     fn enter_info(
         &mut self,
-        event: &Event<'_>,
+        event: &SampleEvent<'_>,
         context: &Context,
         out: &mut Out<'_>,
         hook: u16,
-        (class, extra): (u32, u64),
+        info_class: u32,
+        extra: u64,
     ) {
         let start = |operation: Operation, out: &mut Out<'_>| {
-            payload::write_info(hook, operation, extra, class, out);
+            payload::write_info(hook, operation, extra, info_class, out);
         };
         self.enter_operation(event, context, out, descriptor(event), start);
     }
 
-    pub(super) fn truncate(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        const END_OF_FILE: u32 = 20;
-        self.enter_info(event, context, out, hook::FILE_SET_INFO, (END_OF_FILE, event.u64(SECOND)));
+    pub(super) fn truncate(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        const FILE_END_OF_FILE_INFORMATION: u32 = 20;
+        self.enter_info(
+            event,
+            context,
+            out,
+            hook::FILE_SET_INFO,
+            FILE_END_OF_FILE_INFORMATION,
+            event.u64(SECOND_FIELD),
+        );
     }
 
-    pub(super) fn allocate(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        const ALLOCATION: u32 = 19;
-        self.enter_info(event, context, out, hook::FILE_SET_INFO, (ALLOCATION, event.u64(SECOND)));
+    pub(super) fn allocate(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        const FILE_ALLOCATION_INFORMATION: u32 = 19;
+        self.enter_info(
+            event,
+            context,
+            out,
+            hook::FILE_SET_INFO,
+            FILE_ALLOCATION_INFORMATION,
+            event.u64(SECOND_FIELD),
+        );
     }
 
     /// Handles changes of mode and times.
-    pub(super) fn set_basic(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        const BASIC: u32 = 4;
-        self.enter_info(event, context, out, hook::FILE_SET_INFO, (BASIC, 0));
+    pub(super) fn set_basic(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        const FILE_BASIC_INFORMATION: u32 = 4;
+        self.enter_info(event, context, out, hook::FILE_SET_INFO, FILE_BASIC_INFORMATION, 0);
     }
 
-    pub(super) fn query(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        const STAT: u32 = 68;
-        self.enter_info(event, context, out, hook::FILE_QUERY_INFO, (STAT, 0));
+    pub(super) fn query(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        const FILE_STAT_INFORMATION: u32 = 68;
+        self.enter_info(event, context, out, hook::FILE_QUERY_INFO, FILE_STAT_INFORMATION, 0);
     }
 
-    pub(super) fn delete(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        const DISPOSITION: u32 = 13;
-        self.enter_info(event, context, out, hook::FILE_DELETE, (DISPOSITION, 0));
+    pub(super) fn delete(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        const FILE_DISPOSITION_INFORMATION: u32 = 13;
+        self.enter_info(event, context, out, hook::FILE_DELETE, FILE_DISPOSITION_INFORMATION, 0);
     }
 
-    pub(super) fn rename(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        const RENAME: u32 = 10;
-        self.enter_info(event, context, out, hook::FILE_RENAME, (RENAME, 0));
+    pub(super) fn rename(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        const FILE_RENAME_INFORMATION: u32 = 10;
+        self.enter_info(event, context, out, hook::FILE_RENAME, FILE_RENAME_INFORMATION, 0);
     }
 
-    pub(super) fn enumerate(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
-        let length = event.u32(SECOND);
+    pub(super) fn enumerate(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let length = event.u32(SECOND_FIELD);
         let start = |operation: Operation, out: &mut Out<'_>| {
             payload::write_directory(operation, length, out);
         };
@@ -331,13 +371,15 @@ impl Files {
     }
 
     /// Handles the exit of a call.
-    pub(super) fn exit(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+    pub(super) fn exit(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         payload::write_confirmed_names(&mut self.open_files, event.sample.time, out);
-        let Some(Call { effect, irps }) = self.calls.by_thread.remove(&event.sample.tid) else { return };
-        let returned = event.number(FIRST);
+        let Some(PendingCall { effect, irps }) = self.calls.by_thread.remove(&event.sample.tid) else {
+            return;
+        };
+        let returned = event.number(FIRST_FIELD);
         let succeeded = u64::try_from(returned).ok();
-        let bytes = if matches!(effect, Effect::Transfer(_)) { succeeded.unwrap_or(0) } else { 0 };
-        if let Effect::Open { key, flags, is_written: false, .. } = &effect
+        let bytes = if matches!(effect, CallEffect::Transfer(_)) { succeeded.unwrap_or(0) } else { 0 };
+        if let CallEffect::Open { key, flags, is_written: false, .. } = &effect
             && context.groups.has(Group::FILE_IO_INIT)
         {
             // The call failed before it reached the probe.
@@ -345,7 +387,7 @@ impl Files {
             payload::write_create(operation, *flags, "", out);
         }
         for irp in irps.into_iter().filter(|irp| *irp != 0) {
-            payload::write_end(context.groups, irp, bytes, status(returned), out);
+            payload::write_end(context.groups, irp, bytes, ntstatus(returned), out);
         }
         if let Some(result) = succeeded {
             self.apply_effect(event, context, out, effect, result);
@@ -354,35 +396,34 @@ impl Files {
 
     fn apply_effect(
         &mut self,
-        event: &Event<'_>,
+        event: &SampleEvent<'_>,
         context: &Context,
         out: &mut Out<'_>,
-        effect: Effect,
+        effect: CallEffect,
         result: u64,
     ) {
         let (process, time) = (event.sample.pid, event.sample.time);
         let descriptor = u32::try_from(result).unwrap_or(u32::MAX);
         match effect {
-            Effect::Nothing => {}
-            Effect::Open { key, flags, path, .. } => {
-                let target = (process, descriptor);
-                self.open_files.add_opened(target, key, flags, time, path.as_deref());
+            CallEffect::Nothing => {}
+            CallEffect::Open { key, flags, path, .. } => {
+                self.open_files.add_opened(process, descriptor, key, flags, time, path.as_deref());
             }
-            Effect::Transfer(advances) => {
+            CallEffect::Transfer(advances) => {
                 for Advance { key, is_write } in advances.into_iter().flatten() {
                     self.open_files.advance_position(key, is_write, result);
                 }
             }
-            Effect::Seek { key } => self.open_files.set_position(key, result),
-            Effect::Dup { from, closes_on_exec } => {
+            CallEffect::Seek { key } => self.open_files.set_position(key, result),
+            CallEffect::Dup { from, closes_on_exec } => {
                 self.close_implicitly(event, context, descriptor, out);
-                self.open_files.duplicate(process, (descriptor, from), closes_on_exec, time);
+                self.open_files.duplicate_descriptor(process, from, descriptor, closes_on_exec, time);
             }
         }
     }
 }
 
 /// Returns the descriptor of a call; `None` for a call with a path instead.
-fn descriptor(event: &Event<'_>) -> Option<u32> {
-    event.has(FIRST).then(|| event.u32(FIRST))
+fn descriptor(event: &SampleEvent<'_>) -> Option<u32> {
+    event.has(FIRST_FIELD).then(|| event.u32(FIRST_FIELD))
 }

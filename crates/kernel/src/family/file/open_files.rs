@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   process 10   3 ─┐
-//!                4 ─┴▶ open file 7, two uses │ position │ name
-//!   process 11   3 ───▶ open file 8, one use
+//!                4 ─┴▶ open file 7, two descriptors │ position │ name
+//!   process 11   3 ───▶ open file 8, one descriptor
 //!                5 ───▶ (no file)
 //!
-//!   open    a new open file, one use         fork    the child uses the parent's open files
-//!   dup     one use more                     close   one use less; the last closes the file
+//!   open    a new open file                  fork    the child shares the parent's open files
+//!   dup     one more descriptor              close   one descriptor less; the last closes the file
 //! ```
 //!
 //! 1. An unknown descriptor is looked up in `/proc`, once: it may be older than the capture, or
@@ -16,7 +16,7 @@
 //!    closed before its name was read.
 //! 3. A name that was read at some time is confirmed when all records up to that time are handled
 //!    and none of them closed the descriptor ([`OpenFiles::confirm_next_name`]).
-//! 4. What `/proc` shows is newer than the records not handled yet: if one of those closes the
+//! 4. `/proc` is newer than the records that are not handled yet: if such a record closes the
 //!    descriptor, it closed an older file.
 //! 5. When a bound is reached, all state is dropped; the numbers of open files go on.
 //! 6. A child inherits at most [`MAX_INHERITED`] descriptors. From a parent with more it inherits
@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::proc_fd;
-use super::tables::Tables;
+use super::tables::DescriptorTables;
 use crate::clock::now_ns;
 
 /// The most descriptors that are kept.
@@ -34,7 +34,7 @@ const MAX_DESCRIPTORS: usize = 1 << 18;
 /// taking up the daemon's time.
 const MAX_INHERITED: usize = 1 << 10;
 /// The most bytes of names, confirmed or not, that are kept.
-const MAX_NAMES: usize = 32 << 20;
+const MAX_NAME_BYTES: usize = 32 << 20;
 /// Capacity of the queue of unconfirmed names that is kept when it is empty.
 const KEPT_UNCONFIRMED: usize = 1 << 12;
 
@@ -55,7 +55,7 @@ struct Descriptor {
 #[derive(Debug, Default)]
 struct OpenFile {
     /// Number of descriptors that refer to it.
-    uses: u32,
+    descriptor_count: u32,
     /// File offset of the next read or write, if it is known.
     position: Option<u64>,
     /// Whether writes go to the end of the file, whose offset is unknown.
@@ -77,8 +77,7 @@ impl OpenFile {
 #[derive(Debug)]
 struct UnconfirmedName {
     name: Box<str>,
-    /// When it was read, in nanoseconds.
-    read: u64,
+    read_ns: u64,
     /// The number of the table and the descriptor that it was read for.
     source: (u64, u32),
 }
@@ -93,7 +92,7 @@ pub(super) struct ClosedFile {
 /// The open files of all processes.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles {
-    tables: Tables<Descriptor>,
+    tables: DescriptorTables<Descriptor>,
     files: BTreeMap<u64, OpenFile>,
     /// Times at which unconfirmed names were read, with the numbers of their files.
     unconfirmed: VecDeque<(u64, u64)>,
@@ -113,7 +112,8 @@ impl OpenFiles {
     /// Adds the file of a successful open call. `path`: the argument of the call, if it is known.
     pub(super) fn add_opened(
         &mut self,
-        (process, descriptor): (u32, u32),
+        process: u32,
+        descriptor: u32,
         key: u64,
         flags: Option<u32>,
         time: u64,
@@ -132,9 +132,9 @@ impl OpenFiles {
         let path = path.filter(|path| path.starts_with('/'));
         let is_name_read = path.is_some();
         let target = Descriptor { key: Some(key), closes_on_exec, since: time, is_name_read };
-        self.bind((process, descriptor), target);
+        self.bind(process, descriptor, target);
         match path {
-            Some(path) => self.add_unconfirmed_name(key, path.into(), time, (process, descriptor)),
+            Some(path) => self.add_unconfirmed_name(key, path.into(), time, process, descriptor),
             None => self.read_name(process, descriptor),
         }
     }
@@ -145,12 +145,12 @@ impl OpenFiles {
         self.name_bytes = self.name_bytes.saturating_add(name.len());
         self.files.insert(key, OpenFile { name: Some(name), is_append: true, ..OpenFile::default() });
         let target = Descriptor { key: Some(key), closes_on_exec: None, since: now_ns(), is_name_read: true };
-        self.bind((process, descriptor), target);
+        self.bind(process, descriptor, target);
     }
 
     /// Returns the number of a descriptor's open file; `None` if it is not a file. An unknown
     /// descriptor is looked up in `/proc`.
-    pub(super) fn resolve(&mut self, process: u32, descriptor: u32) -> Option<u64> {
+    pub(super) fn resolve_descriptor(&mut self, process: u32, descriptor: u32) -> Option<u64> {
         if let Some(known) = self.tables.get(process, descriptor).copied() {
             if !known.is_name_read {
                 self.read_name(process, descriptor);
@@ -162,11 +162,11 @@ impl OpenFiles {
         if let Some(key) = key {
             self.files.insert(key, OpenFile { is_append: true, ..OpenFile::default() });
         }
-        let read = now_ns();
-        let target = Descriptor { key, closes_on_exec: None, since: read, is_name_read: true };
-        self.bind((process, descriptor), target);
+        let read_ns = now_ns();
+        let target = Descriptor { key, closes_on_exec: None, since: read_ns, is_name_read: true };
+        self.bind(process, descriptor, target);
         if let (Some(key), Some(name)) = (key, name) {
-            self.add_unconfirmed_name(key, name, read, (process, descriptor));
+            self.add_unconfirmed_name(key, name, read_ns, process, descriptor);
         }
         key
     }
@@ -186,34 +186,35 @@ impl OpenFiles {
         if file.name.is_none()
             && let Some(name) = proc_fd::read_path(process, descriptor)
         {
-            self.add_unconfirmed_name(key, name, now_ns(), (process, descriptor));
+            self.add_unconfirmed_name(key, name, now_ns(), process, descriptor);
         }
     }
 
     /// Makes descriptor `to` refer to the open file of `from`. An old `to` must be unbound before.
-    pub(super) fn duplicate(
+    pub(super) fn duplicate_descriptor(
         &mut self,
         process: u32,
-        (to, from): (u32, u32),
+        from: u32,
+        to: u32,
         closes_on_exec: bool,
         since: u64,
     ) {
         if let Some(known) = self.tables.get(process, from) {
             let closes_on_exec = Some(closes_on_exec);
             let is_name_read = false;
-            self.bind((process, to), Descriptor { key: known.key, closes_on_exec, since, is_name_read });
+            self.bind(process, to, Descriptor { key: known.key, closes_on_exec, since, is_name_read });
             self.read_name(process, to);
         }
     }
 
-    fn bind(&mut self, (process, descriptor): (u32, u32), target: Descriptor) {
+    fn bind(&mut self, process: u32, descriptor: u32, target: Descriptor) {
         // A file that is closed before its name is confirmed leaves its entry in `unconfirmed`.
-        let most = self.tables.descriptors().max(self.unconfirmed.len());
-        if most >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAMES {
-            self.drop_all_except(target.key);
+        let entries = self.tables.descriptor_count().max(self.unconfirmed.len());
+        if entries >= MAX_DESCRIPTORS || self.name_bytes >= MAX_NAME_BYTES {
+            self.clear_except(target.key);
         }
         if let Some(file) = target.key.and_then(|key| self.files.get_mut(&key)) {
-            file.uses = file.uses.saturating_add(1);
+            file.descriptor_count = file.descriptor_count.saturating_add(1);
         }
         if let Some(old) = self.tables.insert(process, descriptor, target) {
             // The record of its close was lost.
@@ -221,14 +222,14 @@ impl OpenFiles {
         }
     }
 
-    /// Drops everything, even which processes share a table.
+    /// Drops everything, including the information which processes share a table.
     pub(super) fn clear(&mut self) {
-        self.drop_all_except(None);
-        self.tables = Tables::default();
+        self.clear_except(None);
+        self.tables = DescriptorTables::default();
     }
 
-    /// Makes room: drops everything except one open file and which processes share a table.
-    fn drop_all_except(&mut self, kept: Option<u64>) {
+    /// Drops everything except one open file and the information which processes share a table.
+    fn clear_except(&mut self, kept: Option<u64>) {
         let kept = kept.and_then(|key| Some((key, self.files.remove(&key)?)));
         self.tables.clear();
         self.files.clear();
@@ -237,13 +238,18 @@ impl OpenFiles {
         self.unconfirmed.shrink_to(KEPT_UNCONFIRMED);
         if let Some((key, file)) = kept {
             self.name_bytes = file.name_bytes();
-            self.unconfirmed.extend(file.unconfirmed_name.as_ref().map(|name| (name.read, key)));
-            self.files.insert(key, OpenFile { uses: 0, ..file });
+            self.unconfirmed.extend(file.unconfirmed_name.as_ref().map(|name| (name.read_ns, key)));
+            self.files.insert(key, OpenFile { descriptor_count: 0, ..file });
         }
     }
 
-    /// Handles the close of a descriptor. Returns the file if that was its last use.
-    pub(super) fn unbind(&mut self, process: u32, descriptor: u32, time: u64) -> Option<ClosedFile> {
+    /// Handles the close of a descriptor. Returns the file if that was its last descriptor.
+    pub(super) fn close_descriptor(
+        &mut self,
+        process: u32,
+        descriptor: u32,
+        time: u64,
+    ) -> Option<ClosedFile> {
         let table = self.tables.table_number(process)?;
         let old = self.tables.remove(process, descriptor)?;
         self.discard_name_after_close((table, descriptor), &old, time);
@@ -256,18 +262,18 @@ impl OpenFiles {
     /// Discards a name that was read after the descriptor was closed: it belongs to another file.
     fn discard_name_after_close(&mut self, source: (u64, u32), old: &Descriptor, time: u64) {
         let Some(file) = old.key.and_then(|key| self.files.get_mut(&key)) else { return };
-        let is_later = |name: &mut UnconfirmedName| name.source == source && name.read >= time;
+        let is_later = |name: &mut UnconfirmedName| name.source == source && name.read_ns >= time;
         if let Some(discarded) = file.unconfirmed_name.take_if(is_later) {
             self.name_bytes = self.name_bytes.saturating_sub(discarded.name.len());
         }
     }
 
-    /// Gives up one use of a file. Returns the file if it was the last.
+    /// Subtracts one descriptor of a file. Returns the file if it was the last.
     fn release(&mut self, descriptor: Descriptor) -> Option<ClosedFile> {
         let key = descriptor.key?;
         let file = self.files.get_mut(&key)?;
-        file.uses = file.uses.saturating_sub(1);
-        if file.uses > 0 {
+        file.descriptor_count = file.descriptor_count.saturating_sub(1);
+        if file.descriptor_count > 0 {
             return None;
         }
         let file = self.files.remove(&key)?;
@@ -282,9 +288,9 @@ impl OpenFiles {
     }
 
     /// Sets whether an exec closes a descriptor.
-    pub(super) fn set_closes_on_exec(&mut self, process: u32, descriptor: u32, closes: bool) {
+    pub(super) fn set_closes_on_exec(&mut self, process: u32, descriptor: u32, closes_on_exec: bool) {
         if let Some(known) = self.tables.get_mut(process, descriptor) {
-            known.closes_on_exec = Some(closes);
+            known.closes_on_exec = Some(closes_on_exec);
         }
     }
 
@@ -299,14 +305,14 @@ impl OpenFiles {
     /// Lets a child share the table of its parent: opens and closes affect both.
     pub(super) fn share_table(&mut self, parent: u32, child: u32) {
         drop(self.exit(child));
-        self.tables.share(parent, child);
+        self.tables.share_table(parent, child);
     }
 
     /// Gives a process its own copy of the table that it shares.
     pub(super) fn unshare_table(&mut self, process: u32) {
         let copy = self.tables.is_shared(process).then(|| self.copy_table(process));
         if let Some(entries) = copy {
-            self.tables.leave(process);
+            self.tables.detach_process(process);
             self.bind_all(process, entries);
         }
     }
@@ -319,10 +325,10 @@ impl OpenFiles {
 
     fn bind_all(&mut self, process: u32, entries: Vec<(u32, Descriptor)>) {
         for (descriptor, target) in entries {
-            // An earlier entry may have made room by dropping files. Those are looked up when they
-            // are used.
+            // Binding an earlier entry may have dropped files. Dropped files are looked up when
+            // they are used.
             if target.key.is_none_or(|key| self.files.contains_key(&key)) {
-                self.bind((process, descriptor), Descriptor { is_name_read: false, ..target });
+                self.bind(process, descriptor, Descriptor { is_name_read: false, ..target });
             }
         }
     }
@@ -345,7 +351,7 @@ impl OpenFiles {
 
     /// Handles the end of a process. Returns the files that no other process has open.
     pub(super) fn exit(&mut self, process: u32) -> Vec<ClosedFile> {
-        let table = self.tables.leave(process).unwrap_or_default();
+        let table = self.tables.detach_process(process).unwrap_or_default();
         table.into_values().filter_map(|descriptor| self.release(descriptor)).collect()
     }
 
@@ -378,18 +384,19 @@ impl OpenFiles {
         }
     }
 
-    /// Stores a name that a descriptor of a process had at the time `read`.
+    /// Stores a name that a descriptor of a process had at the time `read_ns`.
     fn add_unconfirmed_name(
         &mut self,
         key: u64,
         name: Box<str>,
-        read: u64,
-        (process, descriptor): (u32, u32),
+        read_ns: u64,
+        process: u32,
+        descriptor: u32,
     ) {
         let Some(table) = self.tables.table_number(process) else { return };
-        let unconfirmed = UnconfirmedName { name, read, source: (table, descriptor) };
+        let unconfirmed = UnconfirmedName { name, read_ns, source: (table, descriptor) };
         if let Some(file) = self.files.get_mut(&key) {
-            self.unconfirmed.push_back((unconfirmed.read, key));
+            self.unconfirmed.push_back((unconfirmed.read_ns, key));
             let bytes = self.name_bytes.saturating_add(unconfirmed.name.len());
             let old = file.unconfirmed_name.replace(unconfirmed);
             self.name_bytes = bytes.saturating_sub(old.map_or(0, |old| old.name.len()));
@@ -406,7 +413,7 @@ impl OpenFiles {
                 self.unconfirmed.shrink_to(KEPT_UNCONFIRMED);
             }
             let file = self.files.get_mut(&key);
-            let name = file.and_then(|file| file.unconfirmed_name.take_if(|name| name.read < time));
+            let name = file.and_then(|file| file.unconfirmed_name.take_if(|name| name.read_ns < time));
             let Some(confirmed) = name else {
                 continue;
             };

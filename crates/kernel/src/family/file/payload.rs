@@ -1,4 +1,5 @@
-//! Payloads of file events: names of version 2, starts of operations of version 3, ends of version 2.
+//! Payloads of file events: names of version 2, starts of operations of version 3, ends of version
+//! 2.
 
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
@@ -35,9 +36,9 @@ pub(super) struct Operation {
 }
 
 pub(super) fn write_name(hook: u16, key: u64, name: &str, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, NAME_LAYOUT, { FileObject: key }, { FileName: name });
-    out.perfinfo(hook, NAME_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, NAME_LAYOUT.version(), payload);
 }
 
 /// Writes the names that are confirmed now that all records before `time` have been handled.
@@ -58,7 +59,7 @@ pub(super) fn write_name_delete(closed: &ClosedFile, out: &mut Out<'_>) {
 pub(super) fn write_create(operation: Operation, flags: Option<u32>, path: &str, out: &mut Out<'_>) {
     /// Linux never keeps other processes from reading, writing or deleting.
     const SHARE_ALL: u32 = 7;
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
         CREATE_LAYOUT,
@@ -71,17 +72,17 @@ pub(super) fn write_create(operation: Operation, flags: Option<u32>, path: &str,
         },
         { OpenPath: path }
     );
-    out.perfinfo(hook::FILE_CREATE, CREATE_LAYOUT.version(), payload);
+    out.write_perfinfo(hook::FILE_CREATE, CREATE_LAYOUT.version(), payload);
 }
 
 /// Returns the create disposition in the upper 8 bits, and the options below.
 #[allow(clippy::cast_sign_loss)] // Flags are bits.
 fn create_options(flags: u32) -> u32 {
-    const OPEN: u32 = 1;
-    const MUST_CREATE: u32 = 2;
-    const OPEN_OR_CREATE: u32 = 3;
-    const OVERWRITE: u32 = 4;
-    const OVERWRITE_OR_CREATE: u32 = 5;
+    const FILE_OPEN: u32 = 1;
+    const FILE_CREATE: u32 = 2;
+    const FILE_OPEN_IF: u32 = 3;
+    const FILE_OVERWRITE: u32 = 4;
+    const FILE_OVERWRITE_IF: u32 = 5;
     const OPTIONS: [(i32, u32); 5] = [
         (libc::O_TMPFILE, 0x1000),     // FILE_DELETE_ON_CLOSE
         (libc::O_DIRECTORY, 0x1),      // FILE_DIRECTORY_FILE
@@ -92,12 +93,12 @@ fn create_options(flags: u32) -> u32 {
     let has = |flag: i32| flags & flag as u32 == flag as u32;
     let is_temporary = has(libc::O_TMPFILE);
     let disposition = match (has(libc::O_CREAT), has(libc::O_EXCL), has(libc::O_TRUNC)) {
-        _ if is_temporary => MUST_CREATE,
-        (true, true, _) => MUST_CREATE,
-        (true, false, true) => OVERWRITE_OR_CREATE,
-        (true, false, false) => OPEN_OR_CREATE,
-        (false, _, true) => OVERWRITE,
-        (false, _, false) => OPEN,
+        _ if is_temporary => FILE_CREATE,
+        (true, true, _) => FILE_CREATE,
+        (true, false, true) => FILE_OVERWRITE_IF,
+        (true, false, false) => FILE_OPEN_IF,
+        (false, _, true) => FILE_OVERWRITE,
+        (false, _, false) => FILE_OPEN,
     };
     // `O_TMPFILE` includes `O_DIRECTORY`.
     let is_set = |flag: i32| has(flag) && !(is_temporary && flag == libc::O_DIRECTORY);
@@ -106,7 +107,7 @@ fn create_options(flags: u32) -> u32 {
 }
 
 pub(super) fn write_transfer(hook: u16, operation: Operation, offset: u64, size: u32, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, TRANSFER_LAYOUT, {
         Offset: offset,
         IrpPtr: operation.irp,
@@ -115,19 +116,19 @@ pub(super) fn write_transfer(hook: u16, operation: Operation, offset: u64, size:
         TTID: operation.thread,
         IoSize: size,
     });
-    out.perfinfo(hook, TRANSFER_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, TRANSFER_LAYOUT.version(), payload);
 }
 
 /// Writes the start of a cleanup, close or flush.
 pub(super) fn write_simple(hook: u16, operation: Operation, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, SIMPLE_LAYOUT, {
         IrpPtr: operation.irp,
         FileObject: operation.key,
         FileKey: operation.key,
         TTID: operation.thread,
     });
-    out.perfinfo(hook, SIMPLE_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, SIMPLE_LAYOUT.version(), payload);
 }
 
 /// Writes the start of both operations that close a file.
@@ -141,7 +142,7 @@ pub(super) fn write_close(groups: Groups, irps: &[u64; 2], key: u64, thread: u32
 
 /// Writes the start of a set, query, delete or rename.
 pub(super) fn write_info(hook: u16, operation: Operation, extra: u64, class: u32, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, INFO_LAYOUT, {
         IrpPtr: operation.irp,
         FileObject: operation.key,
@@ -150,14 +151,13 @@ pub(super) fn write_info(hook: u16, operation: Operation, extra: u64, class: u32
         TTID: operation.thread,
         InfoClass: class,
     });
-    out.perfinfo(hook, INFO_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, INFO_LAYOUT.version(), payload);
 }
 
 /// Writes the start of a directory listing into a buffer of `length` bytes.
 pub(super) fn write_directory(operation: Operation, length: u32, out: &mut Out<'_>) {
-    /// The information class `FileDirectoryInformation`.
-    const CLASS: u32 = 1;
-    let mut payload = out.payload();
+    const FILE_DIRECTORY_INFORMATION: u32 = 1;
+    let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
         DIRECTORY_LAYOUT,
@@ -167,19 +167,19 @@ pub(super) fn write_directory(operation: Operation, length: u32, out: &mut Out<'
             FileKey: operation.key,
             TTID: operation.thread,
             Length: length,
-            InfoClass: CLASS,
+            InfoClass: FILE_DIRECTORY_INFORMATION,
         },
         { FileName: "" }
     );
-    out.perfinfo(hook::FILE_DIR_ENUM, DIRECTORY_LAYOUT.version(), payload);
+    out.write_perfinfo(hook::FILE_DIR_ENUM, DIRECTORY_LAYOUT.version(), payload);
 }
 
 /// Writes the end of an operation, with the number of bytes and the NTSTATUS.
 pub(super) fn write_end(groups: Groups, irp: u64, bytes: u64, status: u32, out: &mut Out<'_>) {
     if groups.has(Group::FILE_IO) {
-        let mut payload = out.payload();
+        let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, END_LAYOUT, { IrpPtr: irp, ExtraInfo: bytes, NtStatus: status });
-        out.perfinfo(hook::FILE_OPERATION_END, END_LAYOUT.version(), payload);
+        out.write_perfinfo(hook::FILE_OPERATION_END, END_LAYOUT.version(), payload);
     }
 }
 

@@ -10,7 +10,7 @@ const MAX_CALLS: usize = 1 << 16;
 
 /// What the successful end of a call changes.
 #[derive(Debug)]
-pub(super) enum Effect {
+pub(super) enum CallEffect {
     Nothing,
     Open {
         key: u64,
@@ -39,8 +39,8 @@ pub(super) struct Advance {
 
 /// A call in progress.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) effect: Effect,
+pub(super) struct PendingCall {
+    pub(super) effect: CallEffect,
     /// Numbers of the operations that it started; 0 for none.
     pub(super) irps: [u64; 2],
 }
@@ -48,7 +48,7 @@ pub(super) struct Call {
 /// The calls in progress of all threads.
 #[derive(Debug, Default)]
 pub(super) struct PendingCalls {
-    pub(super) by_thread: HashMap<u32, Call>,
+    pub(super) by_thread: HashMap<u32, PendingCall>,
     last_irp: u64,
     /// Whether a probe reports paths: the start events of open calls wait for it.
     pub(super) has_probe: bool,
@@ -71,10 +71,10 @@ impl PendingCalls {
         self.by_thread.clear();
     }
 
-    pub(super) fn insert(&mut self, thread: u32, effect: Effect, irps: [u64; 2]) {
+    pub(super) fn insert(&mut self, thread: u32, effect: CallEffect, irps: [u64; 2]) {
         if self.by_thread.len() >= MAX_CALLS {
             self.by_thread.clear();
         }
-        self.by_thread.insert(thread, Call { effect, irps });
+        self.by_thread.insert(thread, PendingCall { effect, irps });
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn remove(tracefs: &Tracefs) {
 }
 
 fn is_defined(tracefs: &Tracefs) -> bool {
-    tracefs.has(&format!("events/{SYSTEM}/{OPEN}"))
+    tracefs.has_path(&format!("events/{SYSTEM}/{OPEN}"))
 }
 
 #[cfg(test)]

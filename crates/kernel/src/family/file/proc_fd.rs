@@ -18,7 +18,8 @@ const DELETED: &str = " (deleted)";
 
 /// Returns the path of a descriptor's file; `None` if it is not a file, or is closed.
 pub(super) fn read_path(process: u32, descriptor: u32) -> Option<Box<str>> {
-    let (link, target) = (proc::link_of(process, descriptor), proc::target_of(process, descriptor)?);
+    let (link, target) =
+        (proc::fd_link_path(process, descriptor), proc::read_fd_target(process, descriptor)?);
     if !target.as_os_str().as_bytes().starts_with(b"/") {
         return None;
     }
@@ -38,12 +39,12 @@ fn is_unlinked(link: &str) -> bool {
 }
 
 /// Calls `add` for each file that any process has open.
-pub(super) fn scan_all(mut add: impl FnMut(u32, u32, Box<str>)) {
-    let mut left = MAX_SCANNED;
-    for process in proc::processes() {
-        for descriptor in proc::descriptors_of(process) {
-            let Some(rest) = left.checked_sub(1) else { return };
-            left = rest;
+pub(super) fn scan_open_files(mut add: impl FnMut(u32, u32, Box<str>)) {
+    let mut remaining = MAX_SCANNED;
+    for process in proc::list_processes() {
+        for descriptor in proc::list_descriptors(process) {
+            let Some(after) = remaining.checked_sub(1) else { return };
+            remaining = after;
             if let Some(name) = read_path(process, descriptor) {
                 add(process, descriptor, name);
             }

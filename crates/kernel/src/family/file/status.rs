@@ -3,11 +3,11 @@
 //! Source: Documented ("NTSTATUS Values"). The mapping of errors to the status with the nearest
 //! meaning is ours.
 
-/// Status of errors without an entry in [`STATUSES`].
-const UNSUCCESSFUL: u32 = 0xC000_0001;
+/// Status of errors without an entry in [`NTSTATUS_BY_ERRNO`].
+const STATUS_UNSUCCESSFUL: u32 = 0xC000_0001;
 
 /// NTSTATUS value of each Linux error.
-const STATUSES: &[(i32, u32)] = &[
+const NTSTATUS_BY_ERRNO: &[(i32, u32)] = &[
     (libc::ENOENT, 0xC000_0034),       // OBJECT_NAME_NOT_FOUND
     (libc::EACCES, 0xC000_0022),       // ACCESS_DENIED
     (libc::EPERM, 0xC000_0022),        // ACCESS_DENIED
@@ -50,14 +50,14 @@ const STATUSES: &[(i32, u32)] = &[
 ];
 
 /// Returns the NTSTATUS for the return value of a system call.
-pub(super) fn status(returned: i64) -> u32 {
+pub(super) fn ntstatus(returned: i64) -> u32 {
     // Errors are the values from -4095 to -1.
     if !(-4095..0).contains(&returned) {
         return 0;
     }
     let error = returned.saturating_neg();
-    let entry = STATUSES.iter().find(|(code, _)| i64::from(*code) == error);
-    entry.map_or(UNSUCCESSFUL, |(_, status)| *status)
+    let entry = NTSTATUS_BY_ERRNO.iter().find(|(code, _)| i64::from(*code) == error);
+    entry.map_or(STATUS_UNSUCCESSFUL, |(_, status)| *status)
 }
 
 #[cfg(test)]
@@ -66,11 +66,11 @@ mod tests {
 
     #[test]
     fn errors_map_to_statuses_and_results_to_success() {
-        assert_eq!(status(0), 0);
-        assert_eq!(status(i64::MAX), 0);
-        assert_eq!(status(i64::MIN), 0);
-        assert_eq!(status(-2), 0xC000_0034);
-        assert_eq!(status(-13), 0xC000_0022);
-        assert_eq!(status(-4000), UNSUCCESSFUL);
+        assert_eq!(ntstatus(0), 0);
+        assert_eq!(ntstatus(i64::MAX), 0);
+        assert_eq!(ntstatus(i64::MIN), 0);
+        assert_eq!(ntstatus(-2), 0xC000_0034);
+        assert_eq!(ntstatus(-13), 0xC000_0022);
+        assert_eq!(ntstatus(-4000), STATUS_UNSUCCESSFUL);
     }
 }

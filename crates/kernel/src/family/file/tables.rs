@@ -3,45 +3,45 @@
 //! ```text
 //!   process 10 ─┬▶ table 1   3 4 7        clone with CLONE_FILES: one table, several processes
 //!   process 11 ─┘
-//!   process 12 ──▶ table 2   3 4          fork: a table of its own
+//!   process 12 ──▶ table 2   3 4          fork: a separate table
 //! ```
 //!
 //! 1. A process has one table, which is dropped with the last process that uses it.
 //! 2. Table numbers are not reused.
-//! 3. `descriptors` is the number of descriptors in all tables.
+//! 3. `descriptor_count` is the number of descriptors in all tables.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// The targets of descriptors, by descriptor number.
-pub(super) type Table<T> = BTreeMap<u32, T>;
+pub(super) type DescriptorTable<T> = BTreeMap<u32, T>;
 
 /// A table, and the number of processes that use it.
 #[derive(Debug)]
-struct Shared<T> {
+struct SharedTable<T> {
     users: u32,
-    table: Table<T>,
+    table: DescriptorTable<T>,
 }
 
 /// The descriptor tables of all processes.
 #[derive(Debug)]
-pub(super) struct Tables<T> {
+pub(super) struct DescriptorTables<T> {
     /// The number of each process's table.
     processes: HashMap<u32, u64>,
-    tables: HashMap<u64, Shared<T>>,
-    descriptors: usize,
-    last: u64,
+    tables: HashMap<u64, SharedTable<T>>,
+    descriptor_count: usize,
+    last_number: u64,
 }
 
-impl<T> Default for Tables<T> {
+impl<T> Default for DescriptorTables<T> {
     fn default() -> Self {
-        Self { processes: HashMap::new(), tables: HashMap::new(), descriptors: 0, last: 0 }
+        Self { processes: HashMap::new(), tables: HashMap::new(), descriptor_count: 0, last_number: 0 }
     }
 }
 
-impl<T> Tables<T> {
+impl<T> DescriptorTables<T> {
     /// Returns the number of descriptors in all tables.
-    pub(super) fn descriptors(&self) -> usize {
-        self.descriptors
+    pub(super) fn descriptor_count(&self) -> usize {
+        self.descriptor_count
     }
 
     /// Returns the number of a process's table.
@@ -49,7 +49,7 @@ impl<T> Tables<T> {
         self.processes.get(&process).copied()
     }
 
-    pub(super) fn table(&self, process: u32) -> Option<&Table<T>> {
+    pub(super) fn table(&self, process: u32) -> Option<&DescriptorTable<T>> {
         Some(&self.tables.get(&self.table_number(process)?)?.table)
     }
 
@@ -67,10 +67,10 @@ impl<T> Tables<T> {
         if let Some(number) = self.table_number(process) {
             return number;
         }
-        self.last = self.last.wrapping_add(1);
-        self.processes.insert(process, self.last);
-        self.tables.insert(self.last, Shared { users: 1, table: Table::new() });
-        self.last
+        self.last_number = self.last_number.wrapping_add(1);
+        self.processes.insert(process, self.last_number);
+        self.tables.insert(self.last_number, SharedTable { users: 1, table: DescriptorTable::new() });
+        self.last_number
     }
 
     /// Sets the target of a descriptor. Returns the old target.
@@ -78,7 +78,7 @@ impl<T> Tables<T> {
         let number = self.ensure_table(process);
         let old = self.tables.get_mut(&number)?.table.insert(descriptor, target);
         if old.is_none() {
-            self.descriptors = self.descriptors.saturating_add(1);
+            self.descriptor_count = self.descriptor_count.saturating_add(1);
         }
         old
     }
@@ -86,12 +86,12 @@ impl<T> Tables<T> {
     pub(super) fn remove(&mut self, process: u32, descriptor: u32) -> Option<T> {
         let number = self.table_number(process)?;
         let old = self.tables.get_mut(&number)?.table.remove(&descriptor)?;
-        self.descriptors = self.descriptors.saturating_sub(1);
+        self.descriptor_count = self.descriptor_count.saturating_sub(1);
         Some(old)
     }
 
     /// Lets `process` use the table of `owner`. It must have left its own before.
-    pub(super) fn share(&mut self, owner: u32, process: u32) {
+    pub(super) fn share_table(&mut self, owner: u32, process: u32) {
         let number = self.ensure_table(owner);
         if let Some(shared) = self.tables.get_mut(&number) {
             shared.users = shared.users.saturating_add(1);
@@ -106,7 +106,7 @@ impl<T> Tables<T> {
     }
 
     /// Takes the table from a process. Returns its contents if no other process uses it.
-    pub(super) fn leave(&mut self, process: u32) -> Option<Table<T>> {
+    pub(super) fn detach_process(&mut self, process: u32) -> Option<DescriptorTable<T>> {
         let number = self.processes.remove(&process)?;
         let shared = self.tables.get_mut(&number)?;
         shared.users = shared.users.saturating_sub(1);
@@ -114,17 +114,17 @@ impl<T> Tables<T> {
             return None;
         }
         let table = self.tables.remove(&number)?.table;
-        self.descriptors = self.descriptors.saturating_sub(table.len());
+        self.descriptor_count = self.descriptor_count.saturating_sub(table.len());
         Some(table)
     }
 
     /// Drops everything except the tables that are shared, which are emptied.
     pub(super) fn clear(&mut self) {
-        let is_shared = |shared: &Shared<T>| shared.users > 1;
+        let is_shared = |shared: &SharedTable<T>| shared.users > 1;
         self.tables.retain(|_, shared| is_shared(shared));
-        self.tables.values_mut().for_each(|shared| shared.table = Table::new());
+        self.tables.values_mut().for_each(|shared| shared.table = DescriptorTable::new());
         let tables = &self.tables;
         self.processes.retain(|_, number| tables.contains_key(number));
-        self.descriptors = 0;
+        self.descriptor_count = 0;
     }
 }

@@ -4,7 +4,7 @@
 //!   mapping of a process ──▶ a plain file (crate::plain) ──▶ used if its build id, or its inode,
 //!                                                            is that of the mapping
 //!   ELF header ─▶ program headers ─▶ segments; notes ─▶ build id
-//!       at most MAX_HEADERS, MAX_NOTES bytes, whatever the file claims
+//!       at most MAX_HEADERS headers and MAX_NOTE_BYTES bytes, whatever the file claims
 //! ```
 //!
 //! 1. The process that maps a file chose it. The file is opened as [`crate::plain`] does, and with
@@ -12,8 +12,8 @@
 //! 2. The cache is keyed by what the file is now (device, inode, change time, size). Only if the
 //!    file can no longer be reached, the build id that the kernel reported, together with the name,
 //!    is the key: any user can make a file with the id of another.
-//! 3. Both caches are bounded: a full one is emptied. The number of files opened in a row is
-//!    bounded too; the layout of further images follows from their mappings.
+//! 3. Both caches are bounded: a full one is emptied. The number of files opened between two polls
+//!    is bounded too; the layout of further images follows from their mappings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,44 +29,44 @@ use object::{Endianness, ReadCache, ReadRef};
 /// The most program headers of a file; linkers make a dozen.
 const MAX_HEADERS: u16 = 512;
 /// The largest note segment that is read.
-const MAX_NOTES: u64 = 64 << 10;
+const MAX_NOTE_BYTES: u64 = 64 << 10;
 /// The most segments of a file that are kept.
 const MAX_SEGMENTS: usize = 64;
 /// The most files in each of the two caches.
-const MAX_KEPT: usize = 1 << 14;
+const MAX_CACHED_FILES: usize = 1 << 14;
 
 /// The longest build id that the kernel keeps.
-pub(crate) const MAX_BUILD_ID: usize = 20;
+pub(crate) const MAX_BUILD_ID_BYTES: usize = 20;
 
 /// A GNU build id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct BuildId {
-    bytes: [u8; MAX_BUILD_ID],
+    bytes: [u8; MAX_BUILD_ID_BYTES],
     length: u8,
 }
 
 impl BuildId {
     /// Keeps the first twenty bytes; `None` if there are none.
     pub(crate) fn new(from: &[u8]) -> Option<Self> {
-        let from = from.get(..MAX_BUILD_ID).unwrap_or(from);
-        let mut bytes = [0; MAX_BUILD_ID];
+        let from = from.get(..MAX_BUILD_ID_BYTES).unwrap_or(from);
+        let mut bytes = [0; MAX_BUILD_ID_BYTES];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         let length = u8::try_from(from.len()).ok().filter(|length| *length > 0)?;
         Some(Self { bytes, length })
     }
 
     /// Returns all twenty bytes; missing ones are 0.
-    pub(crate) const fn padded(&self) -> &[u8; MAX_BUILD_ID] {
+    pub(crate) const fn padded_bytes(&self) -> &[u8; MAX_BUILD_ID_BYTES] {
         &self.bytes
     }
 
     /// Finds the build id in notes as files below `/sys` contain them.
     pub(crate) fn from_notes(notes: &[u8]) -> Option<Self> {
         let endian = Endianness::default();
-        Self::find(NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?, endian)
+        Self::find_in_notes(NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?, endian)
     }
 
-    fn find<Elf>(mut notes: NoteIterator<'_, Elf>, endian: Endianness) -> Option<Self>
+    fn find_in_notes<Elf>(mut notes: NoteIterator<'_, Elf>, endian: Endianness) -> Option<Self>
     where
         Elf: FileHeader<Endian = Endianness>,
     {
@@ -98,10 +98,10 @@ struct Segment {
 /// Address range of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageLayout {
-    /// Where the file's first byte is, or would be.
+    /// The address of the file's first byte, whether it is mapped or not.
     pub(crate) base: u64,
     pub(crate) size: u64,
-    /// The base that the file's own headers ask for.
+    /// The base that the headers of the file request.
     pub(crate) default_base: u64,
 }
 
@@ -116,7 +116,7 @@ fn page_start(address: u64) -> u64 {
 }
 
 impl ProgramFile {
-    /// Returns the base that the headers ask for.
+    /// Returns the base that the headers request.
     fn default_base(&self) -> Option<u64> {
         let lowest = self.segments.iter().min_by_key(|segment| segment.address)?;
         page_start(lowest.address).checked_sub(page_start(lowest.offset))
@@ -124,22 +124,22 @@ impl ProgramFile {
 
     /// Returns the layout of the image of which `length` bytes from file offset `offset` are mapped
     /// as code at `start`.
-    pub(crate) fn layout(&self, start: u64, length: u64, offset: u64) -> ImageLayout {
-        self.layout_from_headers(start, offset).unwrap_or_else(|| {
+    pub(crate) fn find_layout(&self, start: u64, length: u64, offset: u64) -> ImageLayout {
+        self.find_layout_in_headers(start, offset).unwrap_or_else(|| {
             let (base, before) = start.checked_sub(offset).map_or((start, 0), |base| (base, offset));
             ImageLayout { base, size: before.saturating_add(length), default_base: 0 }
         })
     }
 
-    fn layout_from_headers(&self, start: u64, offset: u64) -> Option<ImageLayout> {
-        let holds = |segment: &&Segment| {
+    fn find_layout_in_headers(&self, start: u64, offset: u64) -> Option<ImageLayout> {
+        let contains_offset = |segment: &&Segment| {
             page_start(segment.offset) <= offset && offset < segment.offset.saturating_add(segment.length)
         };
-        let code = self.segments.iter().filter(|segment| segment.is_code).find(holds);
-        let segment = code.or_else(|| self.segments.iter().find(holds))?;
+        let code = self.segments.iter().filter(|segment| segment.is_code).find(contains_offset);
+        let segment = code.or_else(|| self.segments.iter().find(contains_offset))?;
         let default_base = self.default_base()?;
-        let within = offset.checked_sub(page_start(segment.offset))?;
-        let from_base = page_start(segment.address).checked_add(within)?.checked_sub(default_base)?;
+        let segment_offset = offset.checked_sub(page_start(segment.offset))?;
+        let from_base = page_start(segment.address).checked_add(segment_offset)?.checked_sub(default_base)?;
         let base = start.checked_sub(from_base)?;
         let ends = self.segments.iter().map(|segment| segment.address.saturating_add(segment.length));
         let end = page_start(ends.max()?.checked_add(page_size().wrapping_sub(1))?);
@@ -178,9 +178,9 @@ where
                 let is_code = segment.p_flags(endian) & PF_X != 0;
                 program.segments.push(Segment { address, offset, length, is_code });
             }
-            PT_NOTE if program.build_id.is_none() && length <= MAX_NOTES => {
+            PT_NOTE if program.build_id.is_none() && length <= MAX_NOTE_BYTES => {
                 let notes = segment.notes(endian, file).ok().flatten();
-                program.build_id = notes.and_then(|notes| BuildId::find(notes, endian));
+                program.build_id = notes.and_then(|notes| BuildId::find_in_notes(notes, endian));
             }
             _ => {}
         }
@@ -246,11 +246,12 @@ impl Programs {
         let FileMapping { pid, start, end, path, .. } = *mapping;
         let paths = plain::mapped_file_paths(pid, &(start..end), path);
         for (path, flags) in paths {
-            let file = blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find(&path, flags))?;
+            let file =
+                blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find_plain_file(&path, flags))?;
             let Some(file) = file else { continue };
             let version = file.version;
             let program = self.read_file(pid, file);
-            if let Some(program) = program.filter(|program| mapping.is_file(&version, program)) {
+            if let Some(program) = program.filter(|program| mapping.is_mapped_file(&version, program)) {
                 return Some(program);
             }
         }
@@ -272,7 +273,7 @@ impl Programs {
 impl FileMapping<'_> {
     /// Whether a file is the mapped one. Some file systems report another device for a file than
     /// for its mapping, so only the inode is compared.
-    fn is_file(&self, version: &FileVersion, program: &ProgramFile) -> bool {
+    fn is_mapped_file(&self, version: &FileVersion, program: &ProgramFile) -> bool {
         match self.identity {
             FileIdentity::BuildId(id) => program.build_id == Some(id),
             FileIdentity::Inode(inode) => inode == version.inode,
@@ -286,7 +287,7 @@ fn insert_bounded<K: std::hash::Hash + Eq>(
     key: K,
     program: &Arc<ProgramFile>,
 ) {
-    if cache.len() >= MAX_KEPT {
+    if cache.len() >= MAX_CACHED_FILES {
         cache.clear();
     }
     cache.insert(key, Arc::clone(program));
@@ -302,7 +303,7 @@ mod tests {
     use rustix::fs::OFlags;
 
     /// A library of a linker that does not keep addresses and file offsets equal.
-    fn library() -> ProgramFile {
+    fn build_library() -> ProgramFile {
         let segment = |address, offset, length, is_code| Segment { address, offset, length, is_code };
         let segments = vec![
             segment(0, 0, 0x5C4, false),
@@ -315,47 +316,51 @@ mod tests {
     #[test]
     fn layout_follows_the_segments_of_the_file() {
         let base = 0x7F00_0000_0000;
-        let layout = library().layout(base + 0x1000, 0x1000, 0);
+        let layout = build_library().find_layout(base + 0x1000, 0x1000, 0);
         assert_eq!(
             layout,
             ImageLayout { base, size: 0x3000, default_base: 0 },
             "not where offset 0 is mapped as code"
         );
-        let mut program = library();
+        let mut program = build_library();
         program.segments.iter_mut().for_each(|segment| segment.address += 0x40_0000);
-        let layout = program.layout(0x40_1000, 0x1000, 0);
+        let layout = program.find_layout(0x40_1000, 0x1000, 0);
         assert_eq!(layout, ImageLayout { base: 0x40_0000, size: 0x3000, default_base: 0x40_0000 });
     }
 
     #[test]
     fn layout_follows_the_mapping_without_valid_headers() {
         let by_mapping = ImageLayout { base: 0x1_0000, size: 0x3000, default_base: 0 };
-        assert_eq!(ProgramFile::default().layout(0x1_2000, 0x1000, 0x2000), by_mapping);
-        assert_eq!(ProgramFile::default().layout(0x1000, 0x1000, 0x2000).base, 0x1000, "below address 0");
+        assert_eq!(ProgramFile::default().find_layout(0x1_2000, 0x1000, 0x2000), by_mapping);
+        assert_eq!(
+            ProgramFile::default().find_layout(0x1000, 0x1000, 0x2000).base,
+            0x1000,
+            "below address 0"
+        );
         for (address, offset, length) in [(u64::MAX, 0, u64::MAX), (0, u64::MAX, 1), (1 << 63, 0, 1 << 63)] {
             let segments = vec![Segment { address, offset, length, is_code: true }];
             let program = ProgramFile { build_id: None, segments };
-            let ImageLayout { base, size, .. } = program.layout(0x1_2000, 0x1000, 0x2000);
+            let ImageLayout { base, size, .. } = program.find_layout(0x1_2000, 0x1000, 0x2000);
             assert!(base.checked_add(size).is_some());
-            let _ = program.layout(u64::MAX, u64::MAX, u64::MAX);
+            let _ = program.find_layout(u64::MAX, u64::MAX, u64::MAX);
         }
     }
 
     #[test]
     fn damaged_file_is_read_without_panic() {
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let own = &own[..own.len().min(1 << 13)];
-        assert!(!ProgramFile::read(own).segments.is_empty());
-        for length in (0..0x400).chain([own.len() / 2]) {
-            let _ = ProgramFile::read(&own[..length]);
+        let program_bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let program_bytes = &program_bytes[..program_bytes.len().min(1 << 13)];
+        assert!(!ProgramFile::read(program_bytes).segments.is_empty());
+        for length in (0..0x400).chain([program_bytes.len() / 2]) {
+            let _ = ProgramFile::read(&program_bytes[..length]);
         }
         for at in 0..0x400 {
             for byte in [0, 0x7F, 0xFF] {
-                let mut broken = own.to_vec();
+                let mut broken = program_bytes.to_vec();
                 broken[at] = byte;
                 let program = ProgramFile::read(&*broken);
                 assert!(program.segments.len() <= MAX_SEGMENTS);
-                let _ = program.layout(0x7F00_0000_0000, 0x1000, 0x1000);
+                let _ = program.find_layout(0x7F00_0000_0000, 0x1000, 0x1000);
             }
         }
     }
@@ -365,7 +370,7 @@ mod tests {
         assert_eq!(BuildId::new(&[]), None);
         assert_eq!(BuildId::new(&[1; 32]), BuildId::new(&[1; 20]));
         assert_ne!(BuildId::new(&[1; 8]), BuildId::new(&[1; 9]));
-        assert_eq!(BuildId::new(&[9; 4]).unwrap().padded()[..5], [9, 9, 9, 9, 0]);
+        assert_eq!(BuildId::new(&[9; 4]).unwrap().padded_bytes()[..5], [9, 9, 9, 9, 0]);
         assert_eq!(BuildId::from_notes(&[0xFF; 64]), None);
     }
 
@@ -375,7 +380,8 @@ mod tests {
         let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
         let path = plain.to_str().unwrap();
-        let inode = plain::find(path, OFlags::NOFOLLOW).expect("a plain file").version.inode;
+        let inode =
+            plain::find_plain_file(path, OFlags::NOFOLLOW).expect("the copy is a plain file").version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
         let gone = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };

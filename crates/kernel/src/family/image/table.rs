@@ -18,17 +18,17 @@ use super::program::BuildId;
 use crate::maps::{self, ANONYMOUS, MAX_MAPPINGS};
 
 /// The most bytes that all images together may take.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_IMAGE_BYTES: usize = 64 << 20;
 /// The most processes in the table.
 const MAX_PROCESSES: usize = 1 << 16;
 
 /// An image of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Image {
-    /// Where the first byte of the file is, or would be.
+pub(crate) struct LoadedImage {
+    /// The address of the file's first byte, whether it is mapped or not.
     pub(crate) base: u64,
     pub(crate) size: u64,
-    /// The base that the file's own headers ask for.
+    /// The base that the headers of the file request.
     pub(crate) default_base: u64,
     /// Start and end of the code seen so far.
     pub(crate) code: (u64, u64),
@@ -37,8 +37,8 @@ pub(crate) struct Image {
     pub(crate) build_id: Option<BuildId>,
 }
 
-impl Image {
-    fn cost(&self) -> usize {
+impl LoadedImage {
+    fn memory_bytes(&self) -> usize {
         size_of::<Self>().saturating_add(self.name.len())
     }
 
@@ -58,15 +58,16 @@ impl Image {
     }
 
     /// Whether a mapping, seen as an image, is part of this one.
-    fn includes(&self, other: &Self) -> bool {
+    fn includes_mapping(&self, other: &Self) -> bool {
         // Code generated at run time grows, and is mapped repeatedly with other rights.
         let is_same_range =
             if &*self.name == ANONYMOUS { self.overlaps(other) } else { self.base == other.base };
-        let is_other = self.build_id.is_some() && other.build_id.is_some() && self.build_id != other.build_id;
-        is_same_range && !is_other && self.name == other.name
+        let has_other_build_id =
+            self.build_id.is_some() && other.build_id.is_some() && self.build_id != other.build_id;
+        is_same_range && !has_other_build_id && self.name == other.name
     }
 
-    fn extend(&mut self, other: &Self) {
+    fn extend_to(&mut self, other: &Self) {
         let end = self.end().max(other.end());
         self.base = self.base.min(other.base);
         self.size = end.saturating_sub(self.base);
@@ -77,7 +78,11 @@ impl Image {
 
 /// Adds a mapping to images that are sorted by the start of their code. Returns whether that makes
 /// a new image; `gone` receives the images that it replaced.
-pub(crate) fn merge(images: &mut Vec<Image>, image: &Image, gone: &mut Vec<Image>) -> bool {
+pub(crate) fn merge_image(
+    images: &mut Vec<LoadedImage>,
+    image: &LoadedImage,
+    gone: &mut Vec<LoadedImage>,
+) -> bool {
     let end = images.partition_point(|known| known.code.0 < image.code.1);
     let before = images.get(..end).unwrap_or_default();
     let touched = before.iter().rev().take_while(|known| known.overlaps(image)).count();
@@ -85,8 +90,8 @@ pub(crate) fn merge(images: &mut Vec<Image>, image: &Image, gone: &mut Vec<Image
     // Other mappings of the same file overlap this one or are its neighbours.
     let neighbours = start.saturating_sub(1)..end.saturating_add(1).min(images.len());
     let mut neighbours = images.get_mut(neighbours).unwrap_or_default().iter_mut();
-    if let Some(known) = neighbours.find(|known| known.includes(image)) {
-        known.extend(image);
+    if let Some(known) = neighbours.find(|known| known.includes_mapping(image)) {
+        known.extend_to(image);
         return false;
     }
     gone.extend(images.drain(start..end));
@@ -96,37 +101,37 @@ pub(crate) fn merge(images: &mut Vec<Image>, image: &Image, gone: &mut Vec<Image
     true
 }
 
-fn cost(images: &[Image]) -> usize {
-    images.iter().fold(0, |sum, image| sum.saturating_add(image.cost()))
+fn sum_memory_bytes(images: &[LoadedImage]) -> usize {
+    images.iter().fold(0, |sum, image| sum.saturating_add(image.memory_bytes()))
 }
 
 /// The images of one process.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ProcessImages {
     /// Number of threads of the process.
     pub(crate) threads: u32,
     /// Records older than this time (nanoseconds) are part of the table already.
     pub(crate) since: u64,
-    images: Vec<Image>,
-    /// Images for which there was no room.
-    forgotten: u64,
+    images: Vec<LoadedImage>,
+    /// Number of images that did not fit into the table.
+    omitted: u64,
 }
 
 /// Images of all processes.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    processes: BTreeMap<u32, Process>,
+pub(crate) struct ImageTable {
+    processes: BTreeMap<u32, ProcessImages>,
     bytes: usize,
     /// Images whose load or unload was not written.
     lost: u64,
 }
 
-impl Table {
+impl ImageTable {
     pub(crate) fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
 
-    pub(crate) fn process_mut(&mut self, pid: u32) -> Option<&mut Process> {
+    pub(crate) fn process_mut(&mut self, pid: u32) -> Option<&mut ProcessImages> {
         self.processes.get_mut(&pid)
     }
 
@@ -136,55 +141,61 @@ impl Table {
         pid: u32,
         threads: u32,
         since: u64,
-        images: Vec<Image>,
-    ) -> Vec<Image> {
-        let (before, _) = self.take_images_and_count(pid);
+        images: Vec<LoadedImage>,
+    ) -> Vec<LoadedImage> {
+        let (before, _) = self.take_images_and_omissions(pid);
         self.processes.remove(&pid);
-        let (count, bytes) = (images.len() as u64, self.bytes.saturating_add(cost(&images)));
+        let (count, bytes) = (images.len() as u64, self.bytes.saturating_add(sum_memory_bytes(&images)));
         if self.processes.len() >= MAX_PROCESSES {
             self.lost = self.lost.saturating_add(count);
-        } else if bytes <= MAX_BYTES {
+        } else if bytes <= MAX_IMAGE_BYTES {
             self.bytes = bytes;
-            self.processes.insert(pid, Process { threads, since, images, forgotten: 0 });
+            self.processes.insert(pid, ProcessImages { threads, since, images, omitted: 0 });
         } else {
-            self.processes.insert(pid, Process { threads, since, images: Vec::new(), forgotten: count });
+            self.processes.insert(pid, ProcessImages { threads, since, images: Vec::new(), omitted: count });
         }
         before
     }
 
     /// Inserts a process with the images of its parent. Returns the images that it had before, and
     /// those that it has now.
-    pub(crate) fn fork_process(&mut self, parent: u32, pid: u32, since: u64) -> (Vec<Image>, Vec<Image>) {
+    pub(crate) fn fork_process(
+        &mut self,
+        parent: u32,
+        pid: u32,
+        since: u64,
+    ) -> (Vec<LoadedImage>, Vec<LoadedImage>) {
         let inherited = self.images(parent).to_vec();
-        let forgotten = self.processes.get(&parent).map_or(0, |process| process.forgotten);
+        let omitted = self.processes.get(&parent).map_or(0, |process| process.omitted);
         let before = self.insert_process(pid, 1, since, inherited.clone());
-        self.lost = self.lost.saturating_add(forgotten);
+        self.lost = self.lost.saturating_add(omitted);
         if let Some(child) = self.processes.get_mut(&pid) {
-            child.forgotten = child.forgotten.saturating_add(forgotten);
+            child.omitted = child.omitted.saturating_add(omitted);
         }
         (before, inherited)
     }
 
     /// Removes a process and returns its images.
-    pub(crate) fn remove_process(&mut self, pid: u32) -> Vec<Image> {
+    pub(crate) fn remove_process(&mut self, pid: u32) -> Vec<LoadedImage> {
         let images = self.take_images(pid);
         self.processes.remove(&pid);
         images
     }
 
     /// Removes and returns all images of a process that goes on running.
-    pub(crate) fn take_images(&mut self, pid: u32) -> Vec<Image> {
-        let (images, forgotten) = self.take_images_and_count(pid);
-        self.lost = self.lost.saturating_add(forgotten);
+    pub(crate) fn take_images(&mut self, pid: u32) -> Vec<LoadedImage> {
+        let (images, omitted) = self.take_images_and_omissions(pid);
+        self.lost = self.lost.saturating_add(omitted);
         images
     }
 
-    /// Removes the images of a process. Returns them, and the number of those that had no room.
-    fn take_images_and_count(&mut self, pid: u32) -> (Vec<Image>, u64) {
+    /// Removes the images of a process. Returns the images, and the number of those that did not
+    /// fit into the table.
+    fn take_images_and_omissions(&mut self, pid: u32) -> (Vec<LoadedImage>, u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return (Vec::new(), 0) };
         let images = std::mem::take(&mut process.images);
-        self.bytes = self.bytes.saturating_sub(cost(&images));
-        (images, std::mem::take(&mut process.forgotten))
+        self.bytes = self.bytes.saturating_sub(sum_memory_bytes(&images));
+        (images, std::mem::take(&mut process.omitted))
     }
 
     /// Returns how many loads and unloads were not written since the last call.
@@ -193,43 +204,43 @@ impl Table {
     }
 
     /// Returns the images of a process that are in the table.
-    pub(crate) fn images(&self, pid: u32) -> &[Image] {
+    pub(crate) fn images(&self, pid: u32) -> &[LoadedImage] {
         self.processes.get(&pid).map_or(&[], |process| &process.images)
     }
 
     /// Whether a process has images, in the table or only counted.
     pub(crate) fn has_images(&self, pid: u32) -> bool {
         let process = self.processes.get(&pid);
-        process.is_some_and(|process| !process.images.is_empty() || process.forgotten > 0)
+        process.is_some_and(|process| !process.images.is_empty() || process.omitted > 0)
     }
 
-    /// Adds an executable mapping to a process, like [`merge`].
-    pub(crate) fn add_mapping(&mut self, pid: u32, image: &Image, gone: &mut Vec<Image>) -> bool {
+    /// Adds an executable mapping to a process, like [`merge_image`].
+    pub(crate) fn add_mapping(&mut self, pid: u32, image: &LoadedImage, gone: &mut Vec<LoadedImage>) -> bool {
         if !self.processes.contains_key(&pid) {
             self.insert_process(pid, maps::count_threads(pid), 0, Vec::new());
         }
-        let bytes = self.bytes.saturating_add(image.cost());
+        let bytes = self.bytes.saturating_add(image.memory_bytes());
         let Some(process) = self.processes.get_mut(&pid) else {
-            // The table has no room for the process: the unload will not be written.
+            // The process does not fit into the table: the unload will not be written.
             self.lost = self.lost.saturating_add(1);
             return true;
         };
-        if bytes > MAX_BYTES {
-            process.forgotten = process.forgotten.saturating_add(1);
+        if bytes > MAX_IMAGE_BYTES {
+            process.omitted = process.omitted.saturating_add(1);
             return true;
         }
-        let (had, before) = (process.images.len(), gone.len());
-        let is_new = merge(&mut process.images, image, gone);
-        let freed = gone.get(before..).unwrap_or_default();
-        let is_kept = process.images.len().saturating_add(freed.len()) > had;
-        self.bytes = if is_kept { bytes } else { self.bytes }.saturating_sub(cost(freed));
-        process.forgotten = process.forgotten.saturating_add((is_new && !is_kept).into());
+        let (count_before, gone_before) = (process.images.len(), gone.len());
+        let is_new = merge_image(&mut process.images, image, gone);
+        let freed = gone.get(gone_before..).unwrap_or_default();
+        let is_kept = process.images.len().saturating_add(freed.len()) > count_before;
+        self.bytes = if is_kept { bytes } else { self.bytes }.saturating_sub(sum_memory_bytes(freed));
+        process.omitted = process.omitted.saturating_add((is_new && !is_kept).into());
         is_new
     }
 
     /// Returns the image of a process at an address.
     #[cfg(test)]
-    pub(crate) fn find_image(&self, pid: u32, address: u64) -> Option<&Image> {
+    pub(crate) fn find_image(&self, pid: u32, address: u64) -> Option<&LoadedImage> {
         let images = self.images(pid);
         let after = images.partition_point(|image| image.code.0 <= address);
         let mut nearby = images.get(after.saturating_sub(1)..)?.iter().take(2);
@@ -241,22 +252,32 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn image(name: &str, base: u64, size: u64) -> Image {
+    fn build_image(name: &str, base: u64, size: u64) -> LoadedImage {
         let code = (base + 0x1000, base + size);
-        Image { base, size, default_base: 0, code, name: name.into(), build_id: None }
+        LoadedImage { base, size, default_base: 0, code, name: name.into(), build_id: None }
     }
 
     #[test]
     fn image_is_new_once_and_replaced_by_overlapping_code() {
-        let (mut table, mut gone) = (Table::default(), Vec::new());
-        assert!(table.add_mapping(7, &image("/a", 0x1_0000, 0x4000), &mut gone));
-        assert!(!table.add_mapping(7, &image("/a", 0x1_0000, 0x6000), &mut gone), "more of the same");
-        assert!(table.add_mapping(7, &image("/a", 0x2_0000, 0x4000), &mut gone), "the same file elsewhere");
-        assert!(table.add_mapping(8, &image("/a", 0x1_0000, 0x4000), &mut gone), "another process");
+        let (mut table, mut gone) = (ImageTable::default(), Vec::new());
+        assert!(table.add_mapping(7, &build_image("/a", 0x1_0000, 0x4000), &mut gone));
+        assert!(
+            !table.add_mapping(7, &build_image("/a", 0x1_0000, 0x6000), &mut gone),
+            "a second mapping of the same file extends its image"
+        );
+        assert!(
+            table.add_mapping(7, &build_image("/a", 0x2_0000, 0x4000), &mut gone),
+            "the same file elsewhere"
+        );
+        assert!(table.add_mapping(8, &build_image("/a", 0x1_0000, 0x4000), &mut gone), "another process");
         assert!(gone.is_empty());
-        assert_eq!(table.find_image(7, 0x1_5FFF).map(|image| image.base), Some(0x1_0000), "it has grown");
+        assert_eq!(
+            table.find_image(7, 0x1_5FFF).map(|image| image.base),
+            Some(0x1_0000),
+            "the image has grown"
+        );
         assert_eq!(table.find_image(7, 0x1_6000), None);
-        assert!(table.add_mapping(7, &image("/b", 0x1_2000, 0x2000), &mut gone));
+        assert!(table.add_mapping(7, &build_image("/b", 0x1_2000, 0x2000), &mut gone));
         assert_eq!(gone.len(), 1);
         assert_eq!(table.images(7).iter().map(|image| &*image.name).collect::<Vec<_>>(), ["/b", "/a"]);
         assert_eq!(table.remove_process(7).len() + table.remove_process(8).len(), 3);
@@ -265,11 +286,12 @@ mod tests {
 
     #[test]
     fn generated_code_grows_without_a_new_image() {
-        let (mut table, mut gone) = (Table::default(), Vec::new());
-        let jit = |base, size| Image { code: (base, base + size), ..image(ANONYMOUS, base, size) };
+        let (mut table, mut gone) = (ImageTable::default(), Vec::new());
+        let jit =
+            |base, size| LoadedImage { code: (base, base + size), ..build_image(ANONYMOUS, base, size) };
         assert!(table.add_mapping(7, &jit(0x1000, 0x1000), &mut gone));
         assert!(!table.add_mapping(7, &jit(0x1800, 0x1800), &mut gone));
-        assert!(table.add_mapping(7, &jit(0x8000, 0x1000), &mut gone), "apart from it");
+        assert!(table.add_mapping(7, &jit(0x8000, 0x1000), &mut gone), "code that does not overlap");
         let grown = table.find_image(7, 0x2FFF).map(|image| (image.base, image.size));
         assert_eq!(grown, Some((0x1000, 0x2000)));
         assert!(gone.is_empty());
@@ -277,38 +299,38 @@ mod tests {
 
     #[test]
     fn table_memory_is_bounded() {
-        let mut table = Table::default();
+        let mut table = ImageTable::default();
         let name = "x".repeat(4096);
         for pid in 0..3 {
             for at in 0..MAX_MAPPINGS as u64 + 10 {
-                assert!(table.add_mapping(pid, &image(&name, at << 16, 0x4000), &mut Vec::new()));
+                assert!(table.add_mapping(pid, &build_image(&name, at << 16, 0x4000), &mut Vec::new()));
             }
-            assert!(table.images(pid).len() <= MAX_MAPPINGS && table.bytes <= MAX_BYTES);
+            assert!(table.images(pid).len() <= MAX_MAPPINGS && table.bytes <= MAX_IMAGE_BYTES);
         }
         (0..3).for_each(|pid| drop(table.remove_process(pid)));
         assert_eq!(table.bytes, 0);
     }
 
     #[test]
-    fn images_without_room_are_counted_as_lost() {
-        let mut table = Table::default();
+    fn images_that_do_not_fit_are_counted_as_lost() {
+        let mut table = ImageTable::default();
         let name = "x".repeat(4096);
         let mut gone = Vec::new();
         for at in 0..MAX_MAPPINGS as u64 {
-            table.add_mapping(1, &image(&name, at << 16, 0x4000), &mut gone);
+            table.add_mapping(1, &build_image(&name, at << 16, 0x4000), &mut gone);
         }
         let kept = table.images(1).len() as u64;
-        let forgotten = MAX_MAPPINGS as u64 - kept;
-        assert!(kept > 0 && forgotten > 0);
+        let omitted = MAX_MAPPINGS as u64 - kept;
+        assert!(kept > 0 && omitted > 0);
         assert_eq!(table.take_lost(), 0, "each load was written");
         let (_, loaded) = table.fork_process(1, 2, 0);
-        assert_eq!((loaded.len() as u64, table.take_lost()), (kept, forgotten), "loads of the child");
-        assert!(table.images(2).is_empty() && table.has_images(2), "no room");
+        assert_eq!((loaded.len() as u64, table.take_lost()), (kept, omitted), "loads of the child");
+        assert!(table.images(2).is_empty() && table.has_images(2), "the child's images do not fit");
         assert_eq!(
             (table.remove_process(2).len(), table.take_lost()),
-            (0, kept + forgotten),
+            (0, kept + omitted),
             "unloads of the child"
         );
-        assert_eq!((table.remove_process(1).len() as u64, table.take_lost()), (kept, forgotten));
+        assert_eq!((table.remove_process(1).len() as u64, table.take_lost()), (kept, omitted));
     }
 }

@@ -6,24 +6,24 @@ use super::*;
 use crate::clock::NanosecondClock;
 use crate::family::testing::assert_written;
 use crate::groups::Groups;
-use crate::out::Queue;
+use crate::out::RecordQueue;
 use crate::settings::EventExtras;
 
-/// The images of a capture, fed with records by the tests.
-struct Stage {
-    images: Images,
+/// The image family of a capture that gets its records from the tests.
+struct ImageFixture {
+    images: ImageFamily,
     context: Context,
-    queues: Vec<Queue>,
+    queues: Vec<RecordQueue>,
     lost: u64,
     time: u64,
 }
 
-impl Stage {
+impl ImageFixture {
     fn new() -> Self {
         let context = Context { groups: Groups::new(&[Group::IMAGE_LOAD]), ..Context::default() };
-        let mut images = Images::default();
+        let mut images = ImageFamily::default();
         images.begin_poll(&context);
-        Self { images, context, queues: vec![Queue::default()], lost: 0, time: 1 }
+        Self { images, context, queues: vec![RecordQueue::default()], lost: 0, time: 1 }
     }
 
     /// Handles a record. Returns hook and process of each image event written.
@@ -33,7 +33,7 @@ impl Stage {
         let out = Out::new(&mut self.queues, &NanosecondClock, &nothing, &mut self.lost);
         let mut out = Out { time: self.time, ..out };
         let record = SidebandRecord { time: self.time, pid: 0, tid: 0, body };
-        self.images.unload_ended(&record, &self.context, &mut out);
+        self.images.unload_ended_program(&record, &self.context, &mut out);
         self.images.on_sideband(&record, &mut self.context, &mut out);
         self.take_written()
     }
@@ -50,8 +50,8 @@ impl Stage {
     }
 }
 
-fn mapped(pid: u32, start: u64, name: &[u8]) -> Sideband<'_> {
-    let identity = Identity::Inode(0);
+fn build_mapping(pid: u32, start: u64, name: &[u8]) -> Sideband<'_> {
+    let identity = MappingIdentity::Inode(0);
     let protection = libc::PROT_EXEC.cast_unsigned();
     Sideband::Mmap(Mmap { pid, tid: pid, start, length: 0x1000, offset: 0, protection, identity, name })
 }
@@ -61,101 +61,106 @@ const FREE_PID: u32 = 0x7FFF_FF00;
 
 #[test]
 fn images_unload_with_the_last_thread_and_with_an_exec() {
-    let mut stage = Stage::new();
+    let mut fixture = ImageFixture::new();
     let (first, second) = (FREE_PID, FREE_PID + 1);
     let fork = |pid, ppid, tid| Sideband::Fork { pid, ppid, tid, ptid: ppid };
     let exit = |pid, tid| Sideband::Exit { pid, ppid: 1, tid };
-    assert_eq!(stage.handle(fork(first, 1, first)), []);
-    assert_eq!(stage.handle(mapped(first, 0x1000, b"//anon")), [(0x030A, first)]);
-    assert_eq!(stage.handle(mapped(first, 0x1000, b"//anon")), [], "again with other rights");
-    assert_eq!(stage.handle(fork(first, first, first + 7)), [], "a thread");
-    assert_eq!(stage.handle(fork(second, first, second)), [(0x030A, second)], "a child");
-    assert_eq!(stage.handle(exit(first, first)), [], "another thread runs on");
-    assert_eq!(stage.handle(exit(first, first + 7)), [(0x1402, first)]);
+    assert_eq!(fixture.handle(fork(first, 1, first)), []);
+    assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [(hook::IMAGE_LOAD, first)]);
+    assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [], "again with other rights");
+    assert_eq!(fixture.handle(fork(first, first, first + 7)), [], "a thread");
+    assert_eq!(fixture.handle(fork(second, first, second)), [(hook::IMAGE_LOAD, second)], "a child");
+    assert_eq!(fixture.handle(exit(first, first)), [], "another thread runs on");
+    assert_eq!(fixture.handle(exit(first, first + 7)), [(hook::IMAGE_UNLOAD, first)]);
     let exec = Sideband::Comm { pid: second, tid: second, name: b"new", is_exec: true };
-    assert_eq!(stage.handle(exec), [(0x1402, second)]);
-    assert_eq!(stage.handle(mapped(second, 0x9000, b"[vdso]")), [(0x030A, second)]);
+    assert_eq!(fixture.handle(exec), [(hook::IMAGE_UNLOAD, second)]);
+    assert_eq!(fixture.handle(build_mapping(second, 0x9000, b"[vdso]")), [(hook::IMAGE_LOAD, second)]);
     assert_eq!(
-        stage.handle(mapped(second, 0x9000, b"//anon")),
-        [(0x1402, second), (0x030A, second)],
+        fixture.handle(build_mapping(second, 0x9000, b"//anon")),
+        [(hook::IMAGE_UNLOAD, second), (hook::IMAGE_LOAD, second)],
         "replaces the vDSO"
     );
-    assert_eq!(stage.handle(Sideband::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
-    assert_eq!(stage.handle(exit(second, second)), [(0x1402, second)]);
-    assert_eq!(stage.handle(exit(second, second)), [], "it is gone already");
-    assert!(stage.images.table.is_empty());
+    assert_eq!(fixture.handle(Sideband::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
+    assert_eq!(fixture.handle(exit(second, second)), [(hook::IMAGE_UNLOAD, second)]);
+    assert_eq!(fixture.handle(exit(second, second)), [], "the process has ended already");
+    assert!(fixture.images.table.is_empty());
 }
 
 #[test]
 fn records_older_than_a_rundown_are_ignored() {
-    let mut stage = Stage::new();
-    let own = std::process::id();
-    stage.images.read_process(own);
-    assert_eq!(stage.handle(mapped(own, 0x1000, b"//anon")), []);
-    stage.time = now_ns();
-    assert_eq!(stage.handle(mapped(own, 0x1000, b"//anon")), [(0x030A, own)]);
+    let mut fixture = ImageFixture::new();
+    let own_pid = std::process::id();
+    fixture.images.read_process(own_pid);
+    assert_eq!(fixture.handle(build_mapping(own_pid, 0x1000, b"//anon")), []);
+    fixture.time = now_ns();
+    assert_eq!(fixture.handle(build_mapping(own_pid, 0x1000, b"//anon")), [(hook::IMAGE_LOAD, own_pid)]);
 }
 
 #[test]
 fn process_gone_before_a_rundown_is_unloaded_by_its_exit_record() {
-    let mut stage = Stage::new();
-    stage.handle(mapped(FREE_PID, 0x1000, b"//anon"));
-    assert_eq!(stage.images.read_process(FREE_PID), []);
+    let mut fixture = ImageFixture::new();
+    fixture.handle(build_mapping(FREE_PID, 0x1000, b"//anon"));
+    assert_eq!(fixture.images.read_process(FREE_PID), []);
     let exit = Sideband::Exit { pid: FREE_PID, ppid: 1, tid: FREE_PID };
-    assert_eq!(stage.handle(exit), [(0x1402, FREE_PID)]);
+    assert_eq!(fixture.handle(exit), [(hook::IMAGE_UNLOAD, FREE_PID)]);
 }
 
 #[test]
 fn forked_images_beyond_the_bound_are_counted_as_lost() {
-    let mut stage = Stage::new();
+    let mut fixture = ImageFixture::new();
     let name = [b"/".as_slice(), &[b'x'; 4000]].concat();
     for at in 1..=2000 {
-        stage.handle(mapped(FREE_PID, at << 16, &name));
+        fixture.handle(build_mapping(FREE_PID, at << 16, &name));
     }
-    assert_eq!(stage.lost, 0);
+    assert_eq!(fixture.lost, 0);
     let written: usize = (1..=4)
         .map(|child| {
             let pid = FREE_PID + child;
-            stage.handle(Sideband::Fork { pid, ppid: FREE_PID, tid: pid, ptid: FREE_PID }).len()
+            fixture.handle(Sideband::Fork { pid, ppid: FREE_PID, tid: pid, ptid: FREE_PID }).len()
         })
         .sum();
 
     assert!((1000..5000).contains(&written), "{written}");
-    assert_eq!(stage.lost, (4 * 2000 - written as u64) * 3);
-    stage.images.begin_poll(&stage.context);
-    assert_eq!(stage.handle(mapped(FREE_PID + 1, 0x10, b"//anon")).len(), 1, "the next poll writes again");
+    assert_eq!(fixture.lost, (4 * 2000 - written as u64) * 3);
+    fixture.images.begin_poll(&fixture.context);
+    assert_eq!(
+        fixture.handle(build_mapping(FREE_PID + 1, 0x10, b"//anon")).len(),
+        1,
+        "the next poll writes again"
+    );
 }
 
 #[test]
 fn own_code_address_is_found_in_own_program() {
-    let mut images = Images::default();
+    let mut images = ImageFamily::default();
     images.programs.allow_reads(1000);
     let here = own_code_address_is_found_in_own_program as fn() as usize as u64;
-    let own = images.read_process(std::process::id());
-    let image = own.iter().find(|image| image.contains(here)).expect("an image");
+    let own_images = images.read_process(std::process::id());
+    let image =
+        own_images.iter().find(|image| image.contains(here)).expect("this test's code lies in an image");
     assert_eq!(Path::new(&*image.name), std::env::current_exe().unwrap().canonicalize().unwrap());
     assert!(image.base < here && here < image.end());
-    assert!(!own.iter().any(|image| image.contains(0x10)));
+    assert!(!own_images.iter().any(|image| image.contains(0x10)));
     assert_eq!(images.read_process(u32::MAX), []);
 }
 
 #[test]
 fn images_are_not_tracked_without_a_group() {
-    let mut stage = Stage::new();
-    stage.handle(mapped(FREE_PID, 0x1000, b"//anon"));
-    stage.context.groups = Groups::default();
-    assert_eq!(stage.handle(mapped(FREE_PID, 0x9000, b"//anon")), []);
-    assert!(stage.images.table.is_empty());
+    let mut fixture = ImageFixture::new();
+    fixture.handle(build_mapping(FREE_PID, 0x1000, b"//anon"));
+    fixture.context.groups = Groups::default();
+    assert_eq!(fixture.handle(build_mapping(FREE_PID, 0x9000, b"//anon")), []);
+    assert!(fixture.images.table.is_empty());
 }
 
 #[test]
 fn payloads_have_the_documented_layout() {
     let (base, size, name) = (0x7F00_0000_1000, 0x2000, "/b/ä".into());
-    let mut image = Image { base, size, default_base: 0x40_0000, code: (0, 0), name, build_id: None };
+    let mut image = LoadedImage { base, size, default_base: 0x40_0000, code: (0, 0), name, build_id: None };
     let write = |out: &mut Out<'_>| {
-        write_image(ImageEvent::Load, (0x0A11, 0x0A12), &image, out);
+        write_image(ImageEvent::Load, TaskIds { pid: 0x0A11, tid: 0x0A12 }, &image, out);
         image.build_id = BuildId::new(&std::array::from_fn::<u8, 19, _>(|index| 0xA0 | index as u8));
-        write_image(ImageEvent::RundownEnd, (0x0A11, NO_THREAD), &image, out);
+        write_image(ImageEvent::RundownEnd, TaskIds { pid: 0x0A11, tid: NO_THREAD }, &image, out);
     };
     assert_written(
         write,

@@ -6,7 +6,7 @@
 //! ```
 
 /// Prefix of an IPv4 address in 16 bytes.
-const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
+const IPV4_MAPPED_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF];
 
 /// Address and port; an IPv4 address is in the first four bytes. Unknown values are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,20 +32,21 @@ pub(super) struct Endpoints {
 
 impl Endpoints {
     /// Builds endpoints of which only the address family is known.
-    pub(super) fn unknown(is_v6: bool) -> Self {
+    pub(super) fn with_unknown_addresses(is_v6: bool) -> Self {
         Self { is_v6, ..Self::default() }
     }
 
-    /// Builds endpoints from addresses of 16 bytes each.
-    pub(super) fn new((local, local_port): (&[u8], u32), (remote, remote_port): (&[u8], u32)) -> Self {
-        let is_v6 = !(is_v4(local) && is_v4(remote));
-        let endpoint = |from: &[u8], port: u32| {
-            let from = if is_v6 { from } else { from.get(MAPPED.len()..).unwrap_or_default() };
+    /// Builds endpoints from two addresses of 16 bytes, each with its port.
+    pub(super) fn new(local: (&[u8], u32), remote: (&[u8], u32)) -> Self {
+        let is_v6 = !(is_ipv4_mapped(local.0) && is_ipv4_mapped(remote.0));
+        let endpoint = |(address, port): (&[u8], u32)| {
+            let bytes =
+                if is_v6 { address } else { address.get(IPV4_MAPPED_PREFIX.len()..).unwrap_or_default() };
             let mut endpoint = Endpoint { port: u16::try_from(port).unwrap_or(0), ..Endpoint::default() };
-            endpoint.address.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            endpoint.address.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
             endpoint
         };
-        Self { is_v6, local: endpoint(local, local_port), remote: endpoint(remote, remote_port) }
+        Self { is_v6, local: endpoint(local), remote: endpoint(remote) }
     }
 
     #[cfg(test)]
@@ -60,21 +61,21 @@ impl Endpoints {
 }
 
 /// Whether a 16-byte address is an IPv4 address.
-fn is_v4(address: &[u8]) -> bool {
-    address.starts_with(&MAPPED)
+fn is_ipv4_mapped(address: &[u8]) -> bool {
+    address.starts_with(&IPV4_MAPPED_PREFIX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mapped(last: [u8; 4]) -> Vec<u8> {
-        [&MAPPED[..], &last].concat()
+    fn map_ipv4(last: [u8; 4]) -> Vec<u8> {
+        [&IPV4_MAPPED_PREFIX[..], &last].concat()
     }
 
     #[test]
     fn mapped_addresses_are_ipv4() {
-        let endpoints = Endpoints::new((&mapped([127, 0, 0, 1]), 80), (&mapped([10, 0, 0, 2]), 0x1234));
+        let endpoints = Endpoints::new((&map_ipv4([127, 0, 0, 1]), 80), (&map_ipv4([10, 0, 0, 2]), 0x1234));
         assert!(!endpoints.is_v6);
         let values = |endpoint: Endpoint| (endpoint.ipv4_address(), endpoint.port);
         let (local, remote) = (([127, 0, 0, 1], 80), ([10, 0, 0, 2], 0x1234));
@@ -84,9 +85,9 @@ mod tests {
 
     #[test]
     fn one_ipv6_address_makes_both_ipv6() {
-        let endpoints = Endpoints::new((&[0; 16], 1), (&mapped([1, 2, 3, 4]), 2));
+        let endpoints = Endpoints::new((&[0; 16], 1), (&map_ipv4([1, 2, 3, 4]), 2));
         assert!(endpoints.is_v6);
-        assert_eq!(endpoints.remote.address[..], mapped([1, 2, 3, 4]));
+        assert_eq!(endpoints.remote.address[..], map_ipv4([1, 2, 3, 4]));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::endpoints::Endpoints;
 use crate::proc;
 
 /// The most bytes of a socket table that are read.
-const MAX_TABLE: u64 = 1 << 20;
+const MAX_TABLE_BYTES: u64 = 1 << 20;
 /// The most descriptors of a process that are inspected.
 const MAX_DESCRIPTORS: usize = 4096;
 
@@ -35,13 +35,13 @@ pub(super) struct ProcSocket {
 impl ProcSocket {
     /// Whether the descriptor of the process still refers to this socket.
     pub(super) fn is_open(&self, process: u32) -> bool {
-        read_inode(process, self.descriptor) == Some(self.inode)
+        read_socket_inode(process, self.descriptor) == Some(self.inode)
     }
 }
 
 /// One line of a socket table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
+struct SocketTableLine {
     endpoints: Endpoints,
     inode: u64,
     pointer: u64,
@@ -57,47 +57,47 @@ pub(super) fn find_socket(
     taken: &HashSet<u64>,
 ) -> Option<ProcSocket> {
     let name = format!("/proc/{process}/net/{table}{}", if is_v6 { "6" } else { "" });
-    let text = String::from_utf8(proc::read(&name, MAX_TABLE)?).ok()?;
-    let lines: Vec<Line> = text.lines().filter_map(parse_line).collect();
-    let own = descriptors(process);
-    choose(&lines, |inode| own.get(&inode).copied(), sk, |inode| taken.contains(&inode))
+    let text = String::from_utf8(proc::read_file(&name, MAX_TABLE_BYTES)?).ok()?;
+    let lines: Vec<SocketTableLine> = text.lines().filter_map(parse_line).collect();
+    let own_descriptors = list_socket_descriptors(process);
+    choose_socket(&lines, |inode| own_descriptors.get(&inode).copied(), sk, |inode| taken.contains(&inode))
 }
 
 /// Chooses the line of a socket, if there is only one candidate. `own`: the process's descriptor
 /// for an inode.
-fn choose(
-    lines: &[Line],
-    own: impl Fn(u64) -> Option<u32>,
+fn choose_socket(
+    lines: &[SocketTableLine],
+    find_descriptor: impl Fn(u64) -> Option<u32>,
     sk: u64,
     is_taken: impl Fn(u64) -> bool,
 ) -> Option<ProcSocket> {
-    let to_socket = |line: &Line| {
-        let descriptor = own(line.inode)?;
+    let to_socket = |line: &SocketTableLine| {
+        let descriptor = find_descriptor(line.inode)?;
         Some(ProcSocket { endpoints: line.endpoints, inode: line.inode, descriptor })
     };
     if let Some(line) = lines.iter().find(|line| line.pointer == sk) {
         return to_socket(line);
     }
-    let mut rest = lines.iter().filter(|line| !is_taken(line.inode)).filter_map(to_socket);
-    let first = rest.next()?;
-    rest.all(|other| other.endpoints == first.endpoints).then_some(first)
+    let mut candidates = lines.iter().filter(|line| !is_taken(line.inode)).filter_map(to_socket);
+    let first = candidates.next()?;
+    candidates.all(|other| other.endpoints == first.endpoints).then_some(first)
 }
 
 /// Returns the descriptors of a process's sockets, by inode.
-fn descriptors(process: u32) -> HashMap<u64, u32> {
-    let all = proc::descriptors_of(process).take(MAX_DESCRIPTORS);
-    all.filter_map(|descriptor| Some((read_inode(process, descriptor)?, descriptor))).collect()
+fn list_socket_descriptors(process: u32) -> HashMap<u64, u32> {
+    let all = proc::list_descriptors(process).take(MAX_DESCRIPTORS);
+    all.filter_map(|descriptor| Some((read_socket_inode(process, descriptor)?, descriptor))).collect()
 }
 
-fn read_inode(process: u32, descriptor: u32) -> Option<u64> {
-    let target = proc::target_of(process, descriptor)?;
+fn read_socket_inode(process: u32, descriptor: u32) -> Option<u64> {
+    let target = proc::read_fd_target(process, descriptor)?;
     target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// Parses a line of a socket table:
 /// `2: 0100007F:14E9 00000000:0000 07 00000000:00000000 00:00000000 00000000  0  0 31337 2
 /// 000000004a13a161 0`
-fn parse_line(line: &str) -> Option<Line> {
+fn parse_line(line: &str) -> Option<SocketTableLine> {
     let mut words = line.split_ascii_whitespace();
     words.next()?;
     let (local, remote) = (parse_address(words.next()?)?, parse_address(words.next()?)?);
@@ -106,7 +106,7 @@ fn parse_line(line: &str) -> Option<Line> {
     words.next()?;
     let pointer = u64::from_str_radix(words.next()?, 16).ok()?;
     let endpoints = Endpoints::new((&local.0, local.1), (&remote.0, remote.1));
-    Some(Line { endpoints, inode, pointer })
+    Some(SocketTableLine { endpoints, inode, pointer })
 }
 
 /// Parses an address and a port such as `0100007F:14E9`. Each four bytes of the address are a
@@ -137,14 +137,14 @@ mod tests {
     fn socket_table_lines_are_parsed() {
         let text = "   2: 0100007F:14E9 0200000A:0035 07 00000000:00000000 00:00000000 00000000  0  0 \
             31337 2 ffff888012345678 0";
-        let line = parse_line(text).expect("a line");
+        let line = parse_line(text).expect("the line is valid");
         assert_eq!((line.inode, line.pointer), (31337, 0xffff_8880_1234_5678));
         let [remote, local] = line.endpoints.destination_and_source(false);
         assert_eq!((remote.ipv4_address(), remote.port), ([10, 0, 0, 2], 0x35));
         assert_eq!((local.ipv4_address(), local.port), ([127, 0, 0, 1], 0x14E9));
         let text =
             text.replace("0100007F", "00000000000000000000000001000000").replace("0200000A", &"0".repeat(32));
-        let line = parse_line(&text).expect("a line");
+        let line = parse_line(&text).expect("the line is valid");
         assert!(line.endpoints.is_v6);
     }
 
@@ -167,19 +167,28 @@ mod tests {
     }
 
     /// Builds the line of a socket that is bound to a port.
-    fn bound(port: u32, inode: u64) -> Line {
-        let parse = |text| parse_address(text).expect("an address");
+    fn build_bound_line(port: u32, inode: u64) -> SocketTableLine {
+        let parse = |text| parse_address(text).expect("the address is valid");
         let (local, remote) = (parse("0100007F:0001"), parse("00000000:0000"));
-        Line { endpoints: Endpoints::new((&local.0, port), (&remote.0, 0)), inode, pointer: inode << 8 }
+        SocketTableLine {
+            endpoints: Endpoints::new((&local.0, port), (&remote.0, 0)),
+            inode,
+            pointer: inode << 8,
+        }
     }
 
     #[test]
     fn only_candidate_is_chosen() {
-        let lines = [bound(53, 1), bound(53, 2), bound(99, 3), bound(7, 4)];
-        let own = HashMap::from([(1, 11), (2, 12), (3, 13)]);
+        let lines = [
+            build_bound_line(53, 1),
+            build_bound_line(53, 2),
+            build_bound_line(99, 3),
+            build_bound_line(7, 4),
+        ];
+        let own_descriptors = HashMap::from([(1, 11), (2, 12), (3, 13)]);
         let port = |sk: u64, taken: &[u64]| {
-            let own = |inode| own.get(&inode).copied();
-            let socket = choose(&lines, own, sk, |inode| taken.contains(&inode));
+            let find_descriptor = |inode| own_descriptors.get(&inode).copied();
+            let socket = choose_socket(&lines, find_descriptor, sk, |inode| taken.contains(&inode));
             socket.map(|socket| (socket.endpoints.local_port(), socket.inode))
         };
         assert_eq!(port(2 << 8, &[]), Some((53, 2)), "the kernel's address");
@@ -192,11 +201,11 @@ mod tests {
 
     #[test]
     fn each_socket_is_inspected_once() {
-        const MANY: u64 = 10_000;
-        let lines: Vec<Line> = (0..MANY).map(|inode| bound(1, inode)).collect();
+        const LINE_COUNT: u64 = 10_000;
+        let lines: Vec<SocketTableLine> = (0..LINE_COUNT).map(|inode| build_bound_line(1, inode)).collect();
         let calls = [const { Cell::new(0) }; 2];
         let count = |index: usize| calls[index].set(calls[index].get() + 1);
-        let own = |inode: u64| {
+        let find_descriptor = |inode: u64| {
             count(0);
             inode.is_multiple_of(2).then_some(3)
         };
@@ -204,7 +213,11 @@ mod tests {
             count(1);
             inode.is_multiple_of(4)
         };
-        assert_eq!(choose(&lines, own, 1, is_taken).map(|socket| socket.inode), Some(2));
-        assert_eq!(calls.map(Cell::into_inner), [MANY - MANY / 4, MANY], "taken sockets are not looked up");
+        assert_eq!(choose_socket(&lines, find_descriptor, 1, is_taken).map(|socket| socket.inode), Some(2));
+        assert_eq!(
+            calls.map(Cell::into_inner),
+            [LINE_COUNT - LINE_COUNT / 4, LINE_COUNT],
+            "taken sockets are not looked up"
+        );
     }
 }

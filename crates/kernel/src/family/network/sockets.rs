@@ -43,11 +43,11 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Builds a socket that requests a connection.
-    pub(super) const fn connecting(endpoints: Endpoints, owner: u32) -> Self {
+    pub(super) const fn new_connecting(endpoints: Endpoints, owner: u32) -> Self {
         Self { endpoints, owner, is_connecting: true, is_closed: false }
     }
 
-    const fn established(endpoints: Endpoints, owner: u32) -> Self {
+    const fn new_established(endpoints: Endpoints, owner: u32) -> Self {
         Self { endpoints, owner, is_connecting: false, is_closed: false }
     }
 }
@@ -72,15 +72,15 @@ pub(super) struct Sockets {
     not_found: HashMap<(u64, u32), u64>,
     poll: u64,
     /// When the poll began, in nanoseconds.
-    now: u64,
-    searches: u32,
+    poll_start_ns: u64,
+    search_count: u32,
 }
 
 impl Sockets {
     pub(super) fn begin_poll(&mut self) {
         self.poll = self.poll.wrapping_add(1);
-        self.now = now_ns();
-        self.searches = 0;
+        self.poll_start_ns = now_ns();
+        self.search_count = 0;
         self.accepted.clear();
     }
 
@@ -128,7 +128,7 @@ impl Sockets {
         let requested = known.filter(|socket| socket.is_connecting && !socket.is_closed);
         let socket = match requested {
             Some(requested) => Socket { endpoints, ..requested },
-            None => Socket::established(endpoints, UNKNOWN_PROCESS),
+            None => Socket::new_established(endpoints, UNKNOWN_PROCESS),
         };
         self.insert(sk, Socket { is_connecting: false, ..socket });
         socket
@@ -146,7 +146,7 @@ impl Sockets {
     pub(super) fn update_endpoints(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
         let known = self.tcp.get(&sk).copied();
         let owner = known.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
-        let socket = known.unwrap_or(Socket::established(endpoints, owner));
+        let socket = known.unwrap_or(Socket::new_established(endpoints, owner));
         let socket = Socket { endpoints, ..socket };
         if known != Some(socket) {
             self.insert(sk, socket);
@@ -161,10 +161,10 @@ impl Sockets {
             return known.endpoints;
         }
         let search = |_: &Self| find::find_socket("tcp", is_v6, sk, process, &HashSet::new());
-        let Some(found) = self.search(sk, process, search) else {
-            return Endpoints::unknown(is_v6);
+        let Some(found) = self.search_if_due(sk, process, search) else {
+            return Endpoints::with_unknown_addresses(is_v6);
         };
-        self.insert(sk, Socket::established(found.endpoints, process));
+        self.insert(sk, Socket::new_established(found.endpoints, process));
         found.endpoints
     }
 
@@ -179,11 +179,13 @@ impl Sockets {
             self.udp.remove(&(sk, process));
         }
         let search = |sockets: &Self| {
-            let own = sockets.udp.iter().filter(|((_, owner), _)| *owner == process);
-            let taken: HashSet<u64> = own.map(|(_, known)| known.socket.inode).collect();
+            let known_sockets = sockets.udp.iter().filter(|((_, owner), _)| *owner == process);
+            let taken: HashSet<u64> = known_sockets.map(|(_, known)| known.socket.inode).collect();
             find::find_socket("udp", is_v6, sk, process, &taken)
         };
-        let Some(socket) = self.search(sk, process, search) else { return Endpoints::unknown(is_v6) };
+        let Some(socket) = self.search_if_due(sk, process, search) else {
+            return Endpoints::with_unknown_addresses(is_v6);
+        };
         if self.udp.len() >= MAX_SOCKETS {
             self.udp.clear();
         }
@@ -193,17 +195,17 @@ impl Sockets {
 
     /// Runs a search for a socket, unless it failed less than [`RETRY_NS`] ago or this poll has
     /// used up its searches.
-    fn search(
+    fn search_if_due(
         &mut self,
         sk: u64,
         process: u32,
         search: impl FnOnce(&Self) -> Option<ProcSocket>,
     ) -> Option<ProcSocket> {
         let last = self.not_found.get(&(sk, process)).copied();
-        if last.is_some_and(|last| self.now.saturating_sub(last) < RETRY_NS) {
+        if last.is_some_and(|last| self.poll_start_ns.saturating_sub(last) < RETRY_NS) {
             return None;
         }
-        self.searches = self.searches.checked_add(1).filter(|count| *count <= MAX_SEARCHES)?;
+        self.search_count = self.search_count.checked_add(1).filter(|count| *count <= MAX_SEARCHES)?;
         let found = search(self);
         if found.is_some() {
             self.not_found.remove(&(sk, process));
@@ -211,7 +213,7 @@ impl Sockets {
             if self.not_found.len() >= MAX_NOT_FOUND {
                 self.not_found.clear();
             }
-            self.not_found.insert((sk, process), self.now);
+            self.not_found.insert((sk, process), self.poll_start_ns);
         }
         found
     }
@@ -227,52 +229,52 @@ mod tests {
 
     #[test]
     fn connection_is_owned_by_its_requester_or_first_user() {
-        let mut state = Sockets::default();
-        state.insert(1, Socket::connecting(endpoints(0), 10));
-        let requested = state.establish(1, endpoints(5));
+        let mut sockets = Sockets::default();
+        sockets.insert(1, Socket::new_connecting(endpoints(0), 10));
+        let requested = sockets.establish(1, endpoints(5));
         let (owner, is_connecting) = (requested.owner, requested.is_connecting);
         assert_eq!((owner, is_connecting, requested.endpoints.local_port()), (10, true, 5));
-        assert_eq!(state.establish(2, endpoints(80)).owner, UNKNOWN_PROCESS);
-        state.use_tcp(2, 20, true);
-        assert_eq!(state.update_endpoints(2, endpoints(80)).owner, 20);
+        assert_eq!(sockets.establish(2, endpoints(80)).owner, UNKNOWN_PROCESS);
+        sockets.use_tcp(2, 20, true);
+        assert_eq!(sockets.update_endpoints(2, endpoints(80)).owner, 20);
     }
 
     #[test]
     fn user_of_a_connection_owns_it() {
-        let mut state = Sockets::default();
-        state.update_endpoints(1, endpoints(5));
-        assert_eq!(state.use_tcp(1, 33, true), endpoints(5));
-        assert_eq!(state.close(1, endpoints(5)).owner, 33);
+        let mut sockets = Sockets::default();
+        sockets.update_endpoints(1, endpoints(5));
+        assert_eq!(sockets.use_tcp(1, 33, true), endpoints(5));
+        assert_eq!(sockets.close(1, endpoints(5)).owner, 33);
         // The address now belongs to another socket.
-        assert_eq!(state.establish(1, endpoints(6)).owner, UNKNOWN_PROCESS);
+        assert_eq!(sockets.establish(1, endpoints(6)).owner, UNKNOWN_PROCESS);
     }
 
     #[test]
     fn sockets_are_bounded_and_closed_ones_dropped_first() {
-        let mut state = Sockets::default();
-        state.update_endpoints(0, endpoints(1));
+        let mut sockets = Sockets::default();
+        sockets.update_endpoints(0, endpoints(1));
         for sk in 1..MAX_SOCKETS as u64 + 10 {
-            state.close(sk, endpoints(2));
+            sockets.close(sk, endpoints(2));
         }
-        assert!(state.tcp.len() <= MAX_SOCKETS && state.tcp.contains_key(&0));
+        assert!(sockets.tcp.len() <= MAX_SOCKETS && sockets.tcp.contains_key(&0));
     }
 
     #[test]
     fn searches_are_bounded_per_poll_and_per_socket() {
-        let mut state = Sockets::default();
-        state.begin_poll();
+        let mut sockets = Sockets::default();
+        sockets.begin_poll();
         let mut searched = 0;
         for sk in [1; 50].into_iter().chain(2..100) {
-            state.search(sk, 7, |_| {
+            sockets.search_if_due(sk, 7, |_| {
                 searched += 1;
                 None
             });
         }
-        assert_eq!((searched, state.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
-        state.clear();
-        state.search(100, 7, |_| panic!("lost records allow no further search"));
-        state.begin_poll();
-        state.clear();
-        state.search(1, 7, |_| panic!("the last search failed a moment ago"));
+        assert_eq!((searched, sockets.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
+        sockets.clear();
+        sockets.search_if_due(100, 7, |_| panic!("lost records allow no further search"));
+        sockets.begin_poll();
+        sockets.clear();
+        sockets.search_if_due(1, 7, |_| panic!("the last search failed a moment ago"));
     }
 }

@@ -5,10 +5,10 @@ use traceweir_format::put_kernel_event;
 use traceweir_format::security::Sid;
 
 use crate::out::Out;
-use crate::tasks::facts::{self, Sizes};
-use crate::tasks::{Process, Thread};
+use crate::tasks::facts::{self, MemorySizes};
+use crate::tasks::{LiveProcess, LiveThread, TaskIds};
 
-/// A process that ends or has ended has the same layout as one that runs.
+/// All events of a process have the same layout, whether it runs, ends or has ended.
 const PROCESS_LAYOUT: PayloadLayout = PayloadLayout::shared(
     &[
         hook::PROCESS_START,
@@ -37,27 +37,33 @@ const IS_PACKAGED: u32 = 8;
 /// Writes the start or end of a process. `by`: the process and thread that the header names.
 pub(super) fn write_process(
     hook: u16,
-    by: (u32, u32),
+    by: TaskIds,
     pid: u32,
-    process: &Process,
+    process: &LiveProcess,
     status: i32,
     out: &mut Out<'_>,
 ) {
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_process(pid, process, status, &mut payload);
-    out.system(hook, PROCESS_LAYOUT.version(), by, payload);
+    out.write_system(hook, PROCESS_LAYOUT.version(), by, payload);
 }
 
 /// Writes a process of a rundown.
-pub(super) fn write_process_rundown(hook: u16, pid: u32, process: &Process, status: i32, out: &mut Out<'_>) {
-    let mut payload = out.payload();
+pub(super) fn write_process_rundown(
+    hook: u16,
+    pid: u32,
+    process: &LiveProcess,
+    status: i32,
+    out: &mut Out<'_>,
+) {
+    let mut payload = out.new_payload();
     put_process(pid, process, status, &mut payload);
-    out.perfinfo(hook, PROCESS_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, PROCESS_LAYOUT.version(), payload);
 }
 
-fn put_process(pid: u32, process: &Process, status: i32, payload: &mut Vec<u8>) {
+fn put_process(pid: u32, process: &LiveProcess, status: i32, payload: &mut Vec<u8>) {
     let mut application = String::new();
-    process.app.write_application_id(process.inner, &mut application);
+    process.app.write_application_id(process.inner_pid, &mut application);
     let package = process.app.package.as_str();
     let mut flags = 0;
     if !application.is_empty() {
@@ -90,9 +96,9 @@ fn put_process(pid: u32, process: &Process, status: i32, payload: &mut Vec<u8>) 
 }
 
 /// Writes a start, end or rundown of a thread.
-pub(super) fn write_thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &Thread, out: &mut Out<'_>) {
-    let (pid, tid) = ids;
-    let mut payload = out.payload();
+pub(super) fn write_thread(hook: u16, by: TaskIds, ids: TaskIds, thread: &LiveThread, out: &mut Out<'_>) {
+    let TaskIds { pid, tid } = ids;
+    let mut payload = out.new_payload();
     // The kernel reveals no stacks. It knows neither the start address nor the thread environment
     // block, which belong to the C library; there are no tags.
     put_kernel_event!(
@@ -101,32 +107,34 @@ pub(super) fn write_thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &
         { ProcessId: pid, TThreadId: tid, Affinity: thread.affinity, BasePriority: thread.priority },
         { ThreadName: &*String::from_utf8_lossy(thread.name.as_bytes()) }
     );
-    out.system(hook, THREAD_LAYOUT.version(), by, payload);
+    out.write_system(hook, THREAD_LAYOUT.version(), by, payload);
 }
 
 /// Writes the new name of a thread.
-pub(super) fn write_thread_name(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], out: &mut Out<'_>) {
-    let mut payload = out.payload();
+pub(super) fn write_thread_name(by: TaskIds, TaskIds { pid, tid }: TaskIds, name: &[u8], out: &mut Out<'_>) {
+    let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
         THREAD_NAME_LAYOUT,
         { ProcessId: pid, ThreadId: tid },
         { ThreadName: &*String::from_utf8_lossy(name) }
     );
-    out.system(hook::THREAD_SET_NAME, THREAD_NAME_LAYOUT.version(), by, payload);
+    out.write_system(hook::THREAD_SET_NAME, THREAD_NAME_LAYOUT.version(), by, payload);
 }
 
 /// Writes the memory counters of a process that still has memory.
 pub(super) fn write_counters(hook: u16, pid: u32, out: &mut Out<'_>) {
-    let (Some(status), Some(stat)) = (facts::status(pid), facts::stat(&pid.to_string())) else { return };
+    let (Some(status), Some(stat)) = (facts::read_status(pid), facts::read_stat(&pid.to_string())) else {
+        return;
+    };
     let Some(sizes) = status.sizes else { return };
     let faults = u32::try_from(stat.faults).unwrap_or(u32::MAX);
-    let mut payload = out.payload();
+    let mut payload = out.new_payload();
     put_counters(pid, faults, facts::count_descriptors(pid), &sizes, &mut payload);
-    out.perfinfo(hook, COUNTERS_LAYOUT.version(), payload);
+    out.write_perfinfo(hook, COUNTERS_LAYOUT.version(), payload);
 }
 
-fn put_counters(pid: u32, faults: u32, descriptors: u32, sizes: &Sizes, payload: &mut Vec<u8>) {
+fn put_counters(pid: u32, faults: u32, descriptors: u32, sizes: &MemorySizes, payload: &mut Vec<u8>) {
     // Linux keeps no peak of private memory and has no pool quotas.
     put_kernel_event!(payload, COUNTERS_LAYOUT, {
         ProcessId: pid,
@@ -147,40 +155,41 @@ mod tests {
 
     use super::*;
     use crate::family::testing::assert_written;
-    use crate::tasks::facts::{AppIdentity, Name, RunningProgram};
+    use crate::tasks::facts::{AppIdentity, RunningProgram, ThreadName};
 
     #[test]
     fn payloads_have_the_documented_layout() {
         let program =
             RunningProgram { path: Vec::new(), image: b"sh".to_vec(), command_line: "sh ä".into() };
         let app = AppIdentity { package: "p".into(), application: "q".into(), namespace: None };
-        let mut process = Process {
+        let mut process = LiveProcess {
             start_ticks: 1,
             key: 0x0111,
             parent: 0x0A10,
             session: 3,
             user: Some(1000),
-            inner: None,
+            inner_pid: None,
             program: Arc::new(program),
             app: Arc::new(app),
             threads: Default::default(),
-            seen: 0,
-            early: None,
+            seen_in_scan: 0,
+            unconfirmed_poll: None,
         };
-        let name = Name::new(b"main");
-        let thread = Thread { name, priority: 8, affinity: 3, ..Thread::default() };
+        let name = ThreadName::new(b"main");
+        let thread = LiveThread { name, priority: 8, affinity: 3, ..LiveThread::default() };
+        let (parent, ids) = (TaskIds { pid: 0x0A10, tid: 0x0A10 }, TaskIds { pid: 0x0A11, tid: 0x0A12 });
         let write = |out: &mut Out<'_>| {
-            write_process(hook::PROCESS_START, (0x0A10, 0x0A10), 0x0A11, &process, STILL_ACTIVE, out);
+            write_process(hook::PROCESS_START, parent, 0x0A11, &process, STILL_ACTIVE, out);
             (process.user, process.app) = (None, Arc::default());
             write_process_rundown(hook::PROCESS_DEFUNCT, 0x0A11, &process, 0x0100, out);
-            write_thread(hook::THREAD_START, (0x0A10, 0x0A10), (0x0A11, 0x0A12), &thread, out);
-            write_thread_name((0x0A11, 0x0A12), (0x0A11, 0x0A12), b"x", out);
+            write_thread(hook::THREAD_START, parent, ids, &thread, out);
+            write_thread_name(ids, ids, b"x", out);
             let (peak_virtual, peak_resident, virtual_size) = (0x0111, 0x0222, 0x0333);
             let sizes =
-                Sizes { peak_virtual, peak_resident, virtual_size, resident: 0x0444, private: 0x0555 };
-            let mut payload = out.payload();
+                MemorySizes { peak_virtual, peak_resident, virtual_size, resident: 0x0444, private: 0x0555 };
+            let mut payload = out.new_payload();
             put_counters(0x0A11, 7, 5, &sizes, &mut payload);
-            out.perfinfo(hook::PROCESS_COUNTERS, COUNTERS_LAYOUT.version(), payload);
+            out.write_perfinfo(hook::PROCESS_COUNTERS, COUNTERS_LAYOUT.version(), payload);
         };
         assert_written(
             write,

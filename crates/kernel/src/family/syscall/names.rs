@@ -6,11 +6,11 @@
 //! Source: `arch/x86/entry/syscalls/syscall_64.tbl` of Linux, its column of entry points. The table
 //! is empty for processors other than x86-64.
 
-/// The first number of [`LATER`].
-const LATER_FROM: usize = 424;
+/// The first number of [`LATER_NAMES`].
+const LATER_FIRST_NUMBER: usize = 424;
 
 /// Names from number 0 on, separated by blanks.
-const FIRST: &str = "\
+const FIRST_NAMES: &str = "\
     read write open close newstat newfstat newlstat poll lseek mmap mprotect munmap brk rt_sigaction \
     rt_sigprocmask rt_sigreturn ioctl pread64 pwrite64 readv writev access pipe select sched_yield mremap \
     msync mincore madvise shmget shmat shmctl dup dup2 pause nanosleep getitimer alarm setitimer getpid \
@@ -44,8 +44,8 @@ const FIRST: &str = "\
     kexec_file_load bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect \
     pkey_alloc pkey_free statx io_pgetevents rseq uretprobe uprobe";
 
-/// Names from number [`LATER_FROM`] on.
-const LATER: &str = "\
+/// Names from number [`LATER_FIRST_NUMBER`] on.
+const LATER_NAMES: &str = "\
     pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig \
     fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 \
     mount_setattr quotactl_fd landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret \
@@ -55,7 +55,7 @@ const LATER: &str = "\
 
 /// Returns the numbers and names of all known system calls.
 pub(super) fn numbered_names() -> impl Iterator<Item = (usize, &'static str)> {
-    let (first, later) = if cfg!(target_arch = "x86_64") { (FIRST, LATER) } else { ("", "") };
+    let (first, later) = if cfg!(target_arch = "x86_64") { (FIRST_NAMES, LATER_NAMES) } else { ("", "") };
     let numbered = |from: usize, names: &'static str| (from..).zip(names.split_ascii_whitespace());
-    numbered(0, first).chain(numbered(LATER_FROM, later)).filter(|(_, name)| *name != "-")
+    numbered(0, first).chain(numbered(LATER_FIRST_NUMBER, later)).filter(|(_, name)| *name != "-")
 }

@@ -29,11 +29,11 @@ fn stat_is_parsed_with_any_thread_name() {
 #[test]
 fn facts_of_this_process_are_read() {
     let pid = std::process::id();
-    let own = stat(&pid.to_string()).unwrap();
+    let own = read_stat(&pid.to_string()).unwrap();
     assert_eq!(own.parent, std::os::unix::process::parent_id());
-    assert_eq!(status(pid).unwrap().user, Some(rustix::process::geteuid().as_raw()));
-    assert!(status(pid).unwrap().sizes.unwrap().virtual_size > 0);
-    let program = program(pid, b"none", false);
+    assert_eq!(read_status(pid).unwrap().user, Some(rustix::process::geteuid().as_raw()));
+    assert!(read_status(pid).unwrap().sizes.unwrap().virtual_size > 0);
+    let program = read_program(pid, b"none", false);
     assert_eq!(program.path, std::env::current_exe().unwrap().into_os_string().into_vec());
     assert!(program.path.ends_with(&program.image) && !program.image.contains(&b'/'));
     assert!(count_descriptors(pid) > 2);
@@ -44,12 +44,12 @@ fn zombie_has_its_exit_code() {
     let mut child = std::process::Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
     let ended = (0..1000).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(5));
-        stat(&child.id().to_string()).filter(Stat::is_zombie)
+        read_stat(&child.id().to_string()).filter(ProcStat::is_zombie)
     });
     assert_eq!(ended.unwrap().exit_code, 0x700);
-    assert_eq!(status(child.id()).unwrap().sizes, None);
+    assert_eq!(read_status(child.id()).unwrap().sizes, None);
     child.wait().unwrap();
-    assert_eq!(stat(&child.id().to_string()), None);
+    assert_eq!(read_stat(&child.id().to_string()), None);
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn status_gives_user_innermost_id_and_sizes() {
     let text = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nNSpid:\t4711\t12\t1\n\
         VmPeak:\t  20 kB\nVmSize:\t 10 kB\nRssAnon:\t 3 kB\nVmSwap:\t 2 kB\n";
     let status = parse_status(text);
-    assert_eq!((status.user, status.inner), (Some(1001), Some(1)));
+    assert_eq!((status.user, status.inner_pid), (Some(1001), Some(1)));
     let sizes = status.sizes.unwrap();
     assert_eq!((sizes.peak_virtual, sizes.virtual_size, sizes.private), (20 << 10, 10 << 10, 5 << 10));
-    assert_eq!(parse_status("NSpid:\t4711\nUid:\t1\nnonsense\nVmPeak: -1"), Status::default());
+    assert_eq!(parse_status("NSpid:\t4711\nUid:\t1\nnonsense\nVmPeak: -1"), ProcStatus::default());
 }
 
 #[test]
@@ -74,19 +74,19 @@ fn command_line_quotes_arguments_unambiguously() {
         (b"", ""),
         (b"\xFF\0", "\u{FFFD}"),
     ] {
-        assert_eq!(command_line(arguments, true), wanted, "{arguments:?}");
+        assert_eq!(join_arguments(arguments, true), wanted, "{arguments:?}");
     }
-    assert_eq!(command_line(b"title: x\0\0\0\0", false), "\"title: x\"");
-    assert_eq!(command_line(b"a\0\0", true), "a \"\"");
+    assert_eq!(join_arguments(b"title: x\0\0\0\0", false), "\"title: x\"");
+    assert_eq!(join_arguments(b"a\0\0", true), "a \"\"");
 }
 
 #[test]
 fn long_command_line_ends_with_an_ellipsis() {
-    let whole = vec![b'x'; MAX_COMMAND_LINE];
-    assert_eq!(command_line(&whole, true).len(), MAX_COMMAND_LINE);
-    let longer = vec![b'x'; MAX_COMMAND_LINE + 1];
-    let cut = command_line(&longer, true);
-    assert!(cut.ends_with("x…") && cut.chars().count() == MAX_COMMAND_LINE + 1);
+    let longest = vec![b'x'; MAX_COMMAND_LINE_BYTES];
+    assert_eq!(join_arguments(&longest, true).len(), MAX_COMMAND_LINE_BYTES);
+    let longer = vec![b'x'; MAX_COMMAND_LINE_BYTES + 1];
+    let cut = join_arguments(&longer, true);
+    assert!(cut.ends_with("x…") && cut.chars().count() == MAX_COMMAND_LINE_BYTES + 1);
 }
 
 #[test]

@@ -4,23 +4,23 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use traceweir_format::kernel::hook::{
+    DISK_FLUSH, DISK_FLUSH_INIT, DISK_READ, DISK_READ_INIT, DISK_WRITE, DISK_WRITE_INIT, SPLIT_IO,
+};
 use traceweir_kernel::Group;
 
-use super::support::{CapturedEvent, Running, thread_id};
+use super::support::{CapturedEvent, RunningCapture, this_thread_id};
 use crate::again::again;
 use crate::support::skip::skip;
 
-const READ: u16 = 0x010A;
-const WRITE: u16 = 0x010B;
-const FLUSH: u16 = 0x010E;
 /// Bytes of one request: a size that other processes do not use.
-const PIECE: usize = 7 * 4096;
+const REQUEST_BYTES: usize = 7 * 4096;
 /// Distance between requests, so large that they are not merged.
-const STRIDE: usize = 16 * 4096;
-const PIECES: usize = 16;
+const STRIDE_BYTES: usize = 16 * 4096;
+const REQUEST_COUNT: usize = 16;
 
 /// Returns the number of the disk that a file is on; for a partition, that of the entire disk.
-fn disk_of(file: &File) -> Option<u64> {
+fn find_disk_number(file: &File) -> Option<u64> {
     let dev = file.metadata().ok()?.dev();
     let folder = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let part = if Path::new(&folder).join("partition").exists() { "../dev" } else { "dev" };
@@ -30,18 +30,18 @@ fn disk_of(file: &File) -> Option<u64> {
 }
 
 /// Creates a file, flushes it to disk and opens it for direct I/O. Returns it with the disk number.
-fn on_disk(folder: &Path) -> Option<(File, u64)> {
+fn create_direct_file(folder: &Path) -> Option<(File, u64)> {
     let path = folder.join("direct");
     let file = File::create(&path).ok()?;
-    file.write_all_at(&vec![1; PIECES * STRIDE], 0).ok()?;
+    file.write_all_at(&vec![1; REQUEST_COUNT * STRIDE_BYTES], 0).ok()?;
     file.sync_all().ok()?;
-    let disk = disk_of(&file)?;
+    let disk = find_disk_number(&file)?;
     let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).ok()?;
     Some((direct, disk))
 }
 
 /// Returns the part of a buffer that is aligned for direct I/O: all of it except one page.
-fn aligned(memory: &mut [u8]) -> &mut [u8] {
+fn align_to_page(memory: &mut [u8]) -> &mut [u8] {
     let at = memory.as_ptr().align_offset(4096);
     let length = memory.len() - 4096;
     &mut memory[at..at + length]
@@ -50,39 +50,48 @@ fn aligned(memory: &mut [u8]) -> &mut [u8] {
 #[test]
 fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
     again(5, || {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        let Some((file, disk)) = on_disk(folder.path()) else {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is created");
+        let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
         let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
-        let Some(running) = Running::start(&groups, &[0x010D]) else { return };
-        let mut memory = vec![7; PIECE + 4096];
-        for piece in 0..PIECES {
-            file.write_all_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a write");
+        let Some(running) = RunningCapture::start(&groups, &[DISK_WRITE_INIT]) else { return };
+        let mut memory = vec![7; REQUEST_BYTES + 4096];
+        for piece in 0..REQUEST_COUNT {
+            file.write_all_at(align_to_page(&mut memory), (piece * STRIDE_BYTES) as u64)
+                .expect("the write succeeds");
         }
-        for piece in 0..PIECES {
-            file.read_exact_at(aligned(&mut memory), (piece * STRIDE) as u64).expect("a read");
+        for piece in 0..REQUEST_COUNT {
+            file.read_exact_at(align_to_page(&mut memory), (piece * STRIDE_BYTES) as u64)
+                .expect("the read succeeds");
         }
-        file.sync_all().expect("a flush");
+        file.sync_all().expect("the flush succeeds");
         let events = running.end();
-        let mine = |hook: u16| -> Vec<&CapturedEvent> {
-            let size = |event: &CapturedEvent| event.number("TransferSize") == PIECE as u64;
+        let own_events = |hook: u16| -> Vec<&CapturedEvent> {
+            let size = |event: &CapturedEvent| event.number("TransferSize") == REQUEST_BYTES as u64;
             events.iter().filter(|event| event.hook == hook && size(event)).collect()
         };
-        let (reads, writes) = (mine(READ), mine(WRITE));
-        let is_empty = |event: &&CapturedEvent| event.hook == WRITE && event.number("TransferSize") == 0;
+        let (reads, writes) = (own_events(DISK_READ), own_events(DISK_WRITE));
+        let is_empty = |event: &&CapturedEvent| event.hook == DISK_WRITE && event.number("TransferSize") == 0;
         assert_eq!(events.iter().filter(is_empty).count(), 0, "the end of a flush is not a write");
         // This thread starts the requests. They end in interrupts, mostly on idle processors, and
         // some kernels skip everything that happens there.
         let begun = |hook: u16| {
             events
                 .iter()
-                .filter(|event| event.hook == hook && event.number("IssuingThreadId") == thread_id())
+                .filter(|event| event.hook == hook && event.number("IssuingThreadId") == this_thread_id())
                 .count()
         };
-        assert!(begun(0x010C) >= PIECES && begun(0x010D) >= PIECES, "{} {}", begun(0x010C), begun(0x010D));
-        for (hook, end) in
-            reads.iter().map(|event| (0x010C, event)).chain(writes.iter().map(|event| (0x010D, event)))
+        assert!(
+            begun(DISK_READ_INIT) >= REQUEST_COUNT && begun(DISK_WRITE_INIT) >= REQUEST_COUNT,
+            "{} {}",
+            begun(DISK_READ_INIT),
+            begun(DISK_WRITE_INIT)
+        );
+        for (hook, end) in reads
+            .iter()
+            .map(|event| (DISK_READ_INIT, event))
+            .chain(writes.iter().map(|event| (DISK_WRITE_INIT, event)))
         {
             let start = events
                 .iter()
@@ -94,17 +103,17 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             assert_eq!(end.number("DiskNumber"), disk);
             assert_eq!(end.number("IrpFlags") & 4, 4, "direct I/O is synchronous");
         }
-        if reads.len() < PIECES || writes.len() < PIECES {
+        if reads.len() < REQUEST_COUNT || writes.len() < REQUEST_COUNT {
             return;
         }
         // The reads use the offsets of the writes.
         let offsets =
             |all: &[&CapturedEvent]| all.iter().map(|event| event.number("ByteOffset")).collect::<Vec<_>>();
         assert_eq!(offsets(&reads), offsets(&writes));
-        let by_me = writes.iter().filter(|event| event.number("IssuingThreadId") == thread_id()).count();
+        let by_me = writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
         assert!(by_me > 0, "the writing thread issued some of the requests itself");
         assert!(events.iter().any(|event| event.is_stack), "a start has a stack");
-        let flushes = || events.iter().filter(|event| event.hook == FLUSH && event.number("Irp") != 0);
+        let flushes = || events.iter().filter(|event| event.hook == DISK_FLUSH && event.number("Irp") != 0);
         let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
         let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
         assert!(
@@ -119,7 +128,9 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         assert!(!has_cache || flushes().any(has_originator), "the originator of the flush");
         for flush in flushes() {
             assert!(
-                events.iter().any(|event| event.hook == 0x010F && event.number("Irp") == flush.number("Irp"))
+                events
+                    .iter()
+                    .any(|event| event.hook == DISK_FLUSH_INIT && event.number("Irp") == flush.number("Irp"))
             );
         }
     });
@@ -129,29 +140,29 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
 fn request_that_is_too_large_is_split() {
     again(5, || {
         const SIZE: usize = 8 << 20;
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        let Some((file, disk)) = on_disk(folder.path()) else {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder is created");
+        let Some((file, disk)) = create_direct_file(folder.path()) else {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
         let mut memory = vec![7; SIZE + 4096];
         // Allocates all blocks before the capture.
-        file.write_all_at(aligned(&mut memory), 0).expect("a write");
-        file.sync_all().expect("a flush");
+        file.write_all_at(align_to_page(&mut memory), 0).expect("the write succeeds");
+        file.sync_all().expect("the flush succeeds");
         let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
-        let Some(running) = Running::start(&groups, &[]) else { return };
-        file.write_all_at(aligned(&mut memory), 0).expect("a write");
+        let Some(running) = RunningCapture::start(&groups, &[]) else { return };
+        file.write_all_at(align_to_page(&mut memory), 0).expect("the write succeeds");
         let events = running.end();
         let writes =
-            || events.iter().filter(|event| event.hook == WRITE && event.number("DiskNumber") == disk);
+            || events.iter().filter(|event| event.hook == DISK_WRITE && event.number("DiskNumber") == disk);
         let written: u64 = writes().map(|event| event.number("TransferSize")).sum();
-        assert!(events.iter().any(|event| event.hook == 0x010D), "requests were begun");
-        let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == 0x1B20).collect();
+        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "requests were begun");
+        let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == SPLIT_IO).collect();
         // Some disks accept requests of any size, and some kernels skip the ends of requests.
         if split.is_empty() || written < SIZE as u64 {
             return;
         }
         let is_issued =
-            |irp: u64| events.iter().any(|event| event.hook == 0x010D && event.number("Irp") == irp);
+            |irp: u64| events.iter().any(|event| event.hook == DISK_WRITE_INIT && event.number("Irp") == irp);
         assert!(split.iter().any(|event| is_issued(event.number("ChildIrp"))));
         assert!(split.iter().all(|event| event.number("ChildIrp") != event.number("ParentIrp")));
     });

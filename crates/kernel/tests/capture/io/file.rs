@@ -7,61 +7,69 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use traceweir_format::kernel::hook::{
+    FILE_CLEANUP, FILE_CLOSE, FILE_CREATE, FILE_DELETE, FILE_DIR_ENUM, FILE_FLUSH, FILE_NAME,
+    FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN, FILE_OPERATION_END, FILE_READ, FILE_RENAME,
+    FILE_SET_INFO, FILE_WRITE,
+};
 use traceweir_kernel::Group;
 
-use super::support::{CapturedEvent, Running, thread_id};
+use super::support::{CapturedEvent, RunningCapture, this_thread_id};
 use crate::again::again;
 
-const ALL: [Group; 3] = [Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
-const NOT_FOUND: u64 = 0xC000_0034;
-const NOWHERE: u64 = u64::MAX;
+const FILE_GROUPS: [Group; 3] = [Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
+const STATUS_OBJECT_NAME_NOT_FOUND: u64 = 0xC000_0034;
+const UNKNOWN_OFFSET: u64 = u64::MAX;
 
 /// The captured file events, with queries by hook, file object and name.
 struct FileTrace(Vec<CapturedEvent>);
 
 impl FileTrace {
     /// Returns the events of this thread with a hook.
-    fn mine(&self, hook: u16) -> Vec<&CapturedEvent> {
-        self.0.iter().filter(|event| event.hook == hook && event.number("TTID") == thread_id()).collect()
+    fn own_events(&self, hook: u16) -> Vec<&CapturedEvent> {
+        self.0.iter().filter(|event| event.hook == hook && event.number("TTID") == this_thread_id()).collect()
     }
 
     /// Returns the events of an open file with a hook.
-    fn of_file(&self, hook: u16, key: u64) -> Vec<&CapturedEvent> {
+    fn events_of_file(&self, hook: u16, key: u64) -> Vec<&CapturedEvent> {
         self.0.iter().filter(|event| event.hook == hook && event.number("FileObject") == key).collect()
     }
 
     /// Returns the open files to which events with this hook give a name.
-    fn keys(&self, hook: u16, name: &Path) -> Vec<u64> {
-        let name = name.to_str().expect("text");
+    fn find_file_keys(&self, hook: u16, name: &Path) -> Vec<u64> {
+        let name = name.to_str().expect("the text is UTF-8");
         let has_name = |event: &&CapturedEvent| event.hook == hook && event.text("FileName") == name;
         self.0.iter().filter(has_name).map(|event| event.number("FileObject")).collect()
     }
 
     /// Returns the only open file with a name.
-    fn key(&self, name: &Path) -> u64 {
-        let keys = self.keys(0x0420, name);
+    fn find_only_file_key(&self, name: &Path) -> u64 {
+        let keys = self.find_file_keys(FILE_NAME_CREATE, name);
         assert_eq!(keys.len(), 1, "{}", name.display());
         keys[0]
     }
 
     /// Returns bytes and status of an operation, which must have ended once.
-    fn end(&self, start: &CapturedEvent) -> (u64, u64) {
+    fn find_end(&self, start: &CapturedEvent) -> (u64, u64) {
         let irp = start.number("IrpPtr");
-        let ends: Vec<&CapturedEvent> =
-            self.0.iter().filter(|event| event.hook == 0x044C && event.number("IrpPtr") == irp).collect();
+        let ends: Vec<&CapturedEvent> = self
+            .0
+            .iter()
+            .filter(|event| event.hook == FILE_OPERATION_END && event.number("IrpPtr") == irp)
+            .collect();
         assert_eq!(ends.len(), 1, "{start:?}");
         assert!(ends[0].raw >= start.raw);
         (ends[0].number("ExtraInfo"), ends[0].number("NtStatus"))
     }
 
     /// Returns offset, requested size and transferred bytes of each read or write of an open file.
-    fn transfers(&self, hook: u16, key: u64) -> Vec<(u64, u64, u64)> {
-        let one = |event: &&CapturedEvent| {
-            let (bytes, status) = self.end(event);
+    fn list_transfers(&self, hook: u16, key: u64) -> Vec<(u64, u64, u64)> {
+        let transfer = |event: &&CapturedEvent| {
+            let (bytes, status) = self.find_end(event);
             assert_eq!((status, event.number("FileKey")), (0, key));
             (event.number("Offset"), event.number("IoSize"), bytes)
         };
-        self.of_file(hook, key).iter().map(one).collect()
+        self.events_of_file(hook, key).iter().map(transfer).collect()
     }
 }
 
@@ -69,53 +77,57 @@ impl FileTrace {
 fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
     again(5, || {
         const FILES: usize = 3;
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let name = |nth: usize| folder.path().join(format!("file {nth} ä"));
-        let Some(mut running) = Running::start(&ALL, &[0x0444]) else { return };
+        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[FILE_WRITE]) else { return };
         for nth in 0..FILES {
-            let mut file = File::create(name(nth)).expect("a file");
+            let mut file = File::create(name(nth)).expect("the file operation succeeds");
             running.poll();
             for size in [100, 4096, 1] {
-                file.write_all(&vec![1; size]).expect("a write");
+                file.write_all(&vec![1; size]).expect("the write succeeds");
             }
-            file.write_all_at(&[2; 50], 8192).expect("a write");
-            file.sync_all().expect("a flush");
-            file.set_len(4197).expect("a length");
+            file.write_all_at(&[2; 50], 8192).expect("the write succeeds");
+            file.sync_all().expect("the flush succeeds");
+            file.set_len(4197).expect("the length is set");
         }
         let trace = {
-            let mut file = File::open(name(0)).expect("a file");
+            let mut file = File::open(name(0)).expect("the file operation succeeds");
             running.poll();
             let mut buffer = [0; 3000];
             for _ in 0..3 {
-                let _ = file.read(&mut buffer).expect("a read");
+                let _ = file.read(&mut buffer).expect("the read succeeds");
             }
-            file.seek(SeekFrom::Start(7)).expect("a place");
-            file.read_exact(&mut buffer[..10]).expect("a read");
+            file.seek(SeekFrom::Start(7)).expect("the seek succeeds");
+            file.read_exact(&mut buffer[..10]).expect("the read succeeds");
             drop(file);
             running.poll();
             FileTrace(running.end())
         };
         for nth in 0..FILES {
-            let keys = trace.keys(0x0420, &name(nth));
+            let keys = trace.find_file_keys(FILE_NAME_CREATE, &name(nth));
             assert_eq!(keys.len(), if nth == 0 { 2 } else { 1 });
             let key = keys[0];
             let written = [(0, 100, 100), (100, 4096, 4096), (4196, 1, 1), (8192, 50, 50)];
-            assert_eq!(trace.transfers(0x0444, key), written);
-            let created = trace.of_file(0x0440, key);
+            assert_eq!(trace.list_transfers(FILE_WRITE, key), written);
+            let created = trace.events_of_file(FILE_CREATE, key);
             assert_eq!(created.len(), 1);
             assert_eq!((created[0].number("CreateOptions"), created[0].number("ShareAccess")), (5 << 24, 7));
-            let set = trace.of_file(0x0445, key);
+            let set = trace.events_of_file(FILE_SET_INFO, key);
             assert_eq!((set[0].number("InfoClass"), set[0].number("ExtraInfo")), (20, 4197));
-            for (hook, count) in [(0x0449, 1), (0x0441, 1), (0x0442, 1), (0x0445, 1)] {
-                let found = trace.of_file(hook, key);
+            for (hook, count) in [(FILE_FLUSH, 1), (FILE_CLEANUP, 1), (FILE_CLOSE, 1), (FILE_SET_INFO, 1)] {
+                let found = trace.events_of_file(hook, key);
                 assert_eq!(found.len(), count, "{hook:04x}");
-                assert!(found.iter().all(|event| trace.end(event).1 == 0));
+                assert!(found.iter().all(|event| trace.find_end(event).1 == 0));
             }
-            assert_eq!(trace.keys(0x0423, &name(nth)), keys, "a name is deleted with its open file");
+            assert_eq!(
+                trace.find_file_keys(FILE_NAME_DELETE, &name(nth)),
+                keys,
+                "a name is deleted with its open file"
+            );
         }
-        let read = trace.keys(0x0420, &name(0))[1];
+        let read = trace.find_file_keys(FILE_NAME_CREATE, &name(0))[1];
         let expected = [(0, 3000, 3000), (3000, 3000, 1197), (4197, 3000, 0), (7, 10, 10)];
-        assert_eq!(trace.transfers(0x0443, read), expected);
+        assert_eq!(trace.list_transfers(FILE_READ, read), expected);
         assert!(trace.0.iter().any(|event| event.is_stack), "a write has a stack");
     });
 }
@@ -123,122 +135,139 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
 #[test]
 fn rename_delete_list_and_failed_open_are_recorded() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
-        fs::write(&old, [1; 1000]).expect("a file");
-        let Some(mut running) = Running::start(&ALL, &[]) else { return };
-        fs::rename(&old, &new).expect("a name");
+        fs::write(&old, [1; 1000]).expect("the file operation succeeds");
+        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
+        fs::rename(&old, &new).expect("the file is renamed");
         // Unusual flags distinguish this open from those of other missing files.
         let flags = libc::O_NOFOLLOW | libc::O_SYNC;
-        OpenOptions::new().read(true).custom_flags(flags).open(&old).expect_err("no file");
-        let mut entries = fs::read_dir(folder.path()).expect("a folder");
+        OpenOptions::new().read(true).custom_flags(flags).open(&old).expect_err("the file does not exist");
+        let mut entries = fs::read_dir(folder.path()).expect("the folder is created");
         running.poll();
         assert_eq!(entries.by_ref().count(), 1);
         drop(entries);
-        fs::copy(&new, &old).expect("a copy");
-        fs::remove_file(&new).expect("a file");
-        fs::remove_file(&new).expect_err("no file");
+        fs::copy(&new, &old).expect("the copy succeeds");
+        fs::remove_file(&new).expect("the file operation succeeds");
+        fs::remove_file(&new).expect_err("the file does not exist");
         let trace = FileTrace(running.end());
-        let renamed = trace.mine(0x0447);
+        let renamed = trace.own_events(FILE_RENAME);
         assert_eq!(renamed.len(), 1);
-        assert_eq!((trace.end(renamed[0]).1, renamed[0].number("InfoClass")), (0, 10));
-        let deleted: Vec<u64> = trace.mine(0x0446).iter().map(|event| trace.end(event).1).collect();
-        assert_eq!(deleted, [0, NOT_FOUND]);
+        assert_eq!((trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")), (0, 10));
+        let deleted: Vec<u64> =
+            trace.own_events(FILE_DELETE).iter().map(|event| trace.find_end(event).1).collect();
+        assert_eq!(deleted, [0, STATUS_OBJECT_NAME_NOT_FOUND]);
         let has_flags = |event: &&&CapturedEvent| event.number("CreateOptions") == 1 << 24 | 0x20_0002;
-        let not_found: Vec<u64> =
-            trace.mine(0x0440).iter().filter(has_flags).map(|event| trace.end(event).1).collect();
-        assert_eq!(not_found, [NOT_FOUND]);
-        let listed = trace.of_file(0x0448, trace.key(folder.path()));
+        let not_found: Vec<u64> = trace
+            .own_events(FILE_CREATE)
+            .iter()
+            .filter(has_flags)
+            .map(|event| trace.find_end(event).1)
+            .collect();
+        assert_eq!(not_found, [STATUS_OBJECT_NAME_NOT_FOUND]);
+        let listed = trace.events_of_file(FILE_DIR_ENUM, trace.find_only_file_key(folder.path()));
         assert_eq!(listed.len(), 2, "the entries, and the end");
         // The copy reads as much as it writes, in one call or several.
-        let moved = |hook: u16| trace.mine(hook).iter().map(|event| trace.end(event).0).sum::<u64>();
-        assert!(moved(0x0444) >= 1000 && moved(0x0443) >= 1000);
+        let moved =
+            |hook: u16| trace.own_events(hook).iter().map(|event| trace.find_end(event).0).sum::<u64>();
+        assert!(moved(FILE_WRITE) >= 1000 && moved(FILE_READ) >= 1000);
     });
 }
 
 #[test]
 fn duplicated_descriptors_share_their_offset_across_processes() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let name = folder.path().join("shared");
-        fs::write(&name, [b'x'; 5000]).expect("a file");
-        let Some(mut running) = Running::start(&ALL, &[]) else { return };
-        let mut file = File::open(&name).expect("a file");
+        fs::write(&name, [b'x'; 5000]).expect("the file operation succeeds");
+        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
+        let mut file = File::open(&name).expect("the file operation succeeds");
         running.poll();
-        let mut copy = file.try_clone().expect("a copy");
-        file.read_exact(&mut [0; 10]).expect("a read");
-        copy.read_exact(&mut [0; 20]).expect("a read");
+        let mut copy = file.try_clone().expect("the copy succeeds");
+        file.read_exact(&mut [0; 10]).expect("the read succeeds");
+        copy.read_exact(&mut [0; 20]).expect("the read succeeds");
         drop(file);
-        let mut child = Command::new("cat").stdin(copy).stdout(Stdio::piped()).spawn().expect("a program");
+        let mut child =
+            Command::new("cat").stdin(copy).stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut rest = Vec::new();
-        child.stdout.take().expect("output").read_to_end(&mut rest).expect("output");
-        child.wait().expect("an end");
+        child
+            .stdout
+            .take()
+            .expect("the output is readable")
+            .read_to_end(&mut rest)
+            .expect("the output is readable");
+        child.wait().expect("the process ends");
         assert_eq!(rest.len(), 4970);
         running.poll();
         let trace = FileTrace(running.end());
-        let key = trace.key(&name);
-        let reads = trace.transfers(0x0443, key);
+        let key = trace.find_only_file_key(&name);
+        let reads = trace.list_transfers(FILE_READ, key);
         assert_eq!(reads[..2], [(0, 10, 10), (10, 20, 20)]);
         assert_eq!(reads[2].0, 30, "the child continues at our offset: {reads:?}");
         assert_eq!(reads[2..].iter().map(|read| read.2).sum::<u64>(), 4970);
         let by_child = trace
-            .of_file(0x0443, key)
+            .events_of_file(FILE_READ, key)
             .iter()
             .filter(|event| event.number("TTID") == u64::from(child.id()))
             .count();
         assert_eq!(by_child, reads.len() - 2);
-        let closed = trace.of_file(0x0442, key);
+        let closed = trace.events_of_file(FILE_CLOSE, key);
         assert_eq!(closed.len(), 1, "closed once");
-        assert_eq!(trace.keys(0x0423, &name), [key]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [key]);
     });
 }
 
 #[test]
 fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let (early, late) = (folder.path().join("early"), folder.path().join("late"));
-        fs::write(&early, [1; 100]).expect("a file");
-        let mut file = File::open(&early).expect("a file");
-        let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("sockets");
-        let Some(mut running) = Running::start(&ALL, &[]) else { return };
-        file.read_exact(&mut [0; 10]).expect("a read");
-        file.seek(SeekFrom::Current(5)).expect("a place");
-        file.read_exact(&mut [0; 10]).expect("a read");
-        let mut log = OpenOptions::new().append(true).create(true).mode(0o600).open(&late).expect("a file");
+        fs::write(&early, [1; 100]).expect("the file operation succeeds");
+        let mut file = File::open(&early).expect("the file operation succeeds");
+        let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("the socket pair opens");
+        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
+        file.read_exact(&mut [0; 10]).expect("the read succeeds");
+        file.seek(SeekFrom::Current(5)).expect("the seek succeeds");
+        file.read_exact(&mut [0; 10]).expect("the read succeeds");
+        let mut log = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&late)
+            .expect("the file operation succeeds");
         running.poll();
-        log.write_all(&[1; 7]).expect("a write");
-        socket.write_all(&[1; 777]).expect("data");
+        log.write_all(&[1; 7]).expect("the write succeeds");
+        socket.write_all(&[1; 777]).expect("the data is transferred");
         let trace = FileTrace(running.end());
-        let keys = trace.keys(0x0400, &early);
+        let keys = trace.find_file_keys(FILE_NAME, &early);
         assert_eq!(keys.len(), 1);
-        assert_eq!(trace.transfers(0x0443, keys[0]), [(NOWHERE, 10, 10), (15, 10, 10)]);
-        assert_eq!(trace.keys(0x0424, &early), keys);
-        let log = trace.key(&late);
-        assert_eq!(trace.transfers(0x0444, log), [(NOWHERE, 7, 7)]);
-        assert_eq!(trace.keys(0x0424, &late), [log]);
+        assert_eq!(trace.list_transfers(FILE_READ, keys[0]), [(UNKNOWN_OFFSET, 10, 10), (15, 10, 10)]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_RUNDOWN, &early), keys);
+        let log = trace.find_only_file_key(&late);
+        assert_eq!(trace.list_transfers(FILE_WRITE, log), [(UNKNOWN_OFFSET, 7, 7)]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_RUNDOWN, &late), [log]);
         assert!(
-            trace.mine(0x0444).iter().all(|event| event.number("IoSize") != 777),
+            trace.own_events(FILE_WRITE).iter().all(|event| event.number("IoSize") != 777),
             "a socket is not a file"
         );
         // The file was opened before the capture.
-        assert!(trace.keys(0x0420, &early).is_empty());
+        assert!(trace.find_file_keys(FILE_NAME_CREATE, &early).is_empty());
     });
 }
 
 #[test]
 fn short_lived_open_file_never_gets_another_name() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let names: Vec<_> = (0..200).map(|nth| folder.path().join(format!("{nth:03}"))).collect();
         for (size, name) in names.iter().enumerate() {
-            fs::write(name, vec![1; size + 1]).expect("a file");
+            fs::write(name, vec![1; size + 1]).expect("the file operation succeeds");
         }
-        let Some(mut running) = Running::start(&ALL, &[]) else { return };
+        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
         let mut last = None;
         for name in &names {
-            let mut file = File::open(name).expect("a file");
-            let _ = file.read(&mut [0; 4096]).expect("a read");
+            let mut file = File::open(name).expect("the file operation succeeds");
+            let _ = file.read(&mut [0; 4096]).expect("the read succeeds");
             last = Some(file);
         }
         running.poll();
@@ -246,13 +275,13 @@ fn short_lived_open_file_never_gets_another_name() {
         let trace = FileTrace(running.end());
         let mut named = 0;
         for (size, name) in names.iter().enumerate() {
-            for key in trace.keys(0x0420, name) {
+            for key in trace.find_file_keys(FILE_NAME_CREATE, name) {
                 named += 1;
-                assert_eq!(trace.transfers(0x0443, key), [(0, 4096, size as u64 + 1)]);
+                assert_eq!(trace.list_transfers(FILE_READ, key), [(0, 4096, size as u64 + 1)]);
             }
         }
         assert!(named >= 1, "the last file was still open at the poll");
-        let read = trace.mine(0x0443).iter().filter(|event| event.number("IoSize") == 4096).count();
+        let read = trace.own_events(FILE_READ).iter().filter(|event| event.number("IoSize") == 4096).count();
         assert!(read >= names.len(), "all were read");
     });
 }
@@ -261,27 +290,27 @@ fn short_lived_open_file_never_gets_another_name() {
 fn opening_a_file_wakes_the_capture() {
     again(5, || {
         const NAMES: [Group; 1] = [Group::DISK_FILE_IO];
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let name = folder.path().join("awake");
-        fs::write(&name, "x").expect("a file");
-        let Some(mut running) = Running::start(&NAMES, &[]) else { return };
+        fs::write(&name, "x").expect("the file operation succeeds");
+        let Some(mut running) = RunningCapture::start(&NAMES, &[]) else { return };
         let mut child = Command::new("sleep")
             .arg("60")
-            .stdin(File::open(&name).expect("a file"))
+            .stdin(File::open(&name).expect("the file operation succeeds"))
             .spawn()
-            .expect("a program");
-        assert!(running.is_woken());
+            .expect("the program starts");
+        assert!(running.waits_for_poll());
         running.poll();
         // The next event confirms the name.
         drop(File::open("/dev/null"));
-        child.kill().expect("an end");
-        child.wait().expect("an end");
+        child.kill().expect("the process ends");
+        child.wait().expect("the process ends");
         running.poll();
         let events = running.end();
-        let names = [0x0400, 0x0420, 0x0423, 0x0424];
+        let names = [FILE_NAME, FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN];
         assert!(events.iter().all(|event| names.contains(&event.hook)), "only names");
         let trace = FileTrace(events);
-        assert_eq!(trace.keys(0x0423, &name), [trace.key(&name)]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [trace.find_only_file_key(&name)]);
     });
 }
 
@@ -289,19 +318,19 @@ fn opening_a_file_wakes_the_capture() {
 /// name.
 fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     let (first, second) = (folder.join("first"), folder.join("second"));
-    fs::write(&first, [1; 50_000]).expect("a file");
-    fs::write(&second, [1; 100]).expect("a file");
-    let mut running = Running::start_with_rings(&ALL, &[], 1 << 20)?;
-    let mut file = File::open(&first).expect("a file");
+    fs::write(&first, [1; 50_000]).expect("the file operation succeeds");
+    fs::write(&second, [1; 100]).expect("the file operation succeeds");
+    let mut running = RunningCapture::start_with_rings(&FILE_GROUPS, &[], 1 << 20)?;
+    let mut file = File::open(&first).expect("the file operation succeeds");
     running.poll();
     // Far more than the rings hold: the close of this file and the open of the other are lost.
     for _ in 0..40_000 {
-        file.read_exact(&mut [0; 1]).expect("a read");
+        file.read_exact(&mut [0; 1]).expect("the read succeeds");
     }
     drop(file);
-    let mut file = File::open(&second).expect("a file");
+    let mut file = File::open(&second).expect("the file operation succeeds");
     running.poll();
-    file.read_exact(&mut [0; 9]).expect("a read");
+    file.read_exact(&mut [0; 9]).expect("the read succeeds");
     running.poll();
     drop(file);
     running.poll();
@@ -309,19 +338,19 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     assert!(lost > 0);
     let trace = FileTrace(events);
     let read: Vec<&CapturedEvent> =
-        trace.mine(0x0443).into_iter().filter(|event| event.number("IoSize") == 9).collect();
+        trace.own_events(FILE_READ).into_iter().filter(|event| event.number("IoSize") == 9).collect();
     let key = read.first()?.number("FileObject");
-    assert!(!trace.keys(0x0420, &first).contains(&key), "the name of another file");
+    assert!(!trace.find_file_keys(FILE_NAME_CREATE, &first).contains(&key), "the name of another file");
     // On another processor nothing may have been lost.
-    assert!([NOWHERE, 0].contains(&read[0].number("Offset")), "the right offset or an unknown one");
-    Some(trace.keys(0x0420, &second) == [key])
+    assert!([UNKNOWN_OFFSET, 0].contains(&read[0].number("Offset")), "the right offset or an unknown one");
+    Some(trace.find_file_keys(FILE_NAME_CREATE, &second) == [key])
 }
 
 #[test]
 fn events_after_a_loss_are_correct() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
-        if Running::start(&ALL, &[]).is_none() {
+        let folder = tempfile::tempdir().expect("the folder is created");
+        if RunningCapture::start(&FILE_GROUPS, &[]).is_none() {
             return;
         }
         // A busy machine may lose more than this test intends.
@@ -332,10 +361,10 @@ fn events_after_a_loss_are_correct() {
 #[test]
 fn close_in_a_child_with_shared_descriptors_is_recorded() {
     again(5, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let name = folder.path().join("shared");
-        let Some(mut running) = Running::start(&ALL, &[]) else { return };
-        let file = File::create(&name).expect("a file");
+        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[]) else { return };
+        let file = File::create(&name).expect("the file operation succeeds");
         running.poll();
         let descriptor = file.into_raw_fd();
         let flags = libc::CLONE_FILES | libc::SIGCHLD;
@@ -355,7 +384,7 @@ fn close_in_a_child_with_shared_descriptors_is_recorded() {
         assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1, "closed in this process too");
         running.poll();
         let trace = FileTrace(running.end());
-        let closed = trace.of_file(0x0442, trace.key(&name));
+        let closed = trace.events_of_file(FILE_CLOSE, trace.find_only_file_key(&name));
         assert_eq!(closed.iter().map(|event| event.number("TTID")).collect::<Vec<_>>(), [child as u64]);
     });
 }

@@ -2,13 +2,13 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook::STACK_WALK;
 use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
 use crate::support::skip::skip;
-use crate::support::{Fields, NanosecondClock, cpus};
+use crate::support::{Fields, NanosecondClock, cpu_count};
 
 /// The hook id of stacks.
-const STACK: u16 = 0x1820;
 
 /// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
@@ -34,12 +34,12 @@ impl CapturedEvent {
 }
 
 /// A running capture.
-pub(crate) struct Running {
+pub(crate) struct RunningCapture {
     capture: Capture,
     control: Control,
 }
 
-impl Running {
+impl RunningCapture {
     pub(crate) fn start(groups: &[Group], stacks: &[u16]) -> Option<Self> {
         Self::start_with_rings(groups, stacks, 8 << 20)
     }
@@ -48,7 +48,7 @@ impl Running {
         let groups = Groups::new(groups);
         let settings =
             CaptureSettings { groups, stacks: stacks.to_vec(), ring_bytes, ..CaptureSettings::default() };
-        match Capture::start(&settings, cpus(), cpus()) {
+        match Capture::start(&settings, cpu_count(), cpu_count()) {
             Ok((capture, control)) => {
                 let mut running = Self { capture, control };
                 running.poll();
@@ -62,7 +62,7 @@ impl Running {
     }
 
     /// Returns whether the kernel has a tracepoint.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has_tracepoint(&self, name: &str) -> bool {
         !self.control.missing_events().iter().any(|missing| missing == name)
     }
 
@@ -71,7 +71,7 @@ impl Running {
     }
 
     /// Waits until the capture requests a poll. Returns whether it did.
-    pub(crate) fn is_woken(&self) -> bool {
+    pub(crate) fn waits_for_poll(&self) -> bool {
         let mut waiting = [PollFd::from_borrowed_fd(self.capture.wake(), PollFlags::IN)];
         let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
         poll(&mut waiting, Some(&limit)).is_ok_and(|ready| ready > 0)
@@ -89,13 +89,13 @@ impl Running {
     pub(crate) fn end_with_losses(mut self) -> (Vec<CapturedEvent>, u64) {
         self.capture.end(&NanosecondClock);
         let mut events = Vec::new();
-        for cpu in 0..cpus() {
+        for cpu in 0..cpu_count() {
             while let Some(next) = self.capture.peek(cpu) {
                 let mut bytes = vec![0; next.length];
                 self.capture.pop_into(cpu, &mut bytes);
-                let record = Record::parse(&bytes, cpu).expect("a record");
-                let Some(hook) = record.hook().filter(|hook| is_ours(*hook)) else { continue };
-                let fields = if hook == STACK { Fields::default() } else { Fields::parse(&record) };
+                let record = Record::parse(&bytes, cpu).expect("the record is valid");
+                let Some(hook) = record.hook().filter(|hook| is_io_event(*hook)) else { continue };
+                let fields = if hook == STACK_WALK { Fields::default() } else { Fields::parse(&record) };
                 events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, fields });
             }
         }
@@ -104,12 +104,12 @@ impl Running {
     }
 }
 
-pub(crate) fn thread_id() -> u64 {
-    u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("a thread")
+pub(crate) fn this_thread_id() -> u64 {
+    u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("the thread id is positive")
 }
 
 /// Returns whether an event is a disk, file or network event or a stack. Captures contain others
 /// too.
-fn is_ours(hook: u16) -> bool {
-    hook == STACK || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
+fn is_io_event(hook: u16) -> bool {
+    hook == STACK_WALK || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
 }

@@ -7,14 +7,14 @@ use crate::abi::{Layout, PAGE};
 use crate::clock::Counter;
 
 const CPUS: u16 = 2;
-const RING: u32 = 1 << 20;
-const LARGE: usize = 1 << 16;
-const LENGTH: usize = 1000;
+const RING_BYTES: u32 = 1 << 20;
+const LARGE_PAGE_BYTES: usize = 1 << 16;
+const RECORD_BYTES: usize = 1000;
 /// Fills everything outside the ring under test: its neighbours, and the rest of the pages around
 /// it.
-const OTHERS: u8 = 0xA5;
+const NEIGHBOUR_BYTE: u8 = 0xA5;
 
-struct Stage {
+struct RegionFixture {
     reader: RegionReader,
     map: Mapping,
     memory: OwnedFd,
@@ -24,18 +24,18 @@ struct Stage {
     seen: u64,
 }
 
-impl Stage {
+impl RegionFixture {
     /// Creates a region in which all other rings are filled with bytes that must stay.
     fn new(page: usize, ring: usize) -> Self {
-        let layout = Layout::new(CPUS, RING).unwrap();
+        let layout = Layout::new(CPUS, RING_BYTES).unwrap();
         let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 1, max_record: 2000 };
         let bytes = layout.region_bytes();
         let memory = map::memory_file(c"traceweir-test", bytes).unwrap();
         let map = Mapping::from_file(memory.as_fd(), bytes, true).unwrap();
         for other in (0..layout.rings()).filter(|other| *other != ring) {
-            assert!(map.copy_in(layout.data_offset(other), &vec![OTHERS; RING as usize]));
+            assert!(map.copy_in(layout.data_offset(other), &vec![NEIGHBOUR_BYTE; RING_BYTES as usize]));
         }
-        let owned = Mapping::from_file(memory.as_fd(), bytes, true).unwrap().with_page(page);
+        let owned = Mapping::from_file(memory.as_fd(), bytes, true).unwrap().with_page_bytes(page);
         let reader = RegionReader::from_mapping(owned, &params).unwrap();
         Self { reader, map, memory, ring, head: 0, written: 0, seen: 0 }
     }
@@ -44,34 +44,35 @@ impl Stage {
         self.reader.params().layout
     }
 
-    /// Writes one record of known bytes, like the process. Returns whether there was room.
-    fn write(&mut self) -> bool {
+    /// Writes one record of known bytes, like the process. Returns whether the record fitted.
+    fn write_record(&mut self) -> bool {
         let (control, data) = (self.layout().control_offset(self.ring), self.layout().data_offset(self.ring));
         let tail = self.map.word(control + abi::control::TAIL).unwrap().load(Ordering::Acquire);
-        let size = abi::size_in_ring(LENGTH) as u64;
-        let Some(slot) = crate::ring::words::RecordSlot::find(self.head, tail, size, u64::from(RING)) else {
+        let size = abi::size_in_ring(RECORD_BYTES) as u64;
+        let Some(slot) = crate::ring::words::RecordSlot::find(self.head, tail, size, u64::from(RING_BYTES))
+        else {
             return false;
         };
         if let Some(marker) = slot.marker {
             assert!(self.map.copy_in(data + marker, &abi::SKIP.to_le_bytes()));
         }
         let cpu = (self.ring % usize::from(CPUS)) as u16;
-        let prefix = [abi::prefix_word(LENGTH as u32, cpu, 0), self.written];
+        let prefix = [abi::prefix_word(RECORD_BYTES as u32, cpu, 0), self.written];
         assert!(self.map.copy_in(data + slot.offset, prefix.map(u64::to_le_bytes).as_flattened()));
-        assert!(self.map.copy_in(data + slot.offset + 16, &[self.written as u8 | 1; LENGTH]));
+        assert!(self.map.copy_in(data + slot.offset + 16, &[self.written as u8 | 1; RECORD_BYTES]));
         self.map.word(control + abi::control::HEAD).unwrap().store(slot.end, Ordering::Release);
         (self.head, self.written) = (slot.end, self.written + 1);
         true
     }
 
-    /// Reads up to `most` records and gives them back.
-    fn read(&mut self, most: u64) {
+    /// Reads up to `max_records` records and gives them back.
+    fn read_records(&mut self, max_records: u64) {
         let ring = &mut self.reader.rings[self.ring];
         ring.poll().unwrap();
-        let mut bytes = [0; LENGTH];
-        for _ in 0..most {
+        let mut bytes = [0; RECORD_BYTES];
+        for _ in 0..max_records {
             let Some(head) = ring.peek().unwrap() else { break };
-            assert_eq!((head.stamp, head.length), (self.seen, LENGTH));
+            assert_eq!((head.stamp, head.length), (self.seen, RECORD_BYTES));
             ring.take(&mut bytes);
             assert!(bytes.iter().all(|byte| *byte == self.seen as u8 | 1), "record {} was wiped", self.seen);
             self.seen += 1;
@@ -80,13 +81,13 @@ impl Stage {
         self.reader.give_back();
     }
 
-    fn check_neighbours(&self) {
+    fn assert_neighbours_unchanged(&self) {
         let layout = self.layout();
-        let mut bytes = vec![0; RING as usize];
+        let mut bytes = vec![0; RING_BYTES as usize];
         for other in (0..layout.rings()).filter(|other| *other != self.ring) {
             assert!(self.map.copy_out(layout.data_offset(other), &mut bytes));
             assert!(
-                bytes.iter().all(|byte| *byte == OTHERS),
+                bytes.iter().all(|byte| *byte == NEIGHBOUR_BYTE),
                 "ring {other} lost bytes to ring {}",
                 self.ring
             );
@@ -97,51 +98,54 @@ impl Stage {
     }
 
     /// Returns the bytes of memory that the ring under test takes.
-    fn held(&self) -> u64 {
+    fn allocated_bytes(&self) -> u64 {
         let all = rustix::fs::fstat(&self.memory).unwrap().st_blocks as u64 * 512;
-        all.saturating_sub(u64::from(RING) * (self.layout().rings() as u64 - 1))
+        all.saturating_sub(u64::from(RING_BYTES) * (self.layout().rings() as u64 - 1))
     }
 }
 
 #[test]
 fn pages_of_any_size_are_given_back_and_neighbours_keep_theirs() {
-    for page in [map::page_size(), 4 * map::page_size(), LARGE.max(map::page_size())] {
+    for page in [map::page_size(), 4 * map::page_size(), LARGE_PAGE_BYTES.max(map::page_size())] {
         for ring in 0..2 * usize::from(CPUS) {
-            let mut stage = Stage::new(page, ring);
-            assert!(stage.reader.rings[ring].can_return_pages);
-            let mut most = 0;
+            let mut fixture = RegionFixture::new(page, ring);
+            assert!(fixture.reader.rings[ring].can_return_pages);
+            let mut max_allocated = 0;
             for round in 0..600 {
                 for _ in 0..8 {
-                    assert!(stage.write());
+                    assert!(fixture.write_record());
                 }
                 // Some records stay, so that the position differs from the writer's.
-                stage.read(7 + round % 3);
-                most = most.max(stage.held());
+                fixture.read_records(7 + round % 3);
+                max_allocated = max_allocated.max(fixture.allocated_bytes());
             }
-            assert!(stage.head > 4 * u64::from(RING), "the ring came around");
-            stage.read(u64::MAX);
-            assert_eq!(stage.seen, stage.written);
-            stage.check_neighbours();
+            assert!(fixture.head > 4 * u64::from(RING_BYTES), "the ring came around");
+            fixture.read_records(u64::MAX);
+            assert_eq!(fixture.seen, fixture.written);
+            fixture.assert_neighbours_unchanged();
             // Pages being written, held back, and the two that neighbours share.
-            assert!(most <= 5 * page as u64 + 16 * PAGE as u64, "{most} bytes with pages of {page}");
+            assert!(
+                max_allocated <= 5 * page as u64 + 16 * PAGE as u64,
+                "{max_allocated} bytes with pages of {page}"
+            );
         }
     }
 }
 
 #[test]
-fn full_ring_gets_its_room_back_with_any_page_size() {
-    for page in [map::page_size(), LARGE.max(map::page_size())] {
-        let mut stage = Stage::new(page, 1);
+fn full_ring_gets_its_space_back_with_any_page_size() {
+    for page in [map::page_size(), LARGE_PAGE_BYTES.max(map::page_size())] {
+        let mut fixture = RegionFixture::new(page, 1);
         for _ in 0..3 {
-            while stage.write() {}
-            stage.read(1);
-            while stage.write() {}
-            stage.read(u64::MAX);
-            assert_eq!(stage.seen, stage.written);
-            // The largest record finds room even while a page is held back.
-            assert!(stage.write());
+            while fixture.write_record() {}
+            fixture.read_records(1);
+            while fixture.write_record() {}
+            fixture.read_records(u64::MAX);
+            assert_eq!(fixture.seen, fixture.written);
+            // The largest record fits even while a page is held back.
+            assert!(fixture.write_record());
         }
-        stage.check_neighbours();
+        fixture.assert_neighbours_unchanged();
     }
 }
 
@@ -154,7 +158,8 @@ fn small_rings_do_not_return_pages() {
             continue;
         }
         let memory = map::memory_file(c"traceweir-test", layout.region_bytes()).unwrap();
-        let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap().with_page(page);
+        let map =
+            Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap().with_page_bytes(page);
         let reader = RegionReader::from_mapping(map, &params).unwrap();
         assert_eq!(reader.rings[0].can_return_pages, returns_pages, "pages of {page}");
     }

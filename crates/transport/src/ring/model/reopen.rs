@@ -15,7 +15,7 @@ use loom::thread;
 
 use super::Ring;
 use crate::ring::gate::{Gate, Ticket};
-use crate::ring::words::Words;
+use crate::ring::words::ControlWords;
 use crate::sync::{AtomicU64, Ordering};
 
 const OLD: usize = 0;
@@ -54,7 +54,7 @@ impl Outlet {
     }
 
     /// Returns the words that are mapped now.
-    fn words(&self) -> Words<'_> {
+    fn words(&self) -> ControlWords<'_> {
         self.rings[self.mapped.load(Ordering::Acquire)].words()
     }
 

@@ -7,25 +7,25 @@ use super::*;
 use crate::abi::Layout;
 use crate::ring::gather::Gather;
 
-fn eventfd() -> OwnedFd {
+fn create_eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap()
 }
 
-fn outlet() -> &'static Outlet {
+fn leak_outlet() -> &'static Outlet {
     Box::leak(Box::new(Outlet::new()))
 }
 
-fn params(clock: Counter) -> RegionParams {
+fn region_params(clock: Counter) -> RegionParams {
     RegionParams { layout: Layout::new(2, 4096).unwrap(), clock, wake_at: 0, max_record: 1000 }
 }
 
-fn open(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
+fn open_region(outlet: &Outlet, params: &RegionParams) -> (RegionReader, Ticket) {
     let (reader, memory) = RegionReader::create(params).unwrap();
-    let ticket = outlet.open(RegionSource::File { memory, wake: eventfd() }, params).unwrap();
+    let ticket = outlet.open(RegionSource::File { memory, wake: create_eventfd() }, params).unwrap();
     (reader, ticket)
 }
 
-fn write(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
+fn write_record(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
     let mut staged = [0, 0, 7];
     let mut record = Gather { staged: &mut staged, staged_bytes: 8, rest: &[], flags: 0 };
     outlet.write(ticket, 1, &mut record)
@@ -33,43 +33,43 @@ fn write(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
 
 #[test]
 fn lock_taken_in_covering_zeros_is_not_released_in_the_next_region() {
-    let (outlet, params) = (outlet(), params(Counter::Monotonic));
-    let (_first, _) = open(outlet, &params);
+    let (outlet, params) = (leak_outlet(), region_params(Counter::Monotonic));
+    let (_first, _) = open_region(outlet, &params);
     let late = outlet.hot.view();
     assert!(outlet.close());
     // SAFETY: the view was read while the outlet was open.
     let words = unsafe { late.words(2) };
-    assert!(words.try_lock(5), "zeros are free locks");
-    let (_second, ticket) = open(outlet, &params);
+    assert!(words.try_lock(5), "the lock words of the covering zeros are free");
+    let (_second, ticket) = open_region(outlet, &params);
     assert_eq!(outlet.hot.view().base, late.base, "the same addresses");
     assert!(words.try_lock(9), "the next region has locks of its own");
     words.unlock_if_held_by(5);
     assert!(!words.try_lock(6), "the thread that took the lock still holds it");
     words.unlock_if_held_by(9);
-    assert_eq!(write(outlet, ticket), Ok(()));
+    assert_eq!(write_record(outlet, ticket), Ok(()));
     assert!(outlet.close());
 }
 
 #[test]
 fn forget_works_with_a_visitor_that_never_leaves() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
-        let (outlet, params) = (outlet(), params(clock));
-        let (mut reader, ticket) = open(outlet, &params);
+        let (outlet, params) = (leak_outlet(), region_params(clock));
+        let (mut reader, ticket) = open_region(outlet, &params);
         // A thread that stayed in the parent of a fork, while it was counting.
         outlet.cold.visitors.fetch_add(1, Ordering::Relaxed);
         let late = outlet.hot.view();
         outlet.forget();
         outlet.count_lost(ticket);
-        assert_eq!((write(outlet, ticket), reader.lost()), (Err(Failure::Closed), 0));
+        assert_eq!((write_record(outlet, ticket), reader.lost()), (Err(Failure::Closed), 0));
         // SAFETY: the view was read while the outlet was open.
         let words = unsafe { late.words(2) };
         words.count_lost();
         assert_eq!(reader.lost(), 1, "a late count is a true one");
         assert!(words.try_lock(5), "no lock of the parent was touched");
         words.unlock();
-        let (mut own, ticket) = open(outlet, &params);
+        let (mut own, ticket) = open_region(outlet, &params);
         assert_ne!(outlet.hot.view().base, late.base, "a thread may still use the old addresses");
-        assert_eq!(write(outlet, ticket), Ok(()));
+        assert_eq!(write_record(outlet, ticket), Ok(()));
         outlet.count_lost(ticket);
         assert!(outlet.close(), "the visitor does not block the close");
         assert_eq!((reader.lost(), own.lost()), (1, 1));
@@ -79,8 +79,8 @@ fn forget_works_with_a_visitor_that_never_leaves() {
 #[test]
 fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
-        let (outlet, params) = (outlet(), params(clock));
-        let (mut reader, ticket) = open(outlet, &params);
+        let (outlet, params) = (leak_outlet(), region_params(clock));
+        let (mut reader, ticket) = open_region(outlet, &params);
         let drained = |reader: &mut RegionReader| {
             let mut taken = 0;
             for ring in reader.rings() {
@@ -96,16 +96,16 @@ fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
         // At the start, and at every later position, also where the ring was full.
         for round in 0..400 {
             reader.set_closed(true);
-            assert_eq!(write(outlet, ticket), Err(Failure::OwnerFull));
+            assert_eq!(write_record(outlet, ticket), Err(Failure::OwnerFull));
             assert_eq!(outlet.check_room(ticket, 8), Err(Failure::OwnerFull));
             assert_eq!(drained(&mut reader), if round == 0 { 0 } else { 1 }, "a closed ring is still read");
-            assert_eq!(write(outlet, ticket), Err(Failure::OwnerFull), "reading does not open it");
+            assert_eq!(write_record(outlet, ticket), Err(Failure::OwnerFull), "reading does not open it");
             reader.set_closed(false);
-            assert_eq!(write(outlet, ticket), Ok(()));
+            assert_eq!(write_record(outlet, ticket), Ok(()));
         }
         assert_eq!(reader.lost(), 800);
         drained(&mut reader);
-        while write(outlet, ticket) != Err(Failure::Full) {}
+        while write_record(outlet, ticket) != Err(Failure::Full) {}
         assert!(outlet.close());
         assert!(!reader.is_damaged());
     }
@@ -114,9 +114,9 @@ fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
 #[test]
 fn check_for_room_predicts_a_write_and_changes_nothing() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
-        let (outlet, params) = (outlet(), params(clock));
+        let (outlet, params) = (leak_outlet(), region_params(clock));
         assert_eq!(outlet.check_room(Ticket(1), 8), Err(Failure::Closed));
-        let (mut reader, ticket) = open(outlet, &params);
+        let (mut reader, ticket) = open_region(outlet, &params);
         // On one CPU, so that one ring gets full.
         let before = rustix::thread::sched_getaffinity(None).unwrap();
         let mut one = rustix::thread::CpuSet::new();
@@ -129,12 +129,12 @@ fn check_for_room_predicts_a_write_and_changes_nothing() {
         }
         let mut written = 0;
         while outlet.check_room(ticket, 8).is_ok() {
-            assert_eq!(write(outlet, ticket), Ok(()));
+            assert_eq!(write_record(outlet, ticket), Ok(()));
             written += 1;
         }
         assert_eq!(written, 4096 / 24);
         assert_eq!(reader.lost(), 0);
-        assert_eq!(write(outlet, ticket), Err(Failure::Full));
+        assert_eq!(write_record(outlet, ticket), Err(Failure::Full));
         assert!(outlet.close());
         assert_eq!(outlet.check_room(ticket, 8), Err(Failure::Closed));
         rustix::thread::sched_setaffinity(None, &before).unwrap();

@@ -16,10 +16,10 @@ use super::{Failure, Outlet, Wake};
 use crate::ring::gate::Ticket;
 use crate::ring::gather::Gather;
 use crate::ring::rseq::{self, Attempt};
-use crate::ring::straight::{Frame, Straight};
+use crate::ring::straight::{Straight, WriteFrame};
 use crate::ring::view::View;
-use crate::ring::words::Words;
-use crate::ring::{Outcome, fallback, points};
+use crate::ring::words::ControlWords;
+use crate::ring::{WriteOutcome, fallback, points};
 use crate::{abi, cpu};
 
 impl Outlet {
@@ -33,19 +33,19 @@ impl Outlet {
         }
         let length = record.length();
         if length.wrapping_sub(1) >= self.hot.max_record.load(Ordering::Relaxed) as usize {
-            return self.too_large(ticket);
+            return self.count_too_large(ticket);
         }
         let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
         if offset != 0 {
-            let frame = Frame::gathered(record, length);
+            let frame = WriteFrame::from_gather(record, length);
             // SAFETY: an opening stored this offset, which it got from `area_offset`; `length`
             // found the record sound; the ticket is odd, as the gate was open for it.
             match unsafe { rseq::write(&self.hot, ticket, offset, &frame) } {
                 Attempt::Published(control, end) => {
-                    self.after_sequence(ticket, control, end);
+                    self.wake_after_sequence(ticket, control, end);
                     return Ok(());
                 }
-                Attempt::Full(control) => return self.full(ticket, self.ring_of(control)),
+                Attempt::Full(control) => return self.count_full(ticket, self.find_ring(control)),
                 Attempt::Closed => return Err(Failure::Closed),
                 Attempt::Unfit => {}
             }
@@ -60,16 +60,16 @@ impl Outlet {
     pub fn write_straight(&self, ticket: Ticket, record: &Straight<'_>) -> bool {
         points::pass("before_write");
         let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
-        let most = self.hot.max_record.load(Ordering::Relaxed) as usize;
+        let max_record_bytes = self.hot.max_record.load(Ordering::Relaxed) as usize;
         // Values of another opening do no harm: its generation is not the ticket.
-        if offset == 0 || ticket.0 & 1 == 0 || record.length > most {
+        if offset == 0 || ticket.0 & 1 == 0 || record.length > max_record_bytes {
             return false;
         }
         // SAFETY: an opening stored this offset, which it got from `area_offset`; `Straight::new`
         // ensured the invariant of the frame; the ticket was found odd above.
         match unsafe { rseq::write(&self.hot, ticket, offset, &record.frame) } {
             Attempt::Published(control, end) => {
-                self.after_sequence(ticket, control, end);
+                self.wake_after_sequence(ticket, control, end);
                 true
             }
             Attempt::Full(_) | Attempt::Closed | Attempt::Unfit => false,
@@ -80,13 +80,13 @@ impl Outlet {
     /// nothing.
     pub fn check_room(&self, ticket: Ticket, length: usize) -> Result<(), Failure> {
         let view = self.hot.view();
-        let most = self.hot.max_record.load(Ordering::Relaxed) as usize;
+        let max_record_bytes = self.hot.max_record.load(Ordering::Relaxed) as usize;
         // As in `write_locked`: the loads above come before that of the gate.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket) {
             return Err(Failure::Closed);
         }
-        if length.wrapping_sub(1) >= most {
+        if length.wrapping_sub(1) >= max_record_bytes {
             return Err(Failure::TooLarge);
         }
         let here = cpu::current();
@@ -118,13 +118,13 @@ impl Outlet {
         // SAFETY: `write` found the record sound for `length`; the gate was open for the ticket
         // after the view was read.
         match unsafe { fallback::write(self.gate(), ticket, &view, thread, record, length) } {
-            Outcome::Published { ring, end } => {
-                self.after_publish(ticket, &view, ring, end);
+            WriteOutcome::Published { ring, end } => {
+                self.wake_after_publish(ticket, &view, ring, end);
                 Ok(())
             }
-            Outcome::Full { ring } => self.full(ticket, ring),
-            Outcome::Closed => Err(Failure::Closed),
-            Outcome::Unfit => self.full(ticket, (view.cpus + view.nearest_cpu()) as usize),
+            WriteOutcome::Full { ring } => self.count_full(ticket, ring),
+            WriteOutcome::Closed => Err(Failure::Closed),
+            WriteOutcome::Unfit => self.count_full(ticket, (view.cpus + view.nearest_cpu()) as usize),
         }
     }
 
@@ -153,13 +153,13 @@ impl Outlet {
 
     #[cold]
     #[inline(never)]
-    fn too_large(&self, ticket: Ticket) -> Result<(), Failure> {
+    fn count_too_large(&self, ticket: Ticket) -> Result<(), Failure> {
         Err(if self.count_loss(ticket, None).is_some() { Failure::TooLarge } else { Failure::Closed })
     }
 
     #[cold]
     #[inline(never)]
-    fn full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
+    fn count_full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
         Err(match self.count_loss(ticket, Some(ring)) {
             Some(false) => Failure::Full,
             Some(true) => Failure::OwnerFull,
@@ -169,31 +169,31 @@ impl Outlet {
 
     /// Wakes the owner if enough bytes are unread.
     #[inline]
-    fn after_publish(&self, ticket: Ticket, view: &View, ring: usize, end: u64) {
+    fn wake_after_publish(&self, ticket: Ticket, view: &View, ring: usize, end: u64) {
         // SAFETY: a record was just published to this ring of the view, so the outlet was open with
         // it.
         let words = unsafe { view.words(ring) };
-        if words.wake_may_be_due(end, self.hot.wake_at.load(Ordering::Relaxed)) {
+        if words.may_need_wake(end, self.hot.wake_at.load(Ordering::Relaxed)) {
             self.wake(ticket, ring, end);
         }
     }
 
-    /// Like [`after_publish`](Self::after_publish), for a sequence, which knows the control block
-    /// of its ring.
+    /// Like [`wake_after_publish`](Self::wake_after_publish), for a sequence, which knows the
+    /// control block of its ring.
     #[inline(always)]
-    fn after_sequence(&self, ticket: Ticket, control: *mut u8, end: u64) {
+    fn wake_after_sequence(&self, ticket: Ticket, control: *mut u8, end: u64) {
         // SAFETY: the sequence has just published to the ring of this control block, and ranges of
         // outlets stay mapped forever.
-        let words = unsafe { Words::from_control(control) };
-        if words.wake_may_be_due(end, self.hot.wake_at.load(Ordering::Relaxed)) {
-            self.wake(ticket, self.ring_of(control), end);
+        let words = unsafe { ControlWords::from_control(control) };
+        if words.may_need_wake(end, self.hot.wake_at.load(Ordering::Relaxed)) {
+            self.wake(ticket, self.find_ring(control), end);
         }
     }
 
     /// Returns the ring of a control block. After another opening it may be no valid ring; a
     /// visitor that uses it notices that.
     #[cold]
-    fn ring_of(&self, control: *mut u8) -> usize {
+    fn find_ring(&self, control: *mut u8) -> usize {
         let first = self.hot.view().control(0).addr();
         control.addr().wrapping_sub(first) / abi::CONTROL_BYTES
     }
@@ -204,7 +204,7 @@ impl Outlet {
         let _ = self.visit(ticket, |view, wake| {
             // SAFETY: the visit found the outlet open for the ticket, under which a record was
             // published to `ring`; so it is a ring of this view.
-            let due = unsafe { view.words(ring) }.wake_is_due(end);
+            let due = unsafe { view.words(ring) }.claim_wake(end);
             if due {
                 points::pass("before_wake");
                 match wake {
@@ -228,7 +228,7 @@ impl Outlet {
     /// it was. `work` gets the view and the means to wake the owner of that opening, and uses no
     /// others: if it takes longer than `close` waits, the outlet may have new ones by then.
     fn visit(&self, ticket: Ticket, work: impl FnOnce(&View, Wake)) -> bool {
-        let (view, wake) = (self.hot.view(), self.owner_wake());
+        let (view, wake) = (self.hot.view(), self.load_wake());
         // As in `write_locked`: the loads above come before those of the gate.
         fence(Ordering::Acquire);
         self.gate().visit(ticket, || work(&view, wake))

@@ -5,14 +5,14 @@ use super::*;
 use crate::runtime::{RuntimeDir, Scope};
 use crate::socket::Listener;
 
-const LISTENS: &str = "0000000000000000: 00000002 00000000 00010000 0005 01 12345";
+const LISTENING_LINE: &str = "0000000000000000: 00000002 00000000 00010000 0005 01 12345";
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 /// Creates a folder of this user with a socket in it.
-fn folder(root: &Path) -> (RuntimeDir, PathBuf, Listener) {
+fn create_user_folder(root: &Path) -> (RuntimeDir, PathBuf, Listener) {
     let dir = RuntimeDir { scope: Scope::User, path: root.join(format!("traceweir-{}", own_uid())) };
     dir.ensure().unwrap();
     let socket = dir.new_provider_socket(7);
@@ -20,7 +20,7 @@ fn folder(root: &Path) -> (RuntimeDir, PathBuf, Listener) {
     (dir, socket, listener)
 }
 
-fn found(folder: &Path) -> Option<Vec<UserSocket>> {
+fn list_sockets(folder: &Path) -> Option<Vec<UserSocket>> {
     user_sockets(folder, 100).ok().map(Iterator::collect)
 }
 
@@ -32,9 +32,9 @@ fn chmod(path: &Path, mode: u32) {
 fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
     // Directly below a folder without links: the path of the temporary folder may have one.
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
-    let (dir, _, listener) = folder(root.path());
+    let (dir, _, listener) = create_user_folder(root.path());
     let all = Mounts(vec![("/".into(), true)]);
-    let list = File::open(SOCKETS).unwrap();
+    let list = File::open(SOCKET_LIST).unwrap();
     let owner = |folder: &Path| open_checked(folder).ok().map(|(_, uid)| uid);
     // A socket with a longer name is bound through its folder's descriptor, and listed that way.
     let is_listed = dir.providers().join(".0123456789abcdef").as_os_str().len() < 108;
@@ -42,7 +42,7 @@ fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
         find_folders(BufReader::new(list), &all, owner, u64::from).contains(&dir.providers()),
         is_listed
     );
-    let sockets = found(&dir.providers()).unwrap();
+    let sockets = list_sockets(&dir.providers()).unwrap();
     let [socket] = &sockets[..] else { panic!("{sockets:?}") };
     assert_eq!((socket.pid, socket.uid), (7, own_uid()));
     socket.connect(Duration::ZERO).unwrap();
@@ -52,9 +52,9 @@ fn listening_socket_is_found_by_the_kernels_list_and_connected_to() {
 #[test]
 fn stale_socket_stays() {
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
-    let (dir, path, listener) = folder(root.path());
+    let (dir, path, listener) = create_user_folder(root.path());
     drop(listener);
-    let sockets = found(&dir.providers()).unwrap();
+    let sockets = list_sockets(&dir.providers()).unwrap();
     assert!(sockets[0].connect(Duration::ZERO).is_err());
     assert!(fs::symlink_metadata(path).is_ok());
 }
@@ -62,18 +62,18 @@ fn stale_socket_stays() {
 #[test]
 fn links_other_files_and_writable_folders_are_ignored() {
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
-    let (dir, socket, _listener) = folder(root.path());
+    let (dir, socket, _listener) = create_user_folder(root.path());
     let providers = dir.providers();
     let named = |number: u32| providers.join(format!("{number}-0123456789abcdef.sock"));
     symlink(&socket, named(1)).unwrap();
     fs::write(named(2), "no socket").unwrap();
     fs::create_dir(named(3)).unwrap();
     fs::write(providers.join("other"), "").unwrap();
-    assert_eq!(found(&providers).unwrap().len(), 1);
+    assert_eq!(list_sockets(&providers).unwrap().len(), 1);
 
     for (path, mode) in [(dir.path(), 0o755), (dir.path(), 0o770), (&providers, 0o777)] {
         chmod(path, mode);
-        assert!(found(&providers).is_none(), "{mode:o}");
+        assert!(list_sockets(&providers).is_none(), "{mode:o}");
         chmod(path, 0o700);
     }
     let elsewhere = root.path().join("elsewhere");
@@ -81,16 +81,16 @@ fn links_other_files_and_writable_folders_are_ignored() {
     symlink(root.path(), elsewhere.join("link")).unwrap();
     let name = dir.path().file_name().unwrap();
     let through = elsewhere.join("link").join(name).join("providers");
-    assert!(through.is_dir() && found(&through).is_none(), "a link on the way");
+    assert!(through.is_dir() && list_sockets(&through).is_none(), "a link on the way");
     fs::rename(&providers, root.path().join("moved")).unwrap();
     symlink(root.path().join("moved"), &providers).unwrap();
-    assert!(found(&providers).is_none(), "a link in place of the folder");
+    assert!(list_sockets(&providers).is_none(), "a link in place of the folder");
 }
 
 #[test]
 fn name_and_owner_of_a_folder_must_agree() {
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
-    let (dir, _, _listener) = folder(root.path());
+    let (dir, _, _listener) = create_user_folder(root.path());
     for (name, mode, is_found) in [
         (format!("traceweir-{}", own_uid() + 1), 0o700, false),
         ("traceweir".to_owned(), 0o755, false),
@@ -99,7 +99,7 @@ fn name_and_owner_of_a_folder_must_agree() {
         let place = root.path().join(&name);
         fs::rename(dir.path(), &place).unwrap();
         chmod(root.path(), mode);
-        assert_eq!(found(&place.join("providers")).is_some(), is_found, "{name} {mode:o}");
+        assert_eq!(list_sockets(&place.join("providers")).is_some(), is_found, "{name} {mode:o}");
         fs::rename(place, dir.path()).unwrap();
     }
 }
@@ -107,20 +107,23 @@ fn name_and_owner_of_a_folder_must_agree() {
 #[test]
 fn only_listening_sockets_in_user_folders_count() {
     for (line, folder) in [
-        (format!("{LISTENS} /tmp/traceweir-7/providers/.0123"), Some("/tmp/traceweir-7/providers")),
-        (format!("{LISTENS} /run/user/7/traceweir/providers/.01"), Some("/run/user/7/traceweir/providers")),
-        (format!("{LISTENS} /a b/traceweir/providers/.01"), Some("/a b/traceweir/providers")),
-        (format!("{LISTENS} /tmp/.tmpabc/providers/.01"), None),
-        (format!("{LISTENS} /tmp/traceweir-x/providers/.01"), None),
-        (format!("{LISTENS} traceweir/providers/.01"), None),
-        (format!("{LISTENS} @/traceweir/providers/.01"), None),
-        (format!("{LISTENS} /traceweir/others/.01"), None),
-        (LISTENS.to_owned(), None),
-        (LISTENS.replace("0005", "0001") + " /traceweir/providers/.01", None),
-        (LISTENS.replace("00010000", "00000000") + " /traceweir/providers/.01", None),
+        (format!("{LISTENING_LINE} /tmp/traceweir-7/providers/.0123"), Some("/tmp/traceweir-7/providers")),
+        (
+            format!("{LISTENING_LINE} /run/user/7/traceweir/providers/.01"),
+            Some("/run/user/7/traceweir/providers"),
+        ),
+        (format!("{LISTENING_LINE} /a b/traceweir/providers/.01"), Some("/a b/traceweir/providers")),
+        (format!("{LISTENING_LINE} /tmp/.tmpabc/providers/.01"), None),
+        (format!("{LISTENING_LINE} /tmp/traceweir-x/providers/.01"), None),
+        (format!("{LISTENING_LINE} traceweir/providers/.01"), None),
+        (format!("{LISTENING_LINE} @/traceweir/providers/.01"), None),
+        (format!("{LISTENING_LINE} /traceweir/others/.01"), None),
+        (LISTENING_LINE.to_owned(), None),
+        (LISTENING_LINE.replace("0005", "0001") + " /traceweir/providers/.01", None),
+        (LISTENING_LINE.replace("00010000", "00000000") + " /traceweir/providers/.01", None),
         (String::new(), None),
     ] {
-        assert_eq!(provider_folder(line.as_bytes()), folder.map(Path::new), "{line}");
+        assert_eq!(parse_provider_folder(line.as_bytes()), folder.map(Path::new), "{line}");
     }
 }
 
@@ -147,8 +150,10 @@ fn folders_on_remote_file_systems_are_ignored() {
         assert_eq!(mounts.is_local(Path::new(path)), is_local, "{path}");
     }
     assert!(!Mounts::default().is_local(Path::new("/tmp")));
-    let list =
-        format!("{LISTENS} /net/traceweir-7/providers/.1\n{LISTENS} /a/traceweir-7/providers/.1\n").repeat(2);
+    let list = format!(
+        "{LISTENING_LINE} /net/traceweir-7/providers/.1\n{LISTENING_LINE} /a/traceweir-7/providers/.1\n"
+    )
+    .repeat(2);
     assert_eq!(
         find_folders(list.as_bytes(), &mounts, |_| Some(7), u64::from),
         [PathBuf::from("/a/traceweir-7/providers")]
@@ -158,9 +163,10 @@ fn folders_on_remote_file_systems_are_ignored() {
 
 #[test]
 fn user_with_many_folders_hides_no_other_user() {
-    let line = |number: u32, uid: u32| format!("{LISTENS} /tmp/{number}/traceweir-{uid}/providers/.1\n");
+    let line =
+        |number: u32, uid: u32| format!("{LISTENING_LINE} /tmp/{number}/traceweir-{uid}/providers/.1\n");
     let many: String = (0..100).map(|number| line(number, 8)).chain([line(0, 7), line(0, 9)]).collect();
-    let owner = |folder: &Path| claimed_uid(folder.parent()?.file_name()?);
+    let owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
     let found = find_folders(many.as_bytes(), &Mounts(vec![("/".into(), true)]), owner, u64::from);
     assert_eq!(found.len(), 1 + MAX_FOLDERS_OF_USER + 1);
     assert!(found[0].starts_with("/tmp/0/traceweir-7") && found[17].starts_with("/tmp/0/traceweir-9"));
@@ -168,12 +174,13 @@ fn user_with_many_folders_hides_no_other_user() {
 
 #[test]
 fn excess_folders_are_dropped_from_largest_users_then_at_random() {
-    let line = |number: u32, uid: u32| format!("{LISTENS} /tmp/{number}/traceweir-{uid}/providers/.1\n");
-    let owner = |folder: &Path| claimed_uid(folder.parent()?.file_name()?);
+    let line =
+        |number: u32, uid: u32| format!("{LISTENING_LINE} /tmp/{number}/traceweir-{uid}/providers/.1\n");
+    let owner = |folder: &Path| parse_folder_uid(folder.parent()?.file_name()?);
     let all = Mounts(vec![("/".into(), true)]);
-    let owners = |list: &str, chance: fn(u32) -> u64| -> BTreeMap<u32, usize> {
+    let owners = |list: &str, random_rank: fn(u32) -> u64| -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
-        for folder in find_folders(list.as_bytes(), &all, owner, chance) {
+        for folder in find_folders(list.as_bytes(), &all, owner, random_rank) {
             *counts.entry(owner(&folder).unwrap()).or_default() += 1;
         }
         assert_eq!(counts.values().sum::<usize>(), MAX_FOLDERS);
@@ -199,14 +206,14 @@ fn excess_folders_are_dropped_from_largest_users_then_at_random() {
 fn last_steps_enter_no_mount_and_no_link() {
     let root = open_without_links(Path::new("/")).unwrap();
     let proc = open_without_links(Path::new("/proc")).expect("folders above may be mounts");
-    let how = OFlags::PATH | OFlags::DIRECTORY;
-    let is_missing = openat2(&root, ".", how, Mode::empty(), ResolveFlags::NO_XDEV).is_err();
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let is_missing = openat2(&root, ".", flags, Mode::empty(), ResolveFlags::NO_XDEV).is_err();
     if !crate::skip::can(!is_missing, "openat2", "the kernel or a filter of system calls refuses openat2") {
         return;
     }
-    assert_eq!(open_here(&root, OsStr::new("proc"), how).unwrap_err(), Errno::XDEV);
-    assert!(open_here(&proc, OsStr::new("self"), how).is_err(), "a link");
-    open_here(&proc, OsStr::new("sys"), how).expect("a folder of the same mount");
+    assert_eq!(open_in_mount(&root, OsStr::new("proc"), flags).unwrap_err(), Errno::XDEV);
+    assert!(open_in_mount(&proc, OsStr::new("self"), flags).is_err(), "a link");
+    open_in_mount(&proc, OsStr::new("sys"), flags).expect("a folder of the same mount");
 }
 
 #[test]
@@ -214,28 +221,28 @@ fn folder_socket_and_process_must_have_one_owner() {
     if !crate::skip::can(own_uid() == 0, "root", "giving files to other users takes root") {
         return;
     }
-    const ANNA: u32 = 64_321;
-    const BERT: u32 = 64_322;
+    const FIRST_USER: u32 = 64_321;
+    const SECOND_USER: u32 = 64_322;
     let root = tempfile::tempdir_in(fs::canonicalize(std::env::temp_dir()).unwrap()).unwrap();
-    let (made, socket, _listener) = folder(root.path());
-    let dir = RuntimeDir { scope: Scope::User, path: root.path().join(format!("traceweir-{ANNA}")) };
+    let (made, socket, _listener) = create_user_folder(root.path());
+    let dir = RuntimeDir { scope: Scope::User, path: root.path().join(format!("traceweir-{FIRST_USER}")) };
     fs::rename(made.path(), dir.path()).unwrap();
     let socket = dir.providers().join(socket.file_name().unwrap());
     let give = |path: &Path, uid: u32| std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
     for path in [dir.path(), &dir.providers(), &socket] {
-        give(path, ANNA);
+        give(path, FIRST_USER);
     }
-    let sockets = found(&dir.providers()).unwrap();
+    let sockets = list_sockets(&dir.providers()).unwrap();
     assert_eq!(sockets.len(), 1);
-    // Anna owns all of it, but root listens.
+    // The first user owns the folder and the socket, but root listens.
     let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
-    give(&socket, BERT);
-    assert_eq!(found(&dir.providers()).unwrap().len(), 0, "another's socket");
-    give(&socket, ANNA);
+    give(&socket, SECOND_USER);
+    assert_eq!(list_sockets(&dir.providers()).unwrap().len(), 0, "another's socket");
+    give(&socket, FIRST_USER);
     for path in [dir.path(), &dir.providers()] {
-        give(path, BERT);
-        assert!(found(&dir.providers()).is_none(), "{}", path.display());
-        give(path, ANNA);
+        give(path, SECOND_USER);
+        assert!(list_sockets(&dir.providers()).is_none(), "{}", path.display());
+        give(path, FIRST_USER);
     }
 }

@@ -6,10 +6,10 @@ use std::time::Instant;
 use super::super::{Connection, Message};
 use super::*;
 
-const SOON: Duration = Duration::from_secs(20);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a socket whose last close waits for ten minutes, or until the other end is closed.
-fn lingering() -> (OwnedFd, TcpStream) {
+fn create_lingering_socket() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other_end, _) = listener.accept().unwrap();
@@ -20,22 +20,22 @@ fn lingering() -> (OwnedFd, TcpStream) {
 }
 
 /// Returns a connection that cannot be closed without waiting: it has such a socket unread.
-fn stuck() -> (Connection, TcpStream) {
+fn create_stuck_connection() -> (Connection, TcpStream) {
     let (a, b) = Connection::pair().unwrap();
-    let (socket, other_end) = lingering();
-    a.send(0, &Message::Done, &[socket.as_fd()], SOON).unwrap();
+    let (socket, other_end) = create_lingering_socket();
+    a.send(0, &Message::Done, &[socket.as_fd()], LONG_TIMEOUT).unwrap();
     (b, other_end)
 }
 
-fn until(what: &str, test: impl Fn() -> bool) {
-    let by = Instant::now() + SOON;
+fn wait_until(what: &str, test: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG_TIMEOUT;
     while !test() {
-        assert!(Instant::now() < by, "never: {what}");
+        assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn threads(janitor: &Janitor) -> usize {
+fn count_threads(janitor: &Janitor) -> usize {
     janitor.0.lock().threads
 }
 
@@ -43,26 +43,28 @@ fn threads(janitor: &Janitor) -> usize {
 fn handing_over_never_waits_and_everything_is_closed() {
     let janitor = Janitor::new();
     let start = Instant::now();
-    let (connections, other_ends): (Vec<_>, Vec<_>) = (0..MAX_THREADS).map(|_| stuck()).unzip();
+    let (connections, other_ends): (Vec<_>, Vec<_>) =
+        (0..MAX_THREADS).map(|_| create_stuck_connection()).unzip();
     for connection in connections {
         drop(connection.with_janitor(&janitor));
     }
-    until("all threads are stuck", || janitor.kept() == 0);
+    wait_until("all threads are stuck", || janitor.kept() == 0);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     janitor.dispose([writer]);
-    assert_eq!((threads(&janitor), janitor.kept()), (MAX_THREADS, 1), "kept, not waited for");
+    assert_eq!((count_threads(&janitor), janitor.kept()), (MAX_THREADS, 1), "kept, not waited for");
     assert!(start.elapsed() < Duration::from_secs(300), "none of the closes was waited for");
     drop(other_ends);
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0, "closed when a thread got free");
-    until("the threads have ended", || threads(&janitor) == 0);
+    wait_until("the threads have ended", || count_threads(&janitor) == 0);
 }
 
 #[test]
 fn lingering_is_turned_off_for_received_descriptors() {
     let janitor = Janitor::new();
-    let (sockets, _other_ends): (Vec<_>, Vec<_>) = (0..3 * MAX_THREADS).map(|_| lingering()).unzip();
+    let (sockets, _other_ends): (Vec<_>, Vec<_>) =
+        (0..3 * MAX_THREADS).map(|_| create_lingering_socket()).unzip();
     janitor.dispose(sockets);
-    until("all are closed", || janitor.kept() == 0 && threads(&janitor) == 0);
+    wait_until("all are closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
 }
 
 #[test]
@@ -70,8 +72,8 @@ fn connection_without_unread_data_is_closed_at_once() {
     let janitor = Janitor::new();
     let (a, b) = Connection::pair().unwrap();
     drop(b.with_janitor(&janitor));
-    assert!(a.send(0, &Message::Done, &[], SOON).is_err());
-    assert_eq!(threads(&janitor), 0);
+    assert!(a.send(0, &Message::Done, &[], LONG_TIMEOUT).is_err());
+    assert_eq!(count_threads(&janitor), 0);
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn janitor_closes_descriptors_of_an_invalid_packet() {
     let janitor = Janitor::new();
     let (a, b) = Connection::pair().unwrap();
     let b = b.with_janitor(&janitor);
-    let (carried, other_end) = stuck();
+    let (carried, other_end) = create_stuck_connection();
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
     let carries = [carried.as_fd()];
@@ -101,8 +103,8 @@ fn janitor_closes_descriptors_of_an_invalid_packet() {
     // Not the last copy: the sent one is.
     drop(carried);
     let start = Instant::now();
-    assert!(b.receive(SOON).is_err());
+    assert!(b.receive(LONG_TIMEOUT).is_err());
     assert!(start.elapsed() < Duration::from_secs(300), "its close was waited for");
     drop(other_end);
-    until("it is closed", || janitor.kept() == 0 && threads(&janitor) == 0);
+    wait_until("it is closed", || janitor.kept() == 0 && count_threads(&janitor) == 0);
 }
