@@ -12,11 +12,11 @@ use traceweir_fuzz::{Decoding, Render, check_c, check_rust};
 
 /// Checks that every compiled manifest reads back completely.
 fn compile(data: &[u8]) {
-    let Ok(definitions) = manifest::definitions(data, "en-US") else { return };
+    let Ok(definitions) = manifest::read_definitions(data, "en-US") else { return };
     let Ok(compiled) = wevt::compile(&definitions) else { return };
     let messages = MessageTable::parse(&compiled.messages).expect("our own table");
     // A manifest may be within its limits while its compiled form exceeds those of a reader.
-    let Ok(read) = wevt::providers(&compiled.template, &messages) else { return };
+    let Ok(read) = wevt::read_providers(&compiled.template, &messages) else { return };
     let events = |n: usize| definitions.get(n).map_or(0, |p| p.events.len());
     assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == events(n)));
 }

@@ -12,7 +12,7 @@ use traceweir_c::tdh::{
 use traceweir_c::types::record::{BufferContext, EventHeader, EventRecord, ExtendedDataItem};
 use traceweir_c::types::tdh::PropertyDataDescriptor;
 use traceweir_decode::schema::Kind;
-use traceweir_decode::source::embedded::event_info;
+use traceweir_decode::source::embedded::parse_event_info;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
 
@@ -141,7 +141,7 @@ fuzz_target!(|data: &[u8]| {
         let event = record(&mut items, &mut payload, flags);
         let Some(info) = schema(&event) else { continue };
         let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let read = event_info(&bytes).expect("our own structure");
+        let read = parse_event_info(&bytes).expect("our own structure");
         for field in read.schema.fields().iter().take(ASKED) {
             property(&event, &field.name, u32::MAX);
             property(&event, &field.name, 1);

@@ -4,12 +4,12 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::source::wpp::{MAX_MESSAGES, MAX_WARNINGS, Parsed, pdb, tmf};
+use traceweir_decode::source::wpp::{MAX_MESSAGES, MAX_WARNINGS, ParsedFormats, pdb, tmf};
 use traceweir_format::Record;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_fuzz::Decoding;
 
-fn check(parsed: &Parsed) {
+fn check(parsed: &ParsedFormats) {
     assert!(parsed.formats.len() <= MAX_MESSAGES && parsed.warnings.len() <= MAX_WARNINGS);
 }
 

@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 5 {
         0 => {
-            if let Ok(providers) = wevt::providers(bytes, &MessageTable::default()) {
+            if let Ok(providers) = wevt::read_providers(bytes, &MessageTable::default()) {
                 render(&providers, bytes);
             }
         }
@@ -37,18 +37,18 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         2 => {
-            let _ = binary::provider_binary_kind(bytes);
+            let _ = binary::detect_file_kind(bytes);
             if let Ok(providers) = binary::load(bytes) {
                 render(&providers, bytes);
             }
         }
         3 => {
-            if let Ok(event) = embedded::event_info(bytes) {
+            if let Ok(event) = embedded::parse_event_info(bytes) {
                 one(&event.schema, bytes);
             }
         }
         _ => {
-            if let Ok((_, map)) = embedded::event_map(bytes) {
+            if let Ok((_, map)) = embedded::parse_event_map(bytes) {
                 assert!(map.entries().len() <= bytes.len() / 8);
             }
         }

@@ -58,7 +58,7 @@ fn field(index: u8, row: &[u8; 8]) -> Field {
         _ => Length::Field(wide_length % 32),
     };
     let map = (map & 1 != 0).then(|| Arc::new(value_map(map)));
-    Field::new(&format!("f{}\"\\\n", index / 2), kind).times(count).long(length).mapped(map)
+    Field::new(&format!("f{}\"\\\n", index / 2), kind).with_count(count).with_length(length).with_map(map)
 }
 
 fn value_map(byte: u8) -> ValueMap {

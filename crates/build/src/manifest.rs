@@ -42,7 +42,7 @@ impl Manifest {
     /// Parses a manifest. Mistakes are reported under `name`, and the file stem of `name` names the
     /// generated files.
     pub fn parse(name: &str, bytes: &[u8], culture: &str) -> Result<Self> {
-        let providers = manifest::definitions(bytes, culture)
+        let providers = manifest::read_definitions(bytes, culture)
             .map_err(|mistakes| Error::Manifest { name: name.to_owned(), mistakes })?;
         Ok(Self { name: name.to_owned(), providers })
     }
@@ -69,7 +69,7 @@ impl Manifest {
     pub fn resource(&self) -> Result<Vec<u8>> {
         let compiled = wevt::compile(&self.providers)
             .map_err(|source| Error::Compile { name: self.name.clone(), source })?;
-        Ok(binary::section(&compiled))
+        Ok(binary::encode_elf_section(&compiled))
     }
 }
 

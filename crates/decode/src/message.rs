@@ -23,7 +23,7 @@
 //!
 //! Invariants: a message is parsed once and expanded often; expansion allocates nothing besides the
 //! growth of the output; an insert that the caller cannot supply stays as written; no format pads
-//! by more than 255 characters.
+//! to more than 255 characters.
 //!
 //! The caller supplies the text of each insert; [`expand`](crate::expand) uses the fields of an
 //! event.
@@ -37,19 +37,19 @@ mod tests;
 
 /// The size limit of an expanded message in bytes, since it may repeat a long insert very often.
 /// Longer messages are cut.
-const MAX_EXPANDED: usize = 1 << 20;
+const MAX_EXPANDED_BYTES: usize = 1 << 20;
 
 /// A parsed message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// The text of all parts, one after the other: escapes resolved, inserts as written.
     text: Box<str>,
-    parts: Box<[Part]>,
+    parts: Box<[MessagePart]>,
 }
 
 /// A piece of the text, from the end of the part before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct MessagePart {
     end: usize,
     insert: Option<Insert>,
 }
@@ -126,11 +126,11 @@ impl Message {
         while let Some((literal, escape)) = rest.split_once('%') {
             text.push_str(literal);
             if let Some((insert, after)) = Insert::parse(escape) {
-                close(&mut parts, &text, None);
+                end_part(&mut parts, &text, None);
                 let written = escape.len().saturating_sub(after.len());
                 text.push('%');
                 text.push_str(escape.get(..written).unwrap_or_default());
-                close(&mut parts, &text, Some(insert));
+                end_part(&mut parts, &text, Some(insert));
                 rest = after;
                 continue;
             }
@@ -150,7 +150,7 @@ impl Message {
             rest = chars.as_str();
         }
         text.push_str(rest);
-        close(&mut parts, &text, None);
+        end_part(&mut parts, &text, None);
         Self { text: text.into(), parts: parts.into() }
     }
 
@@ -161,7 +161,7 @@ impl Message {
     /// insert stays as written.
     pub fn expand(&self, out: &mut Vec<u8>, insert: &mut Supply<'_>) {
         let mut start = 0;
-        let end = out.len().saturating_add(MAX_EXPANDED);
+        let end = out.len().saturating_add(MAX_EXPANDED_BYTES);
         for part in &self.parts {
             let before = out.len();
             if before > end {
@@ -180,10 +180,10 @@ impl Message {
 }
 
 /// Ends a part at the end of the text; adds no part if it would be empty.
-fn close(parts: &mut Vec<Part>, text: &str, insert: Option<Insert>) {
+fn end_part(parts: &mut Vec<MessagePart>, text: &str, insert: Option<Insert>) {
     let end = text.len();
     if parts.last().map_or(0, |p| p.end) < end {
-        parts.push(Part { end, insert });
+        parts.push(MessagePart { end, insert });
     }
 }
 
@@ -213,10 +213,10 @@ impl Spec {
     pub fn parse(format: &str) -> Option<Self> {
         let flags = format.len().saturating_sub(format.trim_start_matches(['-', '0', '+', ' ', '#']).len());
         let (flags, rest) = format.split_at_checked(flags)?;
-        let (width, rest) = leading_number(rest);
+        let (width, rest) = split_leading_number(rest);
         let (precision, rest) = match rest.strip_prefix('.') {
             Some(rest) => {
-                let (precision, rest) = leading_number(rest);
+                let (precision, rest) = split_leading_number(rest);
                 (Some(precision), rest)
             }
             None => (None, rest),
@@ -246,9 +246,9 @@ impl Spec {
 
     /// Appends a text, cut to the precision and padded to the width, both in characters.
     pub fn text(&self, text: &str, out: &mut Vec<u8>) {
-        let most = self.precision.map_or(usize::MAX, usize::from);
-        let text = text.char_indices().nth(most).and_then(|(end, _)| text.get(..end)).unwrap_or(text);
-        self.padded("", text, false, out);
+        let max_chars = self.precision.map_or(usize::MAX, usize::from);
+        let text = text.char_indices().nth(max_chars).and_then(|(end, _)| text.get(..end)).unwrap_or(text);
+        self.push_padded("", text, false, out);
     }
 
     /// Appends an integer. `bytes` is the size of its field.
@@ -258,12 +258,12 @@ impl Spec {
     pub fn number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
         let bits = u32::try_from(bytes.clamp(1, 8)).unwrap_or(8).saturating_mul(8);
         let mask = u64::MAX.checked_shr(64_u32.saturating_sub(bits)).unwrap_or(u64::MAX);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The low 64 bits are intended.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Keeps the low 64 bits.
         let raw = value as u64 & mask;
         let hex = matches!(self.conversion, Conversion::Hex | Conversion::UpperHex | Conversion::Pointer);
         let (prefix, magnitude, radix) = match self.conversion {
-            Conversion::Character => return self.character(raw, out),
-            Conversion::Text | Conversion::Decimal => (self.sign(value), value.unsigned_abs(), 10),
+            Conversion::Character => return self.push_character(raw, out),
+            Conversion::Text | Conversion::Decimal => (self.sign_prefix(value), value.unsigned_abs(), 10),
             Conversion::Unsigned => ("", u128::from(raw), 10),
             Conversion::Octal if self.alternate && raw != 0 => ("0", u128::from(raw), 8),
             Conversion::Octal => ("", u128::from(raw), 8),
@@ -271,7 +271,7 @@ impl Spec {
             _ if self.alternate && raw != 0 => ("0x", u128::from(raw), 16),
             _ => ("", u128::from(raw), 16),
         };
-        let least = match (self.conversion, self.precision) {
+        let min_digits = match (self.conversion, self.precision) {
             (Conversion::Pointer, _) => bytes.clamp(1, 8).saturating_mul(2),
             // A number shown as text has no minimum of digits.
             (Conversion::Text, _) | (_, None) => 1,
@@ -279,16 +279,21 @@ impl Spec {
         };
         let upper = hex && self.conversion != Conversion::Hex;
         let mut buffer = [0; MAX_DIGITS];
-        self.padded(prefix, digits_of(magnitude, radix, upper, least, &mut buffer), !self.is_text(), out);
+        self.push_padded(
+            prefix,
+            format_digits(magnitude, radix, upper, min_digits, &mut buffer),
+            !self.is_text(),
+            out,
+        );
     }
 
-    fn character(&self, raw: u64, out: &mut Vec<u8>) {
+    fn push_character(&self, raw: u64, out: &mut Vec<u8>) {
         let character =
             u32::try_from(raw).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
-        self.padded("", character.encode_utf8(&mut [0; 4]), false, out);
+        self.push_padded("", character.encode_utf8(&mut [0; 4]), false, out);
     }
 
-    fn sign(&self, value: i128) -> &'static str {
+    fn sign_prefix(&self, value: i128) -> &'static str {
         match (value < 0, self.plus, self.space) {
             (true, ..) => "-",
             (false, true, _) => "+",
@@ -299,31 +304,38 @@ impl Spec {
 
     /// Appends prefix and body. Zeros go between the two, spaces around them; with a precision or
     /// `-` no zeros are added.
-    fn padded(&self, prefix: &str, body: &str, number: bool, out: &mut Vec<u8>) {
+    fn push_padded(&self, prefix: &str, body: &str, number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);
         let zeros = number && self.zero && !self.left && self.precision.is_none();
-        let fill = |wanted: bool, with: u8, out: &mut Vec<u8>| {
+        let fill_if = |wanted: bool, with: u8, out: &mut Vec<u8>| {
             if wanted {
                 out.resize(out.len().saturating_add(missing), with);
             }
         };
-        fill(!self.left && !zeros, b' ', out);
+        fill_if(!self.left && !zeros, b' ', out);
         out.extend_from_slice(prefix.as_bytes());
-        fill(zeros, b'0', out);
+        fill_if(zeros, b'0', out);
         out.extend_from_slice(body.as_bytes());
-        fill(self.left, b' ', out);
+        fill_if(self.left, b' ', out);
     }
 }
 
-/// The most digits that a number can have: a precision is at most 255, and no 64-bit number has
-/// more.
+/// The most digits of a formatted number. A precision is at most 255, and 64-bit numbers have fewer
+/// digits.
 const MAX_DIGITS: usize = 255;
 
-/// Returns the digits of a number, at least `least` of them; none for 0 if `least` is 0.
-fn digits_of(mut number: u128, radix: u8, upper: bool, least: usize, buffer: &mut [u8; MAX_DIGITS]) -> &str {
+/// Returns the digits of a number, at least `min_digits` of them; an empty text for 0 if
+/// `min_digits` is 0.
+fn format_digits(
+    mut number: u128,
+    radix: u8,
+    upper: bool,
+    min_digits: usize,
+    buffer: &mut [u8; MAX_DIGITS],
+) -> &str {
     let mut start = MAX_DIGITS;
-    while number != 0 || MAX_DIGITS.saturating_sub(start) < least {
+    while number != 0 || MAX_DIGITS.saturating_sub(start) < min_digits {
         let Some(cell) = start.checked_sub(1).and_then(|at| buffer.get_mut(at)) else { break };
         let digit = u32::try_from(number.checked_rem(radix.into()).unwrap_or(0)).unwrap_or(0);
         let digit = char::from_digit(digit, radix.into()).unwrap_or('0');
@@ -337,7 +349,7 @@ fn digits_of(mut number: u128, radix: u8, upper: bool, least: usize, buffer: &mu
 
 /// Parses a decimal number at the start of a text, and returns the rest. Without digits the number
 /// is 0; numbers above 255 become 255.
-fn leading_number(text: &str) -> (u8, &str) {
+fn split_leading_number(text: &str) -> (u8, &str) {
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = text.strip_suffix(rest).unwrap_or_default();
     let number =

@@ -12,11 +12,11 @@
 //! was loaded.
 //!
 //! Invariants, because all of the input is untrusted:
-//! 1. No section that is larger than its limit is read, and no more of a file than it has.
-//! 2. Constants bound what is kept: symbols, bytes of names, ranges, rows, units.
+//! 1. A section larger than its limit is not read, and reads end at the end of the file.
+//! 2. Constants limit the number of symbols, bytes of names, ranges, rows and units.
 //! 3. Work is subtracted from a budget before it is done (`effort`): tables that refer to each
-//!    other over and over end the reading, not the process.
-//! 4. Unreadable parts are left out; what was read before stays.
+//!    other again and again end the reading, not the process.
+//! 4. Unreadable parts are left out; the parts read before are kept.
 
 pub mod demangle;
 pub mod dwarf;

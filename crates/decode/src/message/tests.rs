@@ -4,11 +4,11 @@ use super::*;
 
 /// Expands with `values` as the inserts: a number of four bytes, or its text without a number
 /// format.
-fn expand(message: &str, values: &[i128]) -> String {
+fn expand_with_integers(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
     Message::parse(message).expand(&mut out, &mut |number, spec, out| {
         let Some(value) = values.get(number - 1) else {
-            out.extend_from_slice(b"rubbish that is taken back");
+            out.extend_from_slice(b"text that expand_with_integers() must remove");
             return false;
         };
         match spec {
@@ -47,7 +47,7 @@ fn messages_expand_as_published() {
         ("text%n\r\n\0\0", "text\n"),
         ("line\r\nline", "line\r\nline"),
     ] {
-        assert_eq!(expand(message, &[7, -1]), expected, "{message:?}");
+        assert_eq!(expand_with_integers(message, &[7, -1]), expected, "{message:?}");
     }
 }
 
@@ -94,7 +94,11 @@ fn formats_are_honoured() {
         ("3c", 65, "  A"),
         ("c", -1, "\u{FFFD}"),
     ] {
-        assert_eq!(expand(&format!("%1!{format}!"), &[value]), expected, "{format:?} of {value}");
+        assert_eq!(
+            expand_with_integers(&format!("%1!{format}!"), &[value]),
+            expected,
+            "{format:?} of {value}"
+        );
     }
 }
 
@@ -135,21 +139,21 @@ proptest! {
     #[test]
     fn any_text_is_a_message(message in any::<String>(), values in prop::collection::vec(any::<i64>(), 0..4)) {
         let values: Vec<_> = values.into_iter().map(i128::from).collect();
-        let once = expand(&message, &values);
-        prop_assert_eq!(once, expand(&message, &values));
+        let once = expand_with_integers(&message, &values);
+        prop_assert_eq!(once, expand_with_integers(&message, &values));
     }
 
     #[test]
     fn escapes_in_any_order_are_a_message(
         message in "(%[0-9a-z%!. ]?|![-+0 #]?[0-9*]{0,4}(I64)?[sdxXupc]!|[a\r\n]){0,12}"
     ) {
-        let out = expand(&message, &[1, -2, i128::from(u64::MAX)]);
+        let out = expand_with_integers(&message, &[1, -2, i128::from(u64::MAX)]);
         prop_assert!(out.len() <= message.len().saturating_mul(64));
     }
 
     #[test]
     fn text_without_percent_signs_is_unchanged(message in "[^%\r\n\0]*") {
-        prop_assert_eq!(expand(&message, &[]), message);
+        prop_assert_eq!(expand_with_integers(&message, &[]), message);
     }
 
     #[test]

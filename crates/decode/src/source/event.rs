@@ -41,8 +41,8 @@ pub struct Event<'p> {
 }
 
 impl<'p> Event<'p> {
-    /// Splits the record of a described event. Also returns whether its only extended data items
-    /// are those that describe it.
+    /// Splits the record of a described event. Also returns whether all its extended data
+    /// items describe its schema.
     pub(super) fn from_record(record: &Record<'p>) -> (Self, bool) {
         let mut event = Self {
             kind: EventKind::Described,
@@ -52,14 +52,15 @@ impl<'p> Event<'p> {
             payload: record.payload(),
             ..Self::default()
         };
-        let mut alone = true;
+        let mut has_only_schema_items = true;
         for item in record.items() {
-            alone &= event.take_item(item.kind, item.data);
+            has_only_schema_items &= event.take_item(item.kind, item.data);
         }
-        (event, alone)
+        (event, has_only_schema_items)
     }
 
-    /// Uses an extended data item; returns whether it describes the event.
+    /// Stores what an extended data item says about the schema. Returns whether the item is traits
+    /// or metadata.
     pub fn take_item(&mut self, kind: ExtType, data: &'p [u8]) -> bool {
         match kind {
             ExtType::PROV_TRAITS => self.traits = Some(data),
@@ -77,8 +78,8 @@ impl<'p> Event<'p> {
     /// identity and its payload is exactly one string.
     pub(super) fn is_string(&self) -> bool {
         let (d, payload) = (&self.descriptor, self.payload);
-        let anonymous = (d.id, d.version, d.channel, d.opcode, d.task) == (0, 0, 0, 0, 0);
+        let has_no_identity = (d.id, d.version, d.channel, d.opcode, d.task) == (0, 0, 0, 0, 0);
         let is_text = || payload.len() >= 4 && until_nul16(payload).len().saturating_add(2) == payload.len();
-        self.string_only || (anonymous && is_text())
+        self.string_only || (has_no_identity && is_text())
     }
 }

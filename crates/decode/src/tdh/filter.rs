@@ -52,10 +52,10 @@ impl Filter {
             let field = layout
                 .find(&predicate.field)
                 .map_err(|_| Refusal::Invalid("no comparable field has this name"))?;
-            add(&mut layout.event, &field, predicate)?;
+            add_predicate(&mut layout.event, &field, predicate)?;
         }
-        // A filter that is too large alone is too large with others.
-        aggregate(&[(&layout.event, false)])?;
+        // Detects a filter that is too large even without other filters.
+        encode_filters(&[(&layout.event, false)])?;
         Ok(Self { provider, event: layout.event })
     }
 }
@@ -64,29 +64,30 @@ impl Filter {
 /// others, one must match.
 pub fn aggregated<'f>(filters: impl Iterator<Item = (&'f Filter, bool)>) -> Answer<Vec<u8>> {
     let filters: Vec<_> = filters.collect();
-    let is_one = filters.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a.provider == b.provider));
-    if !is_one {
+    let has_one_provider =
+        filters.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a.provider == b.provider));
+    if !has_one_provider {
         return Err(Refusal::Invalid("filters of one blob are those of one provider"));
     }
-    aggregate(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
+    encode_filters(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
 }
 
-fn aggregate(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
+fn encode_filters(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
     let mut all = Builder::new();
     for (event, required) in filters {
-        all.add(event, *required).map_err(refused)?;
+        all.add(event, *required).map_err(refuse_filter)?;
     }
-    all.finish().map_err(refused)
+    all.finish().map_err(refuse_filter)
 }
 
-fn refused(error: Error) -> Refusal {
+fn refuse_filter(error: Error) -> Refusal {
     match error {
         Error::TooLarge { .. } => Refusal::TooLong,
         _ => Refusal::Invalid("the field cannot be compared like this"),
     }
 }
 
-fn add(event: &mut Event, field: &ComparableField<'_>, predicate: &Predicate) -> Answer<()> {
+fn add_predicate(event: &mut Event, field: &ComparableField<'_>, predicate: &Predicate) -> Answer<()> {
     const BAD_VALUE: Refusal = Refusal::Invalid("the value does not fit the field's type");
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
     // The `weir` command line can compare pointers; the published functions refuse them.
@@ -109,5 +110,5 @@ fn add(event: &mut Event, field: &ComparableField<'_>, predicate: &Predicate) ->
         }
         (Type::Utf16 | Type::Ansi, _) => Operand::Text(value),
     };
-    event.predicate(field.at, kind, predicate.operator, operand).map_err(refused)
+    event.predicate(field.at, kind, predicate.operator, operand).map_err(refuse_filter)
 }

@@ -22,7 +22,7 @@ use traceweir_format::spec::event::EventDescriptor;
 use super::filter::{Filter, Predicate};
 use super::lists::{self, FieldKind, has_id};
 use super::property::PropertyStep;
-use super::query::{QueryDecoder, bounded, map_of};
+use super::query::{QueryDecoder, check_answer_size, encode_map_by_name};
 use super::{Answer, Refusal};
 use crate::plain;
 use crate::source::{
@@ -30,10 +30,11 @@ use crate::source::{
 };
 
 /// The folders where manifests are installed.
-const FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
-/// The most files that are read in a folder, and the size limit of each in bytes.
+const INSTALL_FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
+/// The most files that are read in a folder.
 const MAX_FILES: usize = 4096;
-const MAX_FILE: u64 = 64 << 20;
+/// The size limit of a file, in bytes.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The source that a manifest was loaded from, which identifies it for unloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub struct Library {
     queries: QueryDecoder,
     loaded: Vec<(Origin, Vec<ProviderSchemas>)>,
     /// Whether the installed manifests have been read.
-    is_complete: bool,
+    has_read_installed: bool,
     /// The folders of installed manifests, if not the default ones.
     folders: Option<Vec<PathBuf>>,
 }
@@ -92,13 +93,13 @@ impl Library {
 
     /// Loads an XML manifest from a file.
     pub fn load_file(&mut self, path: &Path) -> Answer<()> {
-        let bytes = read(path)?;
+        let bytes = read_bounded_file(path)?;
         self.load(Origin::File(path.to_owned()), manifest::parse(&bytes)?)
     }
 
     /// Loads the compiled manifest of a PE or ELF file.
     pub fn load_binary(&mut self, path: &Path) -> Answer<()> {
-        let bytes = read(path)?;
+        let bytes = read_bounded_file(path)?;
         let providers = binary::load(&bytes).map_err(|_| Refusal::NoResource)?;
         self.load(Origin::Binary(path.to_owned()), providers)
     }
@@ -152,23 +153,23 @@ impl Library {
     fn rebuild_decoder(&mut self) {
         self.queries = QueryDecoder::default();
         for (origin, providers) in &self.loaded {
-            // They fitted before, together with more.
+            // Adding cannot fail: the decoder has accepted these manifests together with others.
             let _ = self.queries.decoder.add_providers(providers.clone(), origin.precedence());
         }
     }
 
     fn ensure_installed_loaded(&mut self) {
-        if std::mem::replace(&mut self.is_complete, true) {
+        if std::mem::replace(&mut self.has_read_installed, true) {
             return;
         }
-        let folders = self.folders.take().unwrap_or_else(|| FOLDERS.map(PathBuf::from).into());
+        let folders = self.folders.take().unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
         for file in
             folders.iter().filter_map(|folder| folder.read_dir().ok()).flat_map(|all| all.take(MAX_FILES))
         {
             // A file that is not a manifest is skipped.
             let providers = file
                 .ok()
-                .and_then(|file| read(&file.path()).ok())
+                .and_then(|file| read_bounded_file(&file.path()).ok())
                 .and_then(|bytes| read_manifest(&bytes).ok());
             if let Some(providers) = providers {
                 let _ = self.load_installed(providers);
@@ -218,30 +219,33 @@ impl Library {
             queries.decoder.find_event(event).map_or(event.provider, |found| found.prepared.schema.provider);
         queries.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
-            events.find_map(|e| map_of(&e.schema, name)).ok_or(refusal).and_then(bounded)
+            events
+                .find_map(|e| encode_map_by_name(&e.schema, name))
+                .ok_or(refusal)
+                .and_then(check_answer_size)
         })
     }
 
     /// Returns a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
     pub fn provider_list(&mut self, source: Option<u32>) -> Answer<Vec<u8>> {
-        lists::providers(self.providers(), source)
+        lists::encode_providers(self.providers(), source)
     }
 
     /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind, or those for a
     /// value.
     pub fn field_list(&mut self, provider: Guid, kind: u32, value: Option<u64>) -> Answer<Vec<u8>> {
         let kind = FieldKind::from_code(kind).ok_or(Refusal::NoSuchKind)?;
-        lists::fields(self.providers().filter(has_id(provider)), kind, value)
+        lists::encode_fields(self.providers().filter(has_id(provider)), kind, value)
     }
 
     /// Returns the PROVIDER_EVENT_INFO of a provider.
     pub fn event_list(&mut self, provider: Guid) -> Answer<Vec<u8>> {
-        lists::events(self.providers().filter(has_id(provider)))
+        lists::encode_events(self.providers().filter(has_id(provider)))
     }
 
     /// Returns a PROVIDER_FILTER_INFO for each filter that a provider accepts.
     pub fn filter_list(&mut self, provider: Guid) -> Answer<Vec<Vec<u8>>> {
-        lists::filters(self.providers().filter(has_id(provider)))
+        lists::encode_filters(self.providers().filter(has_id(provider)))
     }
 
     /// Returns whether a manifest describes a provider.
@@ -255,12 +259,12 @@ impl Library {
         provider: Guid,
         descriptor: &EventDescriptor,
     ) -> Answer<(Vec<u8>, EventDescriptor)> {
-        let descriptor = self.manifest_event(provider, descriptor)?.descriptor;
+        let descriptor = self.find_manifest_event(provider, descriptor)?.descriptor;
         let event = Event { kind: EventKind::Described, provider, descriptor, ..Event::default() };
         Ok((self.event_info(&event, 8)?.into_owned(), descriptor))
     }
 
-    fn manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
+    fn find_manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
         let is_known = self.knows(provider);
         let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
         let mut has_events = false;
@@ -283,27 +287,27 @@ impl Library {
         any: bool,
         predicates: &[Predicate],
     ) -> Answer<Filter> {
-        Filter::new(provider, self.manifest_event(provider, descriptor)?, any, predicates)
+        Filter::new(provider, self.find_manifest_event(provider, descriptor)?, any, predicates)
     }
 }
 
 /// Reads a regular file that is not too large.
-pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
-    let file = open(path)?;
-    if file.metadata().map_err(unreadable)?.len() > MAX_FILE {
+pub(super) fn read_bounded_file(path: &Path) -> Answer<Vec<u8>> {
+    let file = open_regular_file(path)?;
+    if file.metadata().map_err(refuse_unreadable)?.len() > MAX_FILE_BYTES {
         return Err(Refusal::Invalid("the file has more than 64 MiB"));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(refuse_unreadable)?;
     Ok(bytes)
 }
 
 /// Opens a regular file.
-pub(super) fn open(path: &Path) -> Answer<File> {
-    plain::open(path).map_err(unreadable)
+pub(super) fn open_regular_file(path: &Path) -> Answer<File> {
+    plain::open(path).map_err(refuse_unreadable)
 }
 
-fn unreadable(error: std::io::Error) -> Refusal {
+fn refuse_unreadable(error: std::io::Error) -> Refusal {
     match error.kind() {
         ErrorKind::PermissionDenied => Refusal::NotPermitted,
         ErrorKind::InvalidInput => Refusal::Invalid("not a regular file"),
