@@ -6,7 +6,7 @@ use traceweir_decode::message::{Message, Spec};
 
 /// The most characters that one insert of one byte may become: its width and precision are at most
 /// 255.
-const MOST_PER_INSERT: usize = 1024;
+const MAX_CHARS_PER_INSERT: usize = 1024;
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
@@ -25,8 +25,8 @@ fuzz_target!(|data: &[u8]| {
             }
             supplied
         });
-        assert!(std::str::from_utf8(&out).is_ok(), "a message is text");
-        assert!(out.len() <= text.len() * 3 + inserts * MOST_PER_INSERT);
+        assert!(std::str::from_utf8(&out).is_ok(), "the message must be UTF-8");
+        assert!(out.len() <= text.len() * 3 + inserts * MAX_CHARS_PER_INSERT);
     }
     let mut out = Vec::new();
     if let Some(spec) = Spec::parse(&text) {

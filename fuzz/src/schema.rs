@@ -15,13 +15,13 @@ use traceweir_format::spec::types::{InType, OutType};
 /// Returns a schema, a pointer size and the payload after them; `None` if the bytes end early or
 /// the schema is rejected.
 #[must_use]
-pub fn from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
+pub fn schema_from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
     let ([fields, top, flags], mut rest) = bytes.split_first_chunk::<3>()?;
     let mut list = Vec::new();
     for index in 0..fields % 32 {
-        let (row, behind) = rest.split_first_chunk::<8>()?;
-        list.push(field(index, row));
-        rest = behind;
+        let (row, after) = rest.split_first_chunk::<8>()?;
+        list.push(field_from_row(index, row));
+        rest = after;
     }
     let mut schema = Schema::default();
     schema.message = Some("%1 of %2!08x!: %3!-20.5s!%n%4!c!%%%5!p!".into());
@@ -35,7 +35,7 @@ fn type_number(byte: u8, block: u8) -> u16 {
     if byte < block { byte.into() } else { 300 + u16::from(byte - block) }
 }
 
-fn field(index: u8, row: &[u8; 8]) -> Field {
+fn field_from_row(index: u8, row: &[u8; 8]) -> Field {
     let [kind, input, output, count_kind, count, length_kind, length, map] = *row;
     let (wide_count, wide_length) = (u16::from(count), u16::from(length));
     let kind = if kind % 4 == 3 {
