@@ -123,32 +123,23 @@ fn call_start(arguments: &mut Arguments<'_>) {
 }
 
 fn call_control(arguments: &mut Arguments<'_>) {
-    let (filters, is_target_session) = (arguments.take_filters(), arguments.take_u8() & 1 == 0);
+    let (filters, is_target) = (arguments.take_filters(), arguments.take_u8() & 1 == 0);
     let (wide, narrow, is_wide) =
         (arguments.take_utf16_name(), arguments.take_name(), arguments.take_u8() & 1 == 0);
-    let id = if is_target_session { TARGET.session } else { arguments.take_u64() };
+    let id = if is_target { TARGET.session } else { arguments.take_u64() };
     let mut block = take_properties(arguments, &filters);
     // The session of this target must not end or write files.
-    let code = if is_target_session {
-        [0, 2, 3][usize::from(arguments.take_u8() % 3)]
-    } else {
-        arguments.take_u32()
-    };
-    if is_target_session && code != 0 {
+    let code = if is_target { [0, 2, 3][usize::from(arguments.take_u8() % 3)] } else { arguments.take_u32() };
+    if is_target && code != 0 {
         block.write_at(FILE_NAME_OFFSET, &[0; 4]);
     }
     // SAFETY: names are terminated, the block has as many bytes as it states, and its filters
     // exist.
     unsafe {
         if is_wide {
-            ControlTraceW(id, if is_target_session { null() } else { wide.as_ptr() }, block.address(), code);
+            ControlTraceW(id, if is_target { null() } else { wide.as_ptr() }, block.address(), code);
         } else {
-            ControlTraceA(
-                id,
-                if is_target_session { null() } else { narrow.as_ptr() },
-                block.address(),
-                code,
-            );
+            ControlTraceA(id, if is_target { null() } else { narrow.as_ptr() }, block.address(), code);
         }
     }
     block.check_canaries();
@@ -367,7 +358,7 @@ fn call_classic(arguments: &mut Arguments<'_>) {
             place[8..12].copy_from_slice(&field.length.to_le_bytes());
         }
     }
-    let mut complete_event = Memory::new(bytes.len(), &bytes);
+    let mut event_memory = Memory::new(bytes.len(), &bytes);
     let message_arguments: Vec<MessageArgument> = blocks
         .iter()
         .map(|block| MessageArgument { data: block.as_ptr().cast(), size: block.len() })
@@ -377,19 +368,19 @@ fn call_classic(arguments: &mut Arguments<'_>) {
     // SAFETY: the memory has as many bytes as stated, addresses are valid; an instance's header is
     // longer, and the size shows whether it is present.
     unsafe {
-        TraceEvent(logger, complete_event.address());
-        if flags & USE_MOF_PTR == 0 && complete_event.size() >= 56 {
-            TraceEventInstance(logger, complete_event.address(), &instance, &instance);
+        TraceEvent(logger, event_memory.address());
+        if flags & USE_MOF_PTR == 0 && event_memory.size() >= 56 {
+            TraceEventInstance(logger, event_memory.address(), &instance, &instance);
         }
         let mut classes = [TraceGuidRegistration { guid: &CLASSIC_PROVIDER, reg_handle: null_mut() }; 4];
         let (count, mut registered) = (arguments.take_u8() % 5, 0);
-        let (registrations, registration_count) = (classes.as_mut_ptr(), count.into());
+        let (class_array, class_count) = (classes.as_mut_ptr(), count.into());
         RegisterTraceGuidsW(
             Some(on_control),
             null_mut(),
             &PROVIDER,
-            registration_count,
-            registrations,
+            class_count,
+            class_array,
             null(),
             null(),
             &mut registered,
@@ -409,7 +400,7 @@ fn call_classic(arguments: &mut Arguments<'_>) {
             message_arguments.len() as u32,
         );
     }
-    complete_event.check_canaries();
+    event_memory.check_canaries();
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::message::{Message, Spec};
+use traceweir_decode::message::{EventMessage, InsertFormat};
 
 /// The most characters that one insert of one byte may become: its width and precision are at most
 /// 255.
@@ -10,7 +10,7 @@ const MAX_CHARS_PER_INSERT: usize = 1024;
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
-    let message = Message::parse(&text);
+    let message = EventMessage::parse(&text);
     for supplied in [true, false] {
         let mut out = Vec::new();
         let mut inserts = 0;
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(out.len() <= text.len() * 3 + inserts * MAX_CHARS_PER_INSERT);
     }
     let mut out = Vec::new();
-    if let Some(spec) = Spec::parse(&text) {
+    if let Some(spec) = InsertFormat::parse(&text) {
         for value in [i128::from(i64::MIN), -1, 0, 65, i128::from(u64::MAX)] {
             (1..=8).for_each(|bytes| spec.number(value, bytes, &mut out));
         }

@@ -15,20 +15,12 @@ use traceweir_decode::schema::Kind;
 use traceweir_decode::source::embedded::parse_event_info;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::*;
+use traceweir_fuzz::given::split_event_input;
 
 const ERROR_SUCCESS: u32 = 0;
 const ERROR_INSUFFICIENT_BUFFER: u32 = 122;
 /// The most properties of an event that are queried.
 const MAX_PROPERTIES: usize = 32;
-
-/// Splits the input: one byte of traits length, two of metadata length, then traits, metadata and
-/// payload.
-fn split_input(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let ([a, b, c], rest) = data.split_first_chunk()?;
-    let (traits, rest) = rest.split_at_checked((*a).into())?;
-    let (metadata, payload) = rest.split_at_checked(u16::from_le_bytes([*b, *c]).into())?;
-    Some((traits, metadata, payload))
-}
 
 fn extended_item(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
     ExtendedDataItem {
@@ -134,7 +126,7 @@ fn format_value(info: &[u64], (input, output, length): (u16, u16, u16), payload:
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some((traits, metadata, payload)) = split_input(data) else { return };
+    let Some((traits, metadata, payload)) = split_event_input(data) else { return };
     // Separate allocations, so that an access one byte too far is outside.
     let (traits, metadata, mut payload) = (traits.to_vec(), metadata.to_vec(), payload.to_vec());
     payload.truncate(usize::from(u16::MAX));

@@ -9,19 +9,11 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
 use traceweir_format::tracelogging::{EventMetadata, Traits};
 use traceweir_format::{Guid, Record};
+use traceweir_fuzz::given::split_event_input;
 use traceweir_fuzz::{RecordRenderer, Renderer};
 
-/// Splits the input: one byte of traits length, two of metadata length, then traits, metadata and
-/// payload.
-fn split_input(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let ([a, b, c], rest) = data.split_first_chunk()?;
-    let (traits, rest) = rest.split_at_checked((*a).into())?;
-    let (metadata, payload) = rest.split_at_checked(u16::from_le_bytes([*b, *c]).into())?;
-    Some((traits, metadata, payload))
-}
-
 fuzz_target!(|data: &[u8]| {
-    let Some((traits, metadata, payload)) = split_input(data) else { return };
+    let Some((traits, metadata, payload)) = split_event_input(data) else { return };
     if let Ok(t) = Traits::parse(traits) {
         assert!(t.size() <= traits.len() && t.iter().count() <= traits.len());
         let _ = (t.group(), t.decode_guid(), Traits::parse_strict(traits).is_ok());

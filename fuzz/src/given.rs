@@ -100,6 +100,15 @@ impl Arguments<'_> {
     }
 }
 
+/// Splits an input into traits, metadata and payload. The first byte is the length of the traits, the
+/// next two bytes are the length of the metadata.
+pub fn split_event_input(input: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let ([traits_length, low, high], rest) = input.split_first_chunk()?;
+    let (traits, rest) = rest.split_at_checked((*traits_length).into())?;
+    let (metadata, payload) = rest.split_at_checked(u16::from_le_bytes([*low, *high]).into())?;
+    Some((traits, metadata, payload))
+}
+
 /// Filter descriptors and their data.
 #[derive(Debug)]
 pub struct Filters {

@@ -167,10 +167,6 @@ impl<'p> Visitor<'p> for PayloadIds {
             _ => {}
         }
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 impl Actors {

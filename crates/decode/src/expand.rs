@@ -2,7 +2,7 @@
 
 use crate::error::Undecoded;
 use crate::format::{Style, text};
-use crate::message::Spec;
+use crate::message::InsertFormat;
 use crate::schema::Field;
 use crate::source::SchemaMatch;
 use crate::value::Value;
@@ -54,7 +54,7 @@ impl MessageExpander {
 }
 
 impl Inserts {
-    fn append_insert(&self, number: usize, spec: Option<&Spec>, out: &mut Vec<u8>) -> bool {
+    fn append_insert(&self, number: usize, spec: Option<&InsertFormat>, out: &mut Vec<u8>) -> bool {
         let Some(index) = number.checked_sub(1) else { return false };
         let Some((end, value)) = self.ends.get(index) else { return false };
         let start = index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |e| e.0);

@@ -41,7 +41,7 @@ const MAX_EXPANDED_BYTES: usize = 1 << 20;
 
 /// A parsed message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct EventMessage {
     /// The text of all parts, one after the other: escapes resolved, inserts as written.
     text: Box<str>,
     parts: Box<[MessagePart]>,
@@ -57,16 +57,16 @@ struct MessagePart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Insert {
     number: u8,
-    spec: Option<Spec>,
+    spec: Option<InsertFormat>,
 }
 
 /// Supplies inserts: gets the number of an insert, from 1 on, and its format, and appends its text
 /// or returns false.
-pub type Supply<'a> = dyn FnMut(usize, Option<&Spec>, &mut Vec<u8>) -> bool + 'a;
+pub type Supply<'a> = dyn FnMut(usize, Option<&InsertFormat>, &mut Vec<u8>) -> bool + 'a;
 
 /// The format of an insert, between exclamation marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct InsertFormat {
     /// The form of the value.
     pub conversion: Conversion,
     /// The smallest number of characters.
@@ -106,13 +106,13 @@ pub enum Conversion {
     Pointer,
 }
 
-impl Message {
+impl EventMessage {
     /// Parses a message. Every text is a valid message.
     ///
     /// ```
-    /// # use traceweir_decode::message::Message;
+    /// # use traceweir_decode::message::EventMessage;
     /// let mut out = Vec::new();
-    /// Message::parse("%1 of %2%%\r\n").expand(&mut out, &mut |number, _spec, out| {
+    /// EventMessage::parse("%1 of %2%%\r\n").expand(&mut out, &mut |number, _spec, out| {
     ///     out.extend_from_slice(b"half");
     ///     number == 1
     /// });
@@ -198,7 +198,7 @@ impl Insert {
         let number = number.parse().ok()?;
         let mut spec = None;
         if let Some((format, rest)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
-            spec = Spec::parse(format);
+            spec = InsertFormat::parse(format);
             if spec.is_some() {
                 after = rest;
             }
@@ -207,7 +207,7 @@ impl Insert {
     }
 }
 
-impl Spec {
+impl InsertFormat {
     /// Parses the text between two exclamation marks as a format.
     #[must_use]
     pub fn parse(format: &str) -> Option<Self> {

@@ -52,7 +52,7 @@ const EVENT_OVERHEAD_BYTES: usize = 160;
 
 /// The threads whose stacks an event may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threads {
+pub enum StackThreads {
     /// The thread that ran on the event's processor; the record does not name it.
     Running,
     /// The thread with this id.
@@ -61,7 +61,7 @@ pub enum Threads {
     Either(u32, u32),
 }
 
-impl Threads {
+impl StackThreads {
     /// Returns the threads whose stacks a record may have.
     #[must_use]
     pub fn from_record(record: &Record<'_>) -> Self {
@@ -97,14 +97,20 @@ pub struct Claim {
     /// The processor of the event.
     pub cpu: u16,
     /// The threads whose stacks the event may have.
-    pub threads: Threads,
+    pub threads: StackThreads,
 }
 
 impl Claim {
     /// Creates the claim of a record of trace `source`, at the wall time `wall`.
     #[must_use]
     pub fn from_record(record: &Record<'_>, source: usize, wall: i64) -> Self {
-        Self { source, time: record.time(), wall, cpu: record.cpu(), threads: Threads::from_record(record) }
+        Self {
+            source,
+            time: record.time(),
+            wall,
+            cpu: record.cpu(),
+            threads: StackThreads::from_record(record),
+        }
     }
 }
 
@@ -236,7 +242,7 @@ impl<T> Joiner<T> {
         let stack = &mut waiting.joined.stack;
         stack.owner = Some((walk.process_id, walk.thread_id));
         // The stack's thread is now known, so only its stacks match from here on.
-        waiting.claim.threads = Threads::One(walk.thread_id);
+        waiting.claim.threads = StackThreads::One(walk.thread_id);
         let frame_bytes = stack.add_frames(walk, frames.take(MAX_FRAMES)).saturating_mul(8);
         // One stack-walk event may hold both parts.
         waiting.has_kernel |= walk.is_kernel();
@@ -264,7 +270,7 @@ impl<T> Joiner<T> {
             }
             // Kernel parts come from the processor of their event, so only such a part may name the
             // thread of an event without one.
-            if event.claim.threads != Threads::Running || !walk.is_kernel() {
+            if event.claim.threads != StackThreads::Running || !walk.is_kernel() {
                 on_other_cpu = on_other_cpu.or(Some(at));
             }
         }

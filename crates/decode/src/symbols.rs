@@ -27,7 +27,7 @@ pub mod pdb;
 pub mod table;
 
 pub use demangle::demangle;
-pub use dwarf::{Dwarf, Site};
+pub use dwarf::{Dwarf, FunctionSite};
 pub use elf::{Elf, Identity};
 pub use pdb::Pdb;
 pub use table::{Symbol, Table};

@@ -32,13 +32,13 @@ pub trait Visitor<'p> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>);
     /// Announces an array of `count` values or structures; fewer follow if the payload ends inside
     /// it.
-    fn begin_array(&mut self, index: usize, field: &Field, count: usize);
+    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
     /// Marks the end of the array.
-    fn end_array(&mut self, index: usize, field: &Field);
+    fn end_array(&mut self, _index: usize, _field: &Field) {}
     /// Announces a structure: its members follow, then [`Visitor::end_struct`].
-    fn begin_struct(&mut self, index: usize, field: &Field);
+    fn begin_struct(&mut self, _index: usize, _field: &Field) {}
     /// Marks the end of the structure.
-    fn end_struct(&mut self, index: usize, field: &Field);
+    fn end_struct(&mut self, _index: usize, _field: &Field) {}
     /// Receives the byte offset that the walk has reached: before and after each field and each
     /// element, and before the end of arrays and structures.
     #[inline(always)]

@@ -24,10 +24,6 @@ impl<'p> Visitor<'p> for TextAndJson {
         text(field, &value, self.style, &mut self.text);
         json(field, &value, self.style, &mut self.json);
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 fn format_field(field: Field, bytes: &[u8], style: Style) -> (String, String) {

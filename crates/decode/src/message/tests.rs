@@ -6,7 +6,7 @@ use super::*;
 /// format.
 fn expand_with_integers(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
-    Message::parse(message).expand(&mut out, &mut |number, spec, out| {
+    EventMessage::parse(message).expand(&mut out, &mut |number, spec, out| {
         let Some(value) = values.get(number - 1) else {
             out.extend_from_slice(b"text that expand_with_integers() must remove");
             return false;
@@ -106,7 +106,7 @@ fn formats_are_honoured() {
 fn numbers_of_eight_bytes_keep_all_digits() {
     let number = |format: &str, value: i128| {
         let mut out = Vec::new();
-        Spec::parse(format).unwrap().number(value, 8, &mut out);
+        InsertFormat::parse(format).unwrap().number(value, 8, &mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(number("d", i128::from(u64::MAX)), "18446744073709551615");
@@ -120,7 +120,7 @@ fn numbers_of_eight_bytes_keep_all_digits() {
 fn padding_counts_characters_and_is_bounded() {
     let text = |format: &str, text: &str| {
         let mut out = Vec::new();
-        Spec::parse(format).unwrap().text(text, &mut out);
+        InsertFormat::parse(format).unwrap().text(text, &mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(text("4s", "äö"), "  äö");
@@ -131,7 +131,7 @@ fn padding_counts_characters_and_is_bounded() {
 #[test]
 fn invalid_formats_are_refused() {
     for bad in ["", "q", "5", "-", "s ", "ds", "*d", ".*s", "%d", "5.5.5d", "I65d", "ä"] {
-        assert_eq!(Spec::parse(bad), None, "{bad:?}");
+        assert_eq!(InsertFormat::parse(bad), None, "{bad:?}");
     }
 }
 
@@ -159,9 +159,9 @@ proptest! {
     #[test]
     fn plain_numbers_are_those_of_the_standard_library(value in any::<i64>(), width in 0..40_usize) {
         let mut out = Vec::new();
-        Spec::parse(&format!("{width}d")).unwrap().number(value.into(), 8, &mut out);
+        InsertFormat::parse(&format!("{width}d")).unwrap().number(value.into(), 8, &mut out);
         out.push(b' ');
-        Spec::parse(&format!("0{width}x")).unwrap().number(value.into(), 8, &mut out);
+        InsertFormat::parse(&format!("0{width}x")).unwrap().number(value.into(), 8, &mut out);
         prop_assert_eq!(String::from_utf8(out).unwrap(), format!("{value:width$} {value:0width$x}"));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{json_string, push_line, push_word};
-use crate::message::Message;
+use crate::message::EventMessage;
 use crate::schema::{Kind, Schema};
 
 /// Identifies a prepared schema in this process, for caches of values that other modules derive
@@ -22,7 +22,7 @@ pub struct PreparedSchema {
     /// The event's display name; see [`Schema::event_name`].
     pub event_name: Option<Arc<str>>,
     /// The parsed message text.
-    pub message: Option<Message>,
+    pub message: Option<EventMessage>,
     /// The text `provider/event` on one line, if both names are known.
     pub title: Option<Box<[u8]>>,
     keys: Vec<Box<[u8]>>,
@@ -52,7 +52,7 @@ impl PreparedSchema {
     #[must_use]
     pub fn new(schema: Schema) -> Self {
         let event_name: Option<Arc<str>> = schema.event_name().map(Into::into);
-        let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(Message::parse);
+        let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(EventMessage::parse);
         let (title, keys, labels) =
             (build_title(&schema, &event_name), build_json_keys(&schema), build_labels(&schema));
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);

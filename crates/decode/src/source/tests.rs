@@ -32,7 +32,7 @@ fn encode_event(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes an event of [`PROVIDER`] without extended data items.
-fn encode_plain_event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
+fn plain_event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
     let descriptor = EventDescriptor { id, version, ..Default::default() };
     encode_event(&EventHeader { provider: PROVIDER, descriptor, ..Default::default() }, payload)
 }
@@ -131,16 +131,11 @@ fn encode_chunks(xml: &str, count: usize) -> Vec<Vec<u8>> {
 
 /// Builds a TRACE_EVENT_INFO of one field, which may name a map. With an event GUID it describes a
 /// classic class.
-fn encode_event_info(
-    event_guid: Guid,
-    descriptor: EventDescriptor,
-    field: &str,
-    map: Option<&str>,
-) -> Vec<u8> {
-    encode_event_info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
+fn encode_info(event_guid: Guid, descriptor: EventDescriptor, field: &str, map: Option<&str>) -> Vec<u8> {
+    encode_info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
 }
 
-fn encode_event_info_from(
+fn encode_info_from(
     decoding_source: u32,
     event_guid: Guid,
     descriptor: EventDescriptor,
@@ -167,7 +162,7 @@ fn encode_event_info_from(
 }
 
 /// Builds an EVENT_MAP_INFO with one name.
-fn encode_map_info(name: &str, value: u32, text: &str) -> Vec<u8> {
+fn encode_map(name: &str, value: u32, text: &str) -> Vec<u8> {
     let mut b = PatchedBytes::default();
     let at = b.reserve_u32();
     b.0.put_u32(1).put_u32(1).put_u32(0);
@@ -257,7 +252,7 @@ fn records_without_a_layout_are_reported() {
 fn ordinary_events_are_not_observed() {
     let mut decoder = Decoder::new();
     for record in [
-        encode_plain_event(1, 0, &[]),
+        plain_event(1, 0, &[]),
         encode_system(hook::PROCESS_START, 4, false),
         encode_classic(class::PROCESS, 1, 4, &[]),
     ] {
@@ -269,7 +264,7 @@ fn ordinary_events_are_not_observed() {
 fn a_located_schema_can_be_fetched_later() {
     let mut decoder = Decoder::new();
     decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
-    let record = encode_plain_event(1, 0, &[1, 2, 3, 4]);
+    let record = plain_event(1, 0, &[1, 2, 3, 4]);
     let located = decoder.locate(&Record::parse(&record, 0).unwrap()).unwrap();
     let found = decoder.get(&located);
     assert_eq!((&*found.prepared.schema.top()[0].name, found.payload), ("a", &[1, 2, 3, 4][..]));

@@ -26,7 +26,7 @@
 //!
 //! Invariants: the total that is read stays proportional to the blob, however its offsets overlap:
 //! each record spends from a budget that a sound blob does not use up
-//! (`CompiledManifestReader::spend_bytes`), and so do the fields of events.
+//! (`WevtReader::spend_bytes`), and so do the fields of events.
 //!
 //! This project defines SYMB: the message compiler keeps symbols in the header it writes, and
 //! without them an event without a task has no name. Other readers skip elements with an unknown
@@ -62,7 +62,7 @@ use crate::schema::{EventNames, Schema, ValueMap};
 use crate::source::messages::MessageTable;
 use crate::source::provider::{EventSchema, ProviderSchemas};
 use crate::{Error, Result};
-use names::CompiledNameTables;
+use names::WevtNameTables;
 use texts::SharedTexts;
 #[cfg(feature = "xml")]
 pub use write::{CompiledManifest, compile};
@@ -91,7 +91,7 @@ const MAX_MAP_TEXT_BYTES: usize = 64 << 20;
 /// Reads the providers that a compiled manifest describes, with names and texts from `messages`.
 pub fn read_providers(blob: &[u8], messages: &MessageTable) -> Result<Vec<ProviderSchemas>> {
     let blob = trim_to_size(blob)?;
-    let mut reader = CompiledManifestReader::new(blob, messages);
+    let mut reader = WevtReader::new(blob, messages);
     let mut list = reader.cursor_at(PROVIDER_LIST_OFFSET)?;
     let count = list.u32()?;
     let mut providers = Vec::new();
@@ -117,7 +117,7 @@ pub(in crate::source) fn trim_to_size(blob: &[u8]) -> Result<&[u8]> {
 }
 
 /// The state of reading a blob: the caches by offset, and the budgets.
-struct CompiledManifestReader<'a> {
+struct WevtReader<'a> {
     blob: &'a [u8],
     messages: &'a MessageTable,
     texts: SharedTexts<'a>,
@@ -128,7 +128,7 @@ struct CompiledManifestReader<'a> {
     map_text_left: usize,
 }
 
-impl<'a> CompiledManifestReader<'a> {
+impl<'a> WevtReader<'a> {
     fn new(blob: &'a [u8], messages: &'a MessageTable) -> Self {
         let size = blob.len();
         Self {
@@ -168,7 +168,7 @@ impl<'a> CompiledManifestReader<'a> {
         }
         let (_size, message, count) = (block.u32()?, block.u32()?, block.u32()?);
         let mut name = self.messages.get(message).cloned();
-        let mut tables = CompiledNameTables::default();
+        let mut tables = WevtNameTables::default();
         let (mut event_lists, mut symbols) = (Vec::new(), HashMap::new());
         for _ in 0..count {
             let (_type, offset) = (block.u32()?, block.u32()?);
@@ -225,7 +225,7 @@ impl<'a> CompiledManifestReader<'a> {
     fn read_events(
         &mut self,
         offset: u32,
-        tables: &CompiledNameTables,
+        tables: &WevtNameTables,
         provider: &mut ProviderSchemas,
     ) -> Result<()> {
         let mut element = self.cursor_at(offset)?;
@@ -243,7 +243,7 @@ impl<'a> CompiledManifestReader<'a> {
     fn read_event(
         &mut self,
         entry: &mut Cursor<'_>,
-        tables: &CompiledNameTables,
+        tables: &WevtNameTables,
         provider: &ProviderSchemas,
     ) -> Result<EventSchema> {
         let descriptor = EventDescriptor::from_bytes(entry.array()?);
@@ -270,7 +270,7 @@ impl<'a> CompiledManifestReader<'a> {
         &self,
         count: u32,
         offset: u32,
-        tables: &CompiledNameTables,
+        tables: &WevtNameTables,
     ) -> Result<Vec<(u64, Arc<str>)>> {
         if count == 0 {
             return Ok(Vec::new());

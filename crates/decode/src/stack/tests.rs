@@ -27,6 +27,10 @@ fn encode_walk(hook: u16, time: i64, event: (i64, u32, u32), words: &[u64]) -> V
     encode_perfinfo(hook, time, &payload)
 }
 
+fn encode_stack(time: i64, event: (i64, u32, u32), frames: &[u64]) -> Vec<u8> {
+    encode_walk(STACK_WALK, time, event, frames)
+}
+
 fn encode_sample(time: i64, thread: u32) -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_u64(1).put_u32(thread).put_u32(1);
@@ -70,19 +74,11 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
     let mut test = JoinerTest::default();
     test.expect(&encode_sample(10, 7), 0, "a");
     test.expect(&encode_sample(10, 8), 1, "b");
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1), Some("b"));
-    assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1),
-        None,
-        "the event already has a stack"
-    );
-    assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, 13, (11, 4, 8), &[3]), 1),
-        None,
-        "no event has this time"
-    );
+    assert_eq!(test.attach(&encode_stack(12, (10, 4, 7), &[1, 2]), 3), Some("a"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
+    assert_eq!(test.attach(&encode_stack(13, (10, 4, 8), &[3]), 1), Some("b"));
+    assert_eq!(test.attach(&encode_stack(13, (10, 4, 8), &[3]), 1), None, "the event already has a stack");
+    assert_eq!(test.attach(&encode_stack(13, (11, 4, 8), &[3]), 1), None, "no event has this time");
     assert_eq!(test.joiner.late(), 2);
     assert_eq!(test.release_all(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
 }
@@ -91,12 +87,9 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
 fn one_event_may_hold_both_parts() {
     let mut test = JoinerTest::default();
     test.expect(&encode_sample(10, 7), 0, "a");
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
     assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0),
-        Some("a")
-    );
-    assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, 12, (10, 4, 7), &[9]), 0),
+        test.attach(&encode_stack(12, (10, 4, 7), &[9]), 0),
         None,
         "the event already has a user part"
     );
@@ -131,13 +124,13 @@ fn switch_accepts_stacks_of_one_of_its_threads() {
     let mut test = JoinerTest::default();
     test.expect(&switch(10, 7, 8), 0, "out");
     test.expect(&switch(20, 7, 8), 0, "in");
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
     assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0),
+        test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0),
         None,
         "a stack of the other thread must not match"
     );
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 21, (20, 4, 7), &[2]), 0), Some("in"));
+    assert_eq!(test.attach(&encode_stack(21, (20, 4, 7), &[2]), 0), Some("in"));
     assert_eq!(test.release_all(), [("out", vec![KERNEL]), ("in", vec![2])]);
 }
 
@@ -151,8 +144,8 @@ fn processor_decides_between_events_of_one_thread_and_stamp() {
     let mut test = JoinerTest::default();
     test.expect(&switch(0, 7), 0, "out");
     test.expect(&switch(7, 0), 1, "in");
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("out"));
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 7), &[2]), 1), Some("in"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0), Some("out"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[2]), 1), Some("in"));
 }
 
 #[test]
@@ -172,15 +165,15 @@ fn event_without_thread_gets_the_first_stack_of_its_processor() {
     test.expect(&encode_perfinfo(hook::SYSCALL_ENTER, 10, &[0; 8]), 0, "call");
     test.expect(&encode_perfinfo(hook::SYSCALL_ENTER, 10, &[0; 8]), 1, "other call");
     test.expect(&bytes, 2, "start");
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
     assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0),
+        test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0),
         Some("call"),
         "the user part must join the kernel part"
     );
-    assert_eq!(test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 9), &[2]), 2), Some("start"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 9), &[2]), 2), Some("start"));
     assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, 11, (10, 4, 3), &[KERNEL]), 5),
+        test.attach(&encode_stack(11, (10, 4, 3), &[KERNEL]), 5),
         None,
         "a stack of another processor must not match"
     );
@@ -197,7 +190,7 @@ fn an_event_waits_for_the_window_and_no_longer() {
     assert_eq!(test.joiner.next_ready().unwrap().what, "a");
     assert!(test.joiner.next_ready().is_none());
     assert_eq!(
-        test.attach(&encode_walk(STACK_WALK, WINDOW + 2, (0, 4, 7), &[1]), 0),
+        test.attach(&encode_stack(WINDOW + 2, (0, 4, 7), &[1]), 0),
         None,
         "a stack after the window must not match"
     );
@@ -207,7 +200,7 @@ fn an_event_waits_for_the_window_and_no_longer() {
 #[test]
 fn waiting_events_are_bounded() {
     let mut joiner = Joiner::default();
-    let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: Threads::One(1) };
+    let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: StackThreads::One(1) };
     let mut released = 0;
     // All events have the same time stamp, so that no window ends.
     for number in 0..3 * MAX_WAITING_EVENTS {
@@ -255,7 +248,7 @@ proptest! {
             for (delay, frame, cpu) in [(event.kernel, kernel, event.thread as u16), (event.user, user, 9)] {
                 if let Some(delay) = delay {
                     let at = time + i64::from(delay);
-                    records.push((at, cpu, encode_walk(STACK_WALK, at, (time, 4, event.thread), &[frame])));
+                    records.push((at, cpu, encode_stack(at, (time, 4, event.thread), &[frame])));
                 }
             }
             let frames = [event.kernel.map(|_| kernel), event.user.map(|_| user)];

@@ -118,7 +118,7 @@ impl Sections {
 
 /// One function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct FunctionSite {
     /// The demangled name, if there is one.
     pub function: Option<Arc<str>>,
     /// The start of the function's address range that holds the address.
@@ -171,7 +171,7 @@ impl Dwarf {
 
     /// Returns the functions at an address, the innermost first; empty if there are none. If only
     /// the source line is known, returns one entry without a name.
-    pub fn find(&mut self, address: u64) -> Vec<Site> {
+    pub fn find(&mut self, address: u64) -> Vec<FunctionSite> {
         if self.units.is_none() {
             self.units = Some(Units::read(&self.sections.parse_info(self.endian)));
         }
@@ -223,17 +223,23 @@ impl Dwarf {
 }
 
 impl UnitContents {
-    fn sites_at(&self, address: u64) -> Vec<Site> {
+    fn sites_at(&self, address: u64) -> Vec<FunctionSite> {
         let mut position = self.lines.find(address);
         let mut sites = Vec::new();
         for (depth, (function, start)) in self.functions.find(address).into_iter().enumerate().rev() {
             let (file, line) = position;
-            sites.push(Site { function: function.name.clone(), start, file, line, is_inlined: depth > 0 });
+            sites.push(FunctionSite {
+                function: function.name.clone(),
+                start,
+                file,
+                line,
+                is_inlined: depth > 0,
+            });
             position = (self.lines.file(function.call_file), function.call_line);
         }
         if sites.is_empty() && position.0.is_some() {
             let (file, line) = position;
-            sites.push(Site { function: None, start: address, file, line, is_inlined: false });
+            sites.push(FunctionSite { function: None, start: address, file, line, is_inlined: false });
         }
         sites
     }

@@ -12,7 +12,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::table::{MAX_NAME, MAX_SYMBOLS, Rank, Table};
+use super::table::{MAX_NAME, MAX_SYMBOLS, SymbolRank, Table};
 
 /// The most bytes of a list that are read.
 const MAX_LIST_BYTES: u64 = 256 << 20;
@@ -24,9 +24,9 @@ pub fn read_kernel_symbols(from: impl Read) -> io::Result<Table> {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         let (address, kind, name) = (parse_hex(words.next()?)?, words.next()?, words.next()?);
         let rank = match kind {
-            b"T" => Rank::Global,
-            b"t" => Rank::Local,
-            b"W" | b"w" => Rank::Weak,
+            b"T" => SymbolRank::Global,
+            b"t" => SymbolRank::Local,
+            b"W" | b"w" => SymbolRank::Weak,
             _ => return None,
         };
         let module = words.next().and_then(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
@@ -41,7 +41,7 @@ pub fn read_perf_map(from: impl Read) -> io::Result<Table> {
     read_lines(from, |line, table| {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
         let (start, size, name) = (parse_hex(parts.next()?)?, parse_hex(parts.next()?)?, parts.next()?);
-        table.push(start, size, name.trim_ascii(), Rank::Global);
+        table.push(start, size, name.trim_ascii(), SymbolRank::Global);
         Some(())
     })
 }

@@ -28,7 +28,7 @@ use std::io::{BufReader, Read, Seek};
 use pdb2::{FallibleIterator, PDB, StreamIndex, SymbolIter};
 use traceweir_format::{Guid, text, wire};
 
-use super::table::{MAX_SYMBOLS, Rank, Table};
+use super::table::{MAX_SYMBOLS, SymbolRank, Table};
 use crate::source::wpp::pdb::{BoundedFile, effective_file_length};
 use crate::{Error, Result};
 
@@ -143,14 +143,14 @@ fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mu
         }
         let bytes = record.raw_bytes();
         let (length, at, rank) = match wire::u16_at(bytes, 0) {
-            S_PUB32 if wire::u32_at(bytes, 2) & PUBLIC_FUNCTION_FLAG != 0 => (0, 6, Rank::Weak),
-            kind if S_GLOBAL_PROCEDURES.contains(&kind) => (wire::u32_at(bytes, 14), 30, Rank::Global),
-            kind if S_LOCAL_PROCEDURES.contains(&kind) => (wire::u32_at(bytes, 14), 30, Rank::Local),
+            S_PUB32 if wire::u32_at(bytes, 2) & PUBLIC_FUNCTION_FLAG != 0 => (0, 6, SymbolRank::Weak),
+            kind if S_GLOBAL_PROCEDURES.contains(&kind) => (wire::u32_at(bytes, 14), 30, SymbolRank::Global),
+            kind if S_LOCAL_PROCEDURES.contains(&kind) => (wire::u32_at(bytes, 14), 30, SymbolRank::Local),
             _ => continue,
         };
         let (offset, section) = (wire::u32_at(bytes, at), wire::u16_at(bytes, at.saturating_add(4)));
         // Procedures have flags before their name.
-        let name = at.saturating_add(if length == 0 && rank == Rank::Weak { 6 } else { 7 });
+        let name = at.saturating_add(if length == 0 && rank == SymbolRank::Weak { 6 } else { 7 });
         let name = text::until_nul8(bytes.get(name..).unwrap_or_default());
         let address = usize::from(section).checked_sub(1).and_then(|at| section_addresses.get(at));
         if let Some(start) = address.and_then(|address| address.checked_add(offset)) {

@@ -63,7 +63,7 @@ impl<'t> Symbol<'t> {
 
 /// The rank of a symbol among several at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rank {
+pub enum SymbolRank {
     /// A symbol that other programs can use.
     Global,
     /// A symbol that only its own program can use.
@@ -88,12 +88,19 @@ const KERNEL_START_NAMES: [&[u8]; 2] = [b"_text", b"_stext"];
 
 impl Table {
     /// Adds a symbol; a size of 0 means unknown. Symbols beyond the limits are left out.
-    pub fn push(&mut self, start: u64, size: u64, name: &[u8], rank: Rank) {
+    pub fn push(&mut self, start: u64, size: u64, name: &[u8], rank: SymbolRank) {
         self.push_in_group(start, size, name, rank, None);
     }
 
     /// Adds a symbol that belongs to a group.
-    pub fn push_in_group(&mut self, start: u64, size: u64, name: &[u8], rank: Rank, group: Option<&str>) {
+    pub fn push_in_group(
+        &mut self,
+        start: u64,
+        size: u64,
+        name: &[u8],
+        rank: SymbolRank,
+        group: Option<&str>,
+    ) {
         let name_bytes = self.names.len().saturating_add(name.len());
         if name.is_empty() || name.len() > MAX_NAME {
             return;
@@ -110,9 +117,9 @@ impl Table {
             return;
         };
         let rank = match rank {
-            Rank::Global => 0,
-            Rank::Local => 1,
-            Rank::Weak => 2,
+            SymbolRank::Global => 0,
+            SymbolRank::Local => 1,
+            SymbolRank::Weak => 2,
         };
         for (known, start_name) in self.kernel_start.iter_mut().zip(KERNEL_START_NAMES) {
             if name == start_name && group == 0 {
@@ -231,13 +238,13 @@ mod tests {
     fn an_address_belongs_to_the_symbol_around_it() {
         let mut table = Table::default();
         for (start, size, name, rank) in [
-            (0x100, 0x40, "whole", Rank::Local),
-            (0x110, 0x08, "within", Rank::Local),
-            (0x100, 0x40, "Whole", Rank::Global),
-            (0x100, 0, "label", Rank::Global),
-            (0x200, 0, "open", Rank::Global),
-            (0x300, 0x10, "last", Rank::Weak),
-            (0x8_0000, 0, "end", Rank::Global),
+            (0x100, 0x40, "whole", SymbolRank::Local),
+            (0x110, 0x08, "within", SymbolRank::Local),
+            (0x100, 0x40, "Whole", SymbolRank::Global),
+            (0x100, 0, "label", SymbolRank::Global),
+            (0x200, 0, "open", SymbolRank::Global),
+            (0x300, 0x10, "last", SymbolRank::Weak),
+            (0x8_0000, 0, "end", SymbolRank::Global),
         ] {
             table.push(start, size, name.as_bytes(), rank);
         }
@@ -261,10 +268,10 @@ mod tests {
     #[test]
     fn a_symbol_without_size_ends_with_its_section() {
         let mut table = Table::default();
-        table.push(0x100, 0, b"_init", Rank::Global);
-        table.push(0x200, 0, b"_start", Rank::Global);
-        table.push(0x230, 0, b"label", Rank::Local);
-        table.push(0x240, 0x100, b"sized", Rank::Local);
+        table.push(0x100, 0, b"_init", SymbolRank::Global);
+        table.push(0x200, 0, b"_start", SymbolRank::Global);
+        table.push(0x230, 0, b"label", SymbolRank::Local);
+        table.push(0x240, 0x100, b"sized", SymbolRank::Local);
         table.finish_with_code_ends(vec![0x280, 0x120, 0x100]);
         for (address, expected) in [
             (0x11F, Some("_init")),
@@ -281,14 +288,14 @@ mod tests {
     #[test]
     fn groups_are_kept_and_names_are_bounded() {
         let mut table = Table::default();
-        table.push(1, 1, b"a", Rank::Global);
-        table.push_in_group(2, 1, b"b", Rank::Global, Some("ext4"));
-        table.push_in_group(3, 1, b"c", Rank::Global, Some("ext4"));
-        table.push(4, 1, &[b'x'; MAX_NAME + 1], Rank::Global);
-        table.push(5, 1, b"", Rank::Global);
-        table.push(u64::MAX, 9, b"top", Rank::Global);
-        table.push_in_group(7, 1, b"_text", Rank::Global, Some("ext4"));
-        table.push(1, 1, b"_stext", Rank::Global);
+        table.push(1, 1, b"a", SymbolRank::Global);
+        table.push_in_group(2, 1, b"b", SymbolRank::Global, Some("ext4"));
+        table.push_in_group(3, 1, b"c", SymbolRank::Global, Some("ext4"));
+        table.push(4, 1, &[b'x'; MAX_NAME + 1], SymbolRank::Global);
+        table.push(5, 1, b"", SymbolRank::Global);
+        table.push(u64::MAX, 9, b"top", SymbolRank::Global);
+        table.push_in_group(7, 1, b"_text", SymbolRank::Global, Some("ext4"));
+        table.push(1, 1, b"_stext", SymbolRank::Global);
         table.finish();
         assert_eq!(
             table.kernel_start().collect::<Vec<_>>(),

@@ -164,12 +164,9 @@ impl<'p> Visitor<'p> for ElementCounter {
             self.count = self.count.saturating_add(u16::try_from(elements).unwrap_or(u16::MAX));
         }
     }
-    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
-    fn end_array(&mut self, _index: usize, _field: &Field) {}
     fn begin_struct(&mut self, index: usize, _field: &Field) {
         if index == self.index {
             self.count = self.count.saturating_add(1);
         }
     }
-    fn end_struct(&mut self, _index: usize, _field: &Field) {}
 }

@@ -20,11 +20,11 @@ fn value_field(name: &str, input: InType) -> Field {
     Field::value(name, input, OutType::NULL)
 }
 
-fn property_step(name: &str) -> PropertyStep<'_> {
+fn step(name: &str) -> PropertyStep<'_> {
     PropertyStep { name, element: None }
 }
 
-const fn element_step(name: &str, element: u32) -> PropertyStep<'_> {
+const fn element(name: &str, element: u32) -> PropertyStep<'_> {
     PropertyStep { name, element: Some(element) }
 }
 
@@ -47,17 +47,17 @@ const ROWS_PAYLOAD: &[u8] = b"\x02\x0aone\0\x0btwo\0\x01\0\x02\0\x03\0xyz";
 fn a_property_is_found_by_its_structures_and_elements() {
     let schema = rows_schema();
     for (wanted, bytes) in [
-        (&[property_step("n")][..], &b"\x02"[..]),
-        (&[element_step("n", 0)], b"\x02"),
-        (&[property_step("rows")], b"\x0aone\0\x0btwo\0"),
-        (&[element_step("rows", 1)], b"\x0btwo\0"),
-        (&[element_step("rows", 0), property_step("text")], b"one\0"),
-        (&[element_step("rows", 1), property_step("id")], b"\x0b"),
-        (&[element_step("rows", 1), property_step("text")], b"two\0"),
-        (&[property_step("words")], b"\x01\0\x02\0\x03\0"),
-        (&[element_step("words", 2)], b"\x03\0"),
-        (&[property_step("chars")], b"xyz"),
-        (&[element_step("chars", 1)], b"y"),
+        (&[step("n")][..], &b"\x02"[..]),
+        (&[element("n", 0)], b"\x02"),
+        (&[step("rows")], b"\x0aone\0\x0btwo\0"),
+        (&[element("rows", 1)], b"\x0btwo\0"),
+        (&[element("rows", 0), step("text")], b"one\0"),
+        (&[element("rows", 1), step("id")], b"\x0b"),
+        (&[element("rows", 1), step("text")], b"two\0"),
+        (&[step("words")], b"\x01\0\x02\0\x03\0"),
+        (&[element("words", 2)], b"\x03\0"),
+        (&[step("chars")], b"xyz"),
+        (&[element("chars", 1)], b"y"),
     ] {
         assert_eq!(find_property(&schema, ROWS_PAYLOAD, 8, wanted), Ok(bytes), "{wanted:?}");
     }
@@ -68,21 +68,21 @@ fn missing_properties_and_invalid_paths_are_different_errors() {
     let (schema, status) = (rows_schema(), |wanted: &[PropertyStep<'_>]| {
         find_property(&rows_schema(), ROWS_PAYLOAD, 8, wanted).unwrap_err().status()
     });
-    assert_eq!(status(&[property_step("N")]), Status::ERROR_NOT_FOUND, "names are case-sensitive");
-    assert_eq!(status(&[property_step("id")]), Status::ERROR_NOT_FOUND, "a member needs its structure");
-    assert_eq!(status(&[element_step("rows", 2)]), Status::ERROR_NOT_FOUND);
-    assert_eq!(status(&[element_step("words", 3)]), Status::ERROR_NOT_FOUND);
-    assert_eq!(status(&[element_step("chars", 3)]), Status::ERROR_NOT_FOUND);
-    assert_eq!(status(&[property_step("n"), property_step("id")]), Status::ERROR_NOT_FOUND);
-    assert_eq!(status(&[element_step("n", 1)]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(&[step("N")]), Status::ERROR_NOT_FOUND, "names are case-sensitive");
+    assert_eq!(status(&[step("id")]), Status::ERROR_NOT_FOUND, "a member needs its structure");
+    assert_eq!(status(&[element("rows", 2)]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[element("words", 3)]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[element("chars", 3)]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[step("n"), step("id")]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[element("n", 1)]), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(
-        status(&[property_step("rows"), property_step("id")]),
+        status(&[step("rows"), step("id")]),
         Status::ERROR_INVALID_PARAMETER,
         "the row needs an index"
     );
     assert_eq!(status(&[]), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(
-        find_property(&schema, b"\x02\x0aon", 8, &[element_step("rows", 1)]).unwrap_err().status(),
+        find_property(&schema, b"\x02\x0aon", 8, &[element("rows", 1)]).unwrap_err().status(),
         Status::ERROR_EVT_INVALID_EVENT_DATA
     );
 }
@@ -107,15 +107,9 @@ fn count_and_length_prefixes_become_properties() {
     assert_eq!(fields[5].length, Length::Field(4));
     assert!(matches!(fields[6].kind, Kind::Value { input: InType::COUNTEDBINARY, .. }));
     let payload = b"\x02\0\x07\0\x08\0\x01\0\x02\0\xAA\xBB\x01\0\xCC";
-    assert_eq!(find_property(listed, payload, 8, &[element_step("list", 1)]), Ok(&b"\x08\0"[..]));
-    assert_eq!(
-        find_property(listed, payload, 8, &[element_step("s", 0), property_step("blob")]),
-        Ok(&b"\xAA\xBB"[..])
-    );
-    assert_eq!(
-        find_property(listed, payload, 8, &[element_step("s", 0), property_step("own")]),
-        Ok(&b"\x01\0\xCC"[..])
-    );
+    assert_eq!(find_property(listed, payload, 8, &[element("list", 1)]), Ok(&b"\x08\0"[..]));
+    assert_eq!(find_property(listed, payload, 8, &[element("s", 0), step("blob")]), Ok(&b"\xAA\xBB"[..]));
+    assert_eq!(find_property(listed, payload, 8, &[element("s", 0), step("own")]), Ok(&b"\x01\0\xCC"[..]));
 }
 
 #[test]
@@ -139,13 +133,13 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
     // The properties cover the complete payload.
     let mut found = Vec::new();
     for name in &names[..6] {
-        found.extend_from_slice(library.property(&event, 8, &[property_step(name)]).unwrap());
+        found.extend_from_slice(library.property(&event, 8, &[step(name)]).unwrap());
     }
     assert_eq!(found, payload);
-    assert_eq!(library.property(&event, 8, &[element_step("s", 0), property_step("m")]), Ok(&b"\x09"[..]));
+    assert_eq!(library.property(&event, 8, &[element("s", 0), step("m")]), Ok(&b"\x09"[..]));
     // The same event with separate metadata has none in its payload.
     let separate = Event { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
-    assert_eq!(library.property(&separate, 8, &[property_step("n")]), Ok(&b"\x07"[..]));
+    assert_eq!(library.property(&separate, 8, &[step("n")]), Ok(&b"\x07"[..]));
     let info = library.event_info(&separate, 8).unwrap().into_owned();
     assert_eq!(parse_event_info(&info).unwrap().schema.fields().len(), 5);
 }
@@ -320,7 +314,7 @@ proptest! {
                 }
                 if let Kind::Struct { first, members } = field.kind {
                     for member in read.members(first, members) {
-                        let _ = library.property(&event, 8, &[PropertyStep { name: &field.name, element }, property_step(&member.name)]);
+                        let _ = library.property(&event, 8, &[PropertyStep { name: &field.name, element }, step(&member.name)]);
                     }
                 }
             }
@@ -343,8 +337,8 @@ fn property_bytes_of_header_event_stay_pointers() {
     let mut payload = header.to_payload();
     payload[0x38..0x48].copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
     for (name, bytes) in [("LoggerName", &payload[0x38..0x40]), ("LogFileName", &payload[0x40..0x48])] {
-        assert_eq!(find_property(&schema, &payload, 8, &[property_step(name)]).unwrap(), bytes);
+        assert_eq!(find_property(&schema, &payload, 8, &[step(name)]).unwrap(), bytes);
     }
     let name: Vec<u8> = "session\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    assert_eq!(find_property(&schema, &payload, 8, &[property_step("SessionNameString")]).unwrap(), name);
+    assert_eq!(find_property(&schema, &payload, 8, &[step("SessionNameString")]).unwrap(), name);
 }

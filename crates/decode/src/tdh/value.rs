@@ -82,10 +82,6 @@ impl<'p> Visitor<'p> for FirstValue<'p> {
     fn value(&mut self, _index: usize, _field: &Field, value: Value<'p>) {
         self.0 = Some(value);
     }
-    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
-    fn end_array(&mut self, _index: usize, _field: &Field) {}
-    fn begin_struct(&mut self, _index: usize, _field: &Field) {}
-    fn end_struct(&mut self, _index: usize, _field: &Field) {}
 }
 
 /// The most names that are returned for a number.

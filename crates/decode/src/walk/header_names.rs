@@ -96,10 +96,6 @@ impl<'p> Visitor<'p> for HeaderNames<'p> {
             self.clock = value.as_u64();
         }
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 /// Passes fields to another visitor, with the names instead of the pointers.

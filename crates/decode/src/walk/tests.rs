@@ -21,7 +21,7 @@ use traceweir_format::spec::types::OutType;
 
 /// One call that the visitor received.
 #[derive(Clone, Debug, PartialEq)]
-enum VisitorCall<'p> {
+enum Call<'p> {
     Value(usize, Value<'p>),
     Array(usize, usize),
     EndArray(usize),
@@ -30,27 +30,27 @@ enum VisitorCall<'p> {
 }
 
 #[derive(Default)]
-struct Recorder<'p>(Vec<VisitorCall<'p>>);
+struct Recorder<'p>(Vec<Call<'p>>);
 
 impl<'p> Visitor<'p> for Recorder<'p> {
     fn value(&mut self, index: usize, _: &Field, value: Value<'p>) {
-        self.0.push(VisitorCall::Value(index, value));
+        self.0.push(Call::Value(index, value));
     }
     fn begin_array(&mut self, index: usize, _: &Field, count: usize) {
-        self.0.push(VisitorCall::Array(index, count));
+        self.0.push(Call::Array(index, count));
     }
     fn end_array(&mut self, index: usize, _: &Field) {
-        self.0.push(VisitorCall::EndArray(index));
+        self.0.push(Call::EndArray(index));
     }
     fn begin_struct(&mut self, index: usize, _: &Field) {
-        self.0.push(VisitorCall::Struct(index));
+        self.0.push(Call::Struct(index));
     }
     fn end_struct(&mut self, index: usize, _: &Field) {
-        self.0.push(VisitorCall::EndStruct(index));
+        self.0.push(Call::EndStruct(index));
     }
 }
 
-type RecordedWalk<'p> = (Vec<VisitorCall<'p>>, Result<&'p [u8], Undecoded>);
+type RecordedWalk<'p> = (Vec<Call<'p>>, Result<&'p [u8], Undecoded>);
 
 fn walk<'p>(schema: &Schema, payload: &'p [u8], pointer_size: usize) -> RecordedWalk<'p> {
     let mut seen = Recorder::default();
@@ -69,10 +69,6 @@ impl<'p> Visitor<'p> for LimitedVisitor {
     fn value(&mut self, _: usize, _: &Field, _: Value<'p>) {
         self.0 = self.0.saturating_sub(1);
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
     fn is_full(&self) -> bool {
         self.0 == 0
     }
@@ -80,8 +76,8 @@ impl<'p> Visitor<'p> for LimitedVisitor {
 
 #[test]
 fn full_visitor_ends_the_walk() {
-    let row = flat_schema(vec![field_of(InType::UINT8), field_of(InType::UINT8), field_of(InType::UINT8)]);
-    let array = flat_schema(vec![field_of(InType::UINT8).with_count(Count::ToEnd)]);
+    let row = schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT8), field_of(InType::UINT8)]);
+    let array = array_of(InType::UINT8, Count::ToEnd);
     let nested =
         seal_schema(vec![struct_field(1, 1).with_count(Count::Fixed(9)), field_of(InType::UINT8)], 1);
     for schema in [row, array, nested] {
@@ -92,9 +88,14 @@ fn full_visitor_ends_the_walk() {
 }
 
 /// Builds a schema with all fields on the top level.
-fn flat_schema(fields: Vec<Field>) -> Schema {
+fn schema_of(fields: Vec<Field>) -> Schema {
     let top = fields.len();
     seal_schema(fields, top)
+}
+
+/// Builds a schema with one array.
+fn array_of(input: InType, count: Count) -> Schema {
+    schema_of(vec![field_of(input).with_count(count)])
 }
 
 fn field_of(input: InType) -> Field {
@@ -111,10 +112,10 @@ fn struct_field(first: u16, members: u16) -> Field {
 
 /// Returns the values of a walk that succeeds and leaves `rest` bytes.
 #[track_caller]
-fn walk_values<'p>(schema: &Schema, payload: &'p [u8], rest: usize) -> Vec<Value<'p>> {
+fn values_of<'p>(schema: &Schema, payload: &'p [u8], rest: usize) -> Vec<Value<'p>> {
     let (seen, result) = walk(schema, payload, 8);
     assert_eq!(result.map(<[u8]>::len), Ok(rest));
-    let value = |s| if let VisitorCall::Value(_, v) = s { Some(v) } else { None };
+    let value = |s| if let Call::Value(_, v) = s { Some(v) } else { None };
     seen.into_iter().filter_map(value).collect()
 }
 

@@ -9,7 +9,7 @@ use crate::source::wevt::build::{PROVIDER, PatchedBytes, for_each_damaged_copy};
 /// One property: flags, types or members, map name, count, length, tags, name.
 type PropertyRow = (u32, [u16; 2], &'static str, u16, u16, u32, &'static str);
 
-const PROPERTY_ROWS: [PropertyRow; 7] = [
+const ROWS: [PropertyRow; 7] = [
     (0, [8, 8], "SizeMap", 1, 4, 0, "Size"),
     (0, [16, 19], "", 2, 4, 0, "Stack"),
     (2, [14, 25], "", 1, 0, 0, "Address"),
@@ -26,7 +26,7 @@ fn put_text(b: &mut PatchedBytes, hole: usize, text: &str) {
     }
 }
 
-fn encode_event_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) -> Vec<u8> {
+fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) -> Vec<u8> {
     let d = EventDescriptor { id: 12, version: 1, channel: 16, level: 4, opcode: 1, task: 3, keyword };
     let mut b = PatchedBytes::default();
     b.0.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&d.to_bytes()).put_u32(0);
@@ -65,7 +65,7 @@ fn encode_event_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&
     b.0
 }
 
-fn encode_map_info(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<u8> {
+fn encode_map(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<u8> {
     let mut b = PatchedBytes::default();
     let name = b.reserve_u32();
     b.0.put_u32(flags).put_u32(entries.len() as u32).put_u32(value_type);
@@ -88,13 +88,8 @@ fn encode_map_info(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<
 
 #[test]
 fn an_event_gets_names_and_fields() {
-    let event = parse_event_info(&encode_event_info(
-        &PROPERTY_ROWS,
-        5,
-        0x8000_0000_0000_00A0,
-        &["FILEIO", "CREATE "],
-    ))
-    .unwrap();
+    let event =
+        parse_event_info(&encode_info(&ROWS, 5, 0x8000_0000_0000_00A0, &["FILEIO", "CREATE "])).unwrap();
     assert_eq!((event.provider, event.event_guid, event.decoding_source), (PROVIDER, Guid::NULL, 0));
     assert_eq!((event.descriptor.id, event.descriptor.version, event.descriptor.task), (12, 1, 3));
     let n = &event.schema.names;
@@ -131,7 +126,7 @@ fn an_event_gets_names_and_fields() {
 #[test]
 fn keywords_are_paired_with_bits_only_when_that_is_certain() {
     let masks = |keyword, names: &[&str]| -> Vec<u64> {
-        parse_event_info(&encode_event_info(&[], 0, keyword, names))
+        parse_event_info(&encode_info(&[], 0, keyword, names))
             .unwrap()
             .schema
             .names
@@ -155,8 +150,8 @@ fn keywords_are_paired_with_bits_only_when_that_is_certain() {
 
 #[test]
 fn maps_have_a_name_and_fields_name_them() {
-    let event = parse_event_info(&encode_event_info(&PROPERTY_ROWS, 5, 0, &[])).unwrap();
-    let (provider, map) = parse_event_map(&encode_map_info(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
+    let event = parse_event_info(&encode_info(&ROWS, 5, 0, &[])).unwrap();
+    let (provider, map) = parse_event_map(&encode_map(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
     assert_eq!((provider, &*map.name, map.bits), (PROVIDER, "SizeMap", false));
     assert_eq!((map.value(2), map.value(7), map.value(1)), (Some("Small"), Some("Large"), None));
     let named: Vec<_> = event.map_names.iter().map(|(index, name)| (*index, &**name)).collect();
@@ -167,7 +162,7 @@ fn maps_have_a_name_and_fields_name_them() {
 #[test]
 fn classic_maps_count_by_position_or_hold_texts() {
     let entries = |flags, kind, rows: &[(&str, u32)]| {
-        let (_, map) = parse_event_map(&encode_map_info(flags, kind, rows)).unwrap();
+        let (_, map) = parse_event_map(&encode_map(flags, kind, rows)).unwrap();
         (map.bits, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
     };
     let rows = [("a", 9), ("b", 4)];
@@ -179,20 +174,20 @@ fn classic_maps_count_by_position_or_hold_texts() {
     // the text of the next.
     let at = |n: u32| 0x10 + 8 * 3 + 16 + n * 8;
     assert_eq!(entries(0x08, 1, &[("0x1", at(1)), ("22 ", at(0)), ("x", at(2))]), (false, vec![1, 22]));
-    assert!(parse_event_map(&encode_map_info(4, 0, &rows)).is_err(), "a pattern map must be refused");
+    assert!(parse_event_map(&encode_map(4, 0, &rows)).is_err(), "a pattern map must be refused");
 }
 
 #[test]
 fn hostile_counts_and_texts_are_refused() {
-    let mut many = encode_event_info(&PROPERTY_ROWS, 5, 0, &[]);
+    let mut many = encode_info(&ROWS, 5, 0, &[]);
     many[0x64..0x68].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(parse_event_info(&many).is_err());
     assert!(
-        parse_event_info(&encode_event_info(&PROPERTY_ROWS, 8, 0, &[])).is_err(),
+        parse_event_info(&encode_info(&ROWS, 8, 0, &[])).is_err(),
         "more top-level properties than properties"
     );
     let self_member: PropertyRow = (1, [0, 1], "", 1, 0, 0, "Self");
-    assert!(parse_event_info(&encode_event_info(&[self_member], 1, 0, &[])).is_err());
+    assert!(parse_event_info(&encode_info(&[self_member], 1, 0, &[])).is_err());
 
     // A thousand entries that share a text as long as the rest of the payload.
     let mut b = Vec::new();
@@ -206,13 +201,13 @@ fn hostile_counts_and_texts_are_refused() {
 
 #[test]
 fn damage_never_panics() {
-    for_each_damaged_copy(&encode_event_info(&PROPERTY_ROWS, 5, 0xA0, &["FILEIO", "CREATE"]), |bytes| {
+    for_each_damaged_copy(&encode_info(&ROWS, 5, 0xA0, &["FILEIO", "CREATE"]), |bytes| {
         let _ = parse_event_info(bytes);
     });
-    for_each_damaged_copy(&encode_map_info(1, 0, &[("Large ", 7), ("Small ", 2)]), |bytes| {
+    for_each_damaged_copy(&encode_map(1, 0, &[("Large ", 7), ("Small ", 2)]), |bytes| {
         let _ = parse_event_map(bytes);
     });
-    for_each_damaged_copy(&encode_map_info(8, 1, &[("7", 0x28), ("0x8", 0x30)]), |bytes| {
+    for_each_damaged_copy(&encode_map(8, 1, &[("7", 0x28), ("0x8", 0x30)]), |bytes| {
         let _ = parse_event_map(bytes);
     });
 }

@@ -29,7 +29,7 @@ use super::encoding::Document;
 use super::layout::{TemplateLayout, lay_out};
 use super::raw::{self, RawManifest, RawProvider, RawShape, StringTables};
 use super::reader::MAX_MISTAKES;
-use super::resolve::{ExpansionBudget, NameTables, ProviderContext, resolve_maps, strip_win_prefix};
+use super::resolve::{NameTables, Resolver, SizeBudget, resolve_maps, strip_win_prefix};
 use super::{MAX_MANIFEST_BYTES, manifest_error, reader, rules};
 use crate::Error;
 use crate::schema::{Count, Length, ValueMap};
@@ -178,7 +178,7 @@ fn define_providers(
     size: usize,
     mistakes: &mut Vec<Error>,
 ) -> Vec<ProviderDefinition> {
-    let mut budget = ExpansionBudget::new(size);
+    let mut budget = SizeBudget::new(size);
     let mut definer = Definer { strings: &manifest.strings, mistakes };
     rules::check_manifest(manifest, &mut |offset, reason| definer.report(offset, reason));
     manifest.providers.iter().map(|provider| definer.define_provider(provider, &mut budget)).collect()
@@ -200,11 +200,7 @@ impl Definer<'_> {
         }
     }
 
-    fn define_provider(
-        &mut self,
-        provider: &RawProvider,
-        budget: &mut ExpansionBudget,
-    ) -> ProviderDefinition {
+    fn define_provider(&mut self, provider: &RawProvider, budget: &mut SizeBudget) -> ProviderDefinition {
         let mut maps_by_name = HashMap::new();
         match resolve_maps(provider, self.strings, budget) {
             Ok(maps) => maps_by_name = maps,
@@ -232,7 +228,7 @@ impl Definer<'_> {
         let name = provider.name.as_deref().map(Arc::from);
         let tables = NameTables::new(provider, self.strings);
         let channels = self.define_channels(provider, &tables);
-        let context = ProviderContext { provider, name, tables, templates, strings: self.strings };
+        let resolver = Resolver { provider, name, tables, templates, strings: self.strings };
         ProviderDefinition {
             id: provider.id,
             symbol: provider.symbol.clone(),
@@ -241,27 +237,27 @@ impl Definer<'_> {
             opcodes: self.define_opcodes(provider),
             keywords: self.define_names(provider.keywords.iter()),
             maps: self.define_maps(provider, &maps_by_name),
-            events: self.define_events(&context, &channels, budget),
+            events: self.define_events(&resolver, &channels, budget),
             channels,
-            name: context.name,
+            name: resolver.name,
         }
     }
 
     fn define_events(
         &mut self,
-        context: &ProviderContext<'_>,
+        resolver: &Resolver<'_>,
         channels: &[NameDefinition],
-        budget: &mut ExpansionBudget,
+        budget: &mut SizeBudget,
     ) -> Vec<EventDefinition> {
         let mut ids = HashSet::new();
-        let mut events = Vec::with_capacity(context.provider.events.len());
-        for raw in &context.provider.events {
+        let mut events = Vec::with_capacity(resolver.provider.events.len());
+        for raw in &resolver.provider.events {
             if !ids.insert((raw.id, raw.version)) {
                 self.report(raw.offset, format!("event {} version {} is defined twice", raw.id, raw.version));
             }
             self.check_symbol(raw.offset, raw.symbol.as_deref());
             self.check_message(raw.offset, raw.message.as_deref());
-            match context.resolve_event(raw, budget) {
+            match resolver.resolve_event(raw, budget) {
                 Ok(mut event) => {
                     let channel = event.schema.names.channel.as_deref();
                     let index = channels.iter().position(|c| Some(c.name.trim()) == channel);

@@ -22,12 +22,12 @@ const MAX_FIELDS: usize = 1 << 20;
 ///
 /// A template of many fields in many events, or a long text in many map entries, takes few bytes of
 /// XML each. The result stays within a small multiple of the manifest's size.
-pub(super) struct ExpansionBudget {
+pub(super) struct SizeBudget {
     fields: usize,
     map_bytes: usize,
 }
 
-impl ExpansionBudget {
+impl SizeBudget {
     /// Creates the budget of a manifest of `size` bytes.
     pub(super) fn new(size: usize) -> Self {
         Self {
@@ -39,14 +39,14 @@ impl ExpansionBudget {
 
 /// Resolves the schemas of all providers of a manifest of `size` bytes.
 pub(super) fn resolve_providers(manifest: &RawManifest, size: usize) -> Result<Vec<ProviderSchemas>> {
-    let mut budget = ExpansionBudget::new(size);
+    let mut budget = SizeBudget::new(size);
     manifest.providers.iter().map(|p| resolve_provider(p, &manifest.strings, &mut budget)).collect()
 }
 
 fn resolve_provider(
     provider: &RawProvider,
     strings: &StringTables,
-    budget: &mut ExpansionBudget,
+    budget: &mut SizeBudget,
 ) -> Result<ProviderSchemas> {
     let name = provider.name.as_deref().map(Arc::from);
     let maps = resolve_maps(provider, strings, budget)?;
@@ -55,20 +55,20 @@ fn resolve_provider(
         let layout = lay_out(template, &maps)?;
         templates.entry(template.id.as_str()).or_insert(layout);
     }
-    let context =
-        ProviderContext { provider, name, tables: NameTables::new(provider, strings), templates, strings };
+    let resolver =
+        Resolver { provider, name, tables: NameTables::new(provider, strings), templates, strings };
     let events = provider
         .events
         .iter()
-        .map(|event| context.resolve_event(event, budget))
+        .map(|event| resolver.resolve_event(event, budget))
         .collect::<Result<Vec<_>>>()?;
     let filters = provider
         .filters
         .iter()
-        .map(|filter| context.resolve_filter(filter, budget))
+        .map(|filter| resolver.resolve_filter(filter, budget))
         .collect::<Result<Vec<_>>>()?;
-    let named = collect_names(provider, &context.tables, strings, &events);
-    Ok(ProviderSchemas { id: provider.id, name: context.name, named, events, filters })
+    let named = collect_names(provider, &resolver.tables, strings, &events);
+    Ok(ProviderSchemas { id: provider.id, name: resolver.name, named, events, filters })
 }
 
 /// Returns the names that a provider defines, and the predefined ones that its events use.
@@ -134,7 +134,7 @@ fn add_used_predefined(
 pub(super) fn resolve_maps<'m>(
     provider: &'m RawProvider,
     strings: &StringTables,
-    budget: &mut ExpansionBudget,
+    budget: &mut SizeBudget,
 ) -> Result<Maps<'m>> {
     let mut maps = Maps::new();
     for map in &provider.maps {
@@ -290,7 +290,7 @@ fn build_channel_table(channels: &[RawChannel]) -> NameTable<'_> {
 }
 
 /// The tables that the events of a provider refer to.
-pub(super) struct ProviderContext<'m> {
+pub(super) struct Resolver<'m> {
     pub(super) provider: &'m RawProvider,
     pub(super) name: Option<Arc<str>>,
     pub(super) tables: NameTables<'m>,
@@ -298,12 +298,8 @@ pub(super) struct ProviderContext<'m> {
     pub(super) strings: &'m StringTables,
 }
 
-impl ProviderContext<'_> {
-    pub(super) fn resolve_event(
-        &self,
-        event: &RawEvent,
-        budget: &mut ExpansionBudget,
-    ) -> Result<EventSchema> {
+impl Resolver<'_> {
+    pub(super) fn resolve_event(&self, event: &RawEvent, budget: &mut SizeBudget) -> Result<EventSchema> {
         let (descriptor, names) = self.resolve_descriptor(event)?;
         let mut schema = Schema::default();
         schema.origin = Origin::Manifest;
@@ -314,7 +310,7 @@ impl ProviderContext<'_> {
         Ok(EventSchema { descriptor, schema })
     }
 
-    fn resolve_filter(&self, filter: &RawFilter, budget: &mut ExpansionBudget) -> Result<FilterSchema> {
+    fn resolve_filter(&self, filter: &RawFilter, budget: &mut SizeBudget) -> Result<FilterSchema> {
         let mut schema = Schema::default();
         schema.origin = Origin::Manifest;
         schema.provider = self.provider.id;
@@ -329,7 +325,7 @@ impl ProviderContext<'_> {
         schema: Schema,
         template: Option<&str>,
         offset: u64,
-        budget: &mut ExpansionBudget,
+        budget: &mut SizeBudget,
     ) -> Result<Schema> {
         let Some(name) = template else { return Ok(schema) };
         let layout = self

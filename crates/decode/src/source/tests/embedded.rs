@@ -6,26 +6,24 @@ use traceweir_format::kernel::hook;
 #[test]
 fn trace_manifest_precedes_embedded_schema_precedes_user_manifest() {
     let mut decoder = Decoder::new();
-    let record = encode_plain_event(1, 0, &[]);
+    let record = plain_event(1, 0, &[]);
     assert_eq!(decoder.add_manifest(manifest_xml(&[(1, 0, "given"), (1, 7, "given7")]).as_bytes()), Ok(2));
     assert_fields(&mut decoder, &record, &["given"]);
-    observe_record(&mut decoder, &encode_event_info(Guid::NULL, descriptor_of(1, 0), "embedded", None));
+    observe_record(&mut decoder, &encode_info(Guid::NULL, descriptor_of(1, 0), "embedded", None));
     assert_fields(&mut decoder, &record, &["embedded"]);
     observe_record(&mut decoder, &encode_chunks(&manifest_xml(&[(1, 0, "in_trace")]), 1)[0]);
     assert_fields(&mut decoder, &record, &["in_trace"]);
     decoder.add_manifest(manifest_xml(&[(1, 0, "given again")]).as_bytes()).unwrap();
-    observe_record(&mut decoder, &encode_event_info(Guid::NULL, descriptor_of(1, 0), "embedded again", None));
+    observe_record(&mut decoder, &encode_info(Guid::NULL, descriptor_of(1, 0), "embedded again", None));
     assert_fields(&mut decoder, &record, &["in_trace"]);
-    assert_fields(&mut decoder, &encode_plain_event(1, 7, &[]), &["given7"]);
+    assert_fields(&mut decoder, &plain_event(1, 7, &[]), &["given7"]);
 }
 
 #[test]
 fn maps_may_come_before_or_after_the_schemas_that_name_them() {
-    let (schema, its_map) = (
-        encode_event_info(Guid::NULL, descriptor_of(3, 1), "f", Some("M")),
-        encode_map_info("M", 7, "Seven "),
-    );
-    let record = encode_plain_event(3, 1, &[7, 0, 0, 0]);
+    let (schema, its_map) =
+        (encode_info(Guid::NULL, descriptor_of(3, 1), "f", Some("M")), encode_map("M", 7, "Seven "));
+    let record = plain_event(3, 1, &[7, 0, 0, 0]);
     for order in [[&schema, &its_map], [&its_map, &schema]] {
         let mut decoder = Decoder::new();
         for record in order {
@@ -38,17 +36,17 @@ fn maps_may_come_before_or_after_the_schemas_that_name_them() {
     let mut decoder = Decoder::new();
     observe_record(&mut decoder, &schema);
     assert_eq!(find_value_name(&mut decoder, &record, 7), None);
-    observe_record(&mut decoder, &encode_map_info("Another", 7, "Wrong"));
+    observe_record(&mut decoder, &encode_map("Another", 7, "Wrong"));
     assert_eq!(find_value_name(&mut decoder, &record, 7), None);
     observe_record(&mut decoder, &its_map);
-    observe_record(&mut decoder, &encode_map_info("M", 7, "Too late"));
+    observe_record(&mut decoder, &encode_map("M", 7, "Too late"));
     assert_eq!(find_value_name(&mut decoder, &record, 7).as_deref(), Some("Seven"));
 }
 
 #[test]
 fn damaged_embedded_schemas_are_left_out() {
     let mut decoder = Decoder::new();
-    let sound = encode_event_info(Guid::NULL, descriptor_of(3, 1), "f", None);
+    let sound = encode_info(Guid::NULL, descriptor_of(3, 1), "f", None);
     let payload = &sound[0x30..];
     for end in (0..0x88).step_by(5) {
         observe_record(
@@ -61,7 +59,7 @@ fn damaged_embedded_schemas_are_left_out() {
         );
     }
     observe_record(&mut decoder, &encode_classic(class::EVENT_METADATA, 99, 0, payload));
-    assert_no_schema(&mut decoder, &encode_plain_event(3, 1, &[]));
+    assert_no_schema(&mut decoder, &plain_event(3, 1, &[]));
 }
 
 #[test]
@@ -69,12 +67,12 @@ fn embedded_schemas_cannot_fill_the_memory() {
     let mut decoder = Decoder::new();
     decoder.in_trace.set_remaining_budget(1000);
     for id in 0..2000 {
-        observe_record(&mut decoder, &encode_event_info(Guid::NULL, descriptor_of(id, 0), "f", Some("M")));
-        observe_record(&mut decoder, &encode_map_info(&id.to_string(), 7, "Seven"));
+        observe_record(&mut decoder, &encode_info(Guid::NULL, descriptor_of(id, 0), "f", Some("M")));
+        observe_record(&mut decoder, &encode_map(&id.to_string(), 7, "Seven"));
     }
     assert!((10..1000).contains(&decoder.schemas.len()), "{}", decoder.schemas.len());
     observe_record(&mut decoder, &encode_chunks(&manifest_xml(&[(1, 0, "late")]), 1)[0]);
-    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["f"]);
+    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["f"]);
 }
 
 #[test]

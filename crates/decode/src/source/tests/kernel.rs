@@ -71,20 +71,20 @@ fn classic_events_are_found_by_class_and_type_when_merging_described_them() {
     let descriptor = |opcode, version| EventDescriptor { opcode, version, ..Default::default() };
     let record = encode_classic(CLASS, 10, 2, &[0; 4]);
     assert_no_schema(&mut decoder, &record);
-    observe_record(&mut decoder, &encode_event_info(CLASS, descriptor(10, 2), "ten", Some("M")));
-    observe_record(&mut decoder, &encode_event_info(CLASS, descriptor(11, 2), "eleven", None));
+    observe_record(&mut decoder, &encode_info(CLASS, descriptor(10, 2), "ten", Some("M")));
+    observe_record(&mut decoder, &encode_info(CLASS, descriptor(11, 2), "eleven", None));
     assert_fields(&mut decoder, &record, &["ten"]);
     assert_fields(&mut decoder, &encode_classic(CLASS, 11, 2, &[]), &["eleven"]);
     assert_no_schema(&mut decoder, &encode_classic(CLASS, 12, 2, &[]));
-    observe_record(&mut decoder, &encode_map_info("M", 1, "One"));
+    observe_record(&mut decoder, &encode_map("M", 1, "One"));
     assert_eq!(find_value_name(&mut decoder, &record, 1).as_deref(), Some("One"));
 }
 
 #[test]
 fn a_manifest_event_may_name_the_guid_of_its_task() {
     let mut decoder = Decoder::new();
-    observe_record(&mut decoder, &encode_event_info_from(0, CLASS, descriptor_of(5, 1), "f", None));
-    assert_fields(&mut decoder, &encode_plain_event(5, 1, &[]), &["f"]);
+    observe_record(&mut decoder, &encode_info_from(0, CLASS, descriptor_of(5, 1), "f", None));
+    assert_fields(&mut decoder, &plain_event(5, 1, &[]), &["f"]);
     assert_no_schema(&mut decoder, &encode_classic(CLASS, 0, 1, &[]));
 }
 
@@ -93,13 +93,13 @@ fn no_embedded_schema_overrides_a_kernel_table() {
     let mut decoder = Decoder::new();
     let before = schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, 4, false)).unwrap();
     let descriptor = EventDescriptor { opcode: 1, version: 4, ..Default::default() };
-    observe_record(&mut decoder, &encode_event_info(class::PROCESS, descriptor, "forged", None));
+    observe_record(&mut decoder, &encode_info(class::PROCESS, descriptor, "forged", None));
     assert_eq!(
         schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, 4, false)).unwrap(),
         before
     );
     let mut fresh = Decoder::new();
-    observe_record(&mut fresh, &encode_event_info(class::PROCESS, descriptor, "forged", None));
+    observe_record(&mut fresh, &encode_info(class::PROCESS, descriptor, "forged", None));
     assert_eq!(
         schema_field_names(&mut fresh, &encode_system(hook::PROCESS_START, 4, false)).unwrap(),
         before

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn a_manifest_in_the_trace_arrives_in_chunks() {
     let mut decoder = Decoder::new();
-    let record = encode_plain_event(1, 0, &[0; 4]);
+    let record = plain_event(1, 0, &[0; 4]);
     assert_no_schema(&mut decoder, &record);
     for chunk in encode_chunks(&manifest_xml(&[(1, 0, "a")]), 3) {
         assert_no_schema(&mut decoder, &record);
@@ -26,7 +26,7 @@ fn a_manifest_in_the_trace_arrives_in_chunks() {
 fn provider_id_comes_from_the_event_not_the_manifest() {
     let mut decoder = Decoder::new();
     observe_record(&mut decoder, &encode_chunk(OTHER, 1, 0, &manifest_xml(&[(1, 0, "a")])));
-    assert_no_schema(&mut decoder, &encode_plain_event(1, 0, &[]));
+    assert_no_schema(&mut decoder, &plain_event(1, 0, &[]));
     let header = EventHeader { provider: OTHER, descriptor: descriptor_of(1, 0), ..Default::default() };
     assert_fields(&mut decoder, &encode_event(&header, &[]), &["a"]);
 }
@@ -34,7 +34,7 @@ fn provider_id_comes_from_the_event_not_the_manifest() {
 #[test]
 fn chunks_out_of_order_wait_for_the_next_set() {
     let mut decoder = Decoder::new();
-    let record = encode_plain_event(1, 0, &[]);
+    let record = plain_event(1, 0, &[]);
     let set = encode_chunks(&manifest_xml(&[(1, 0, "a")]), 3);
     for n in [1, 0, 2] {
         observe_record(&mut decoder, &set[n]);
@@ -56,7 +56,7 @@ fn partial_chunks_are_dropped_when_a_new_set_begins() {
     for chunk in [&old[0], &old[1], &new[0], &new[1], &new[2], &old[2]] {
         observe_record(&mut decoder, chunk);
     }
-    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["new"]);
+    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["new"]);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn two_processes_may_send_one_manifest_at_the_same_time() {
     for n in [0, 0, 1, 1] {
         observe_record(&mut decoder, &set[n]);
     }
-    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["a"]);
+    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["a"]);
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn last_complete_manifest_wins_and_repetitions_are_free() {
     for chunk in encode_chunks(&manifest_xml(&[(1, 0, "second")]), 1) {
         observe_record(&mut decoder, &chunk);
     }
-    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["second"]);
-    assert_fields(&mut decoder, &encode_plain_event(2, 0, &[]), &["kept"]);
+    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["second"]);
+    assert_fields(&mut decoder, &plain_event(2, 0, &[]), &["kept"]);
 }
 
 #[test]
@@ -91,16 +91,16 @@ fn invalid_chunks_are_ignored() {
         let mut bad = sound.clone();
         bad[at] = value;
         observe_record(&mut decoder, &bad);
-        assert_no_schema(&mut decoder, &encode_plain_event(1, 0, &[]));
+        assert_no_schema(&mut decoder, &plain_event(1, 0, &[]));
     }
     observe_record(&mut decoder, &encode_chunk(PROVIDER, 1, 0, "<instrumentationManifest><broken"));
     observe_record(
         &mut decoder,
         &encode_event(&EventHeader { descriptor: CHUNK_DESCRIPTOR, ..Default::default() }, &[1, 1]),
     );
-    assert_no_schema(&mut decoder, &encode_plain_event(1, 0, &[]));
+    assert_no_schema(&mut decoder, &plain_event(1, 0, &[]));
     observe_record(&mut decoder, &sound);
-    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["a"]);
+    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["a"]);
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn other_versions_are_read_with_the_nearest_lower_layout() {
     for (version, field) in
         [(2, "two"), (3, "two"), (4, "two"), (5, "five"), (8, "five"), (9, "nine"), (255, "nine")]
     {
-        assert_fields(&mut decoder, &encode_plain_event(1, version, &[]), &[field]);
+        assert_fields(&mut decoder, &plain_event(1, version, &[]), &[field]);
     }
-    assert_fields(&mut decoder, &encode_plain_event(1, 0, &[]), &["two"]);
-    assert_no_schema(&mut decoder, &encode_plain_event(2, 2, &[]));
+    assert_fields(&mut decoder, &plain_event(1, 0, &[]), &["two"]);
+    assert_no_schema(&mut decoder, &plain_event(2, 2, &[]));
 }

@@ -26,23 +26,23 @@ use std::sync::Arc;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::{Cursor, u32_at, u64_at};
 
-use super::CompiledManifestReader;
+use super::WevtReader;
 use crate::Result;
 use crate::source::provider::{ProviderNames, ValueName};
 
 /// The name tables of one provider.
 #[derive(Default)]
-pub(super) struct CompiledNameTables {
-    pub(super) levels: CompiledNameTable,
-    pub(super) tasks: CompiledNameTable,
-    pub(super) opcodes: CompiledNameTable,
-    pub(super) keywords: CompiledNameTable,
-    pub(super) channels: CompiledNameTable,
+pub(super) struct WevtNameTables {
+    pub(super) levels: WevtNameTable,
+    pub(super) tasks: WevtNameTable,
+    pub(super) opcodes: WevtNameTable,
+    pub(super) keywords: WevtNameTable,
+    pub(super) channels: WevtNameTable,
 }
 
 /// The names of one kind, by the offset of their entry and by their value.
 #[derive(Default)]
-pub(super) struct CompiledNameTable {
+pub(super) struct WevtNameTable {
     entries: HashMap<u32, (u64, Arc<str>)>,
     values: HashMap<u64, Arc<str>>,
     names: Vec<ValueName>,
@@ -57,9 +57,9 @@ struct NameEntryLayout {
     prefer_name: bool,
 }
 
-impl CompiledNameTables {
+impl WevtNameTables {
     /// Returns the table for a signature.
-    fn table_for(&mut self, signature: &[u8; 4]) -> Option<(&mut CompiledNameTable, NameEntryLayout)> {
+    fn table_for(&mut self, signature: &[u8; 4]) -> Option<(&mut WevtNameTable, NameEntryLayout)> {
         let layout = |size, message, name| NameEntryLayout {
             size,
             wide_value: false,
@@ -96,7 +96,7 @@ impl CompiledNameTables {
     }
 }
 
-impl CompiledNameTable {
+impl WevtNameTable {
     /// Returns the name of the entry at `offset`, else that of `value`.
     pub(super) fn find(&self, offset: u32, value: u64) -> Option<Arc<str>> {
         self.entries.get(&offset).map(|e| &e.1).or_else(|| self.values.get(&value)).cloned()
@@ -115,13 +115,13 @@ impl CompiledNameTable {
     }
 }
 
-impl CompiledManifestReader<'_> {
+impl WevtReader<'_> {
     /// Reads one name table; ignores other elements. The cursor is after the signature.
     pub(super) fn read_name_table(
         &mut self,
         signature: &[u8; 4],
         mut element: Cursor<'_>,
-        tables: &mut CompiledNameTables,
+        tables: &mut WevtNameTables,
     ) -> Result<()> {
         let Some((table, layout)) = tables.table_for(signature) else { return Ok(()) };
         let (_size, count) = (element.u32()?, element.u32()?);

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Cursor;
 
-use super::CompiledManifestReader;
+use super::WevtReader;
 use super::property::{Property, SizeRule, check_members};
 use crate::schema::{Kind, MAX_FIELDS, Schema, ValueMap};
 use crate::{Error, Result};
@@ -40,7 +40,7 @@ pub(super) const LENGTH_IN_ITEM_FLAG: u32 = 0x04;
 pub(super) const FIXED_COUNT_FLAG: u32 = 0x08;
 pub(super) const COUNT_IN_ITEM_FLAG: u32 = 0x10;
 
-impl CompiledManifestReader<'_> {
+impl WevtReader<'_> {
     /// Returns the fields of the template at an offset, as a schema without names; no fields at
     /// offset 0.
     pub(super) fn cached_template(&mut self, offset: u32) -> Result<Schema> {

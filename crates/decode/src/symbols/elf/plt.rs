@@ -26,7 +26,7 @@ use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
 use super::super::effort::WorkBudget;
-use super::super::table::{Rank, Table};
+use super::super::table::{SymbolRank, Table};
 use super::symbols::{SymbolReader, read_name_at};
 
 /// The most slots that are kept.
@@ -180,7 +180,7 @@ where
             name.clear();
             name.extend_from_slice(called);
             name.extend_from_slice(b"@plt");
-            table.push(address, u64::try_from(size).unwrap_or(0), &name, Rank::Local);
+            table.push(address, u64::try_from(size).unwrap_or(0), &name, SymbolRank::Local);
             if table.is_cut() {
                 return None;
             }

@@ -26,7 +26,7 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
 use super::super::effort::WorkBudget;
-use super::super::table::{MAX_NAME, Rank, Table};
+use super::super::table::{MAX_NAME, SymbolRank, Table};
 
 /// The size limits of the table of symbols and of the block of their names, in bytes.
 const MAX_SECTION_BYTES: u64 = 256 << 20;
@@ -129,9 +129,9 @@ where
                 continue;
             };
             let rank = match symbol.st_bind() {
-                STB_GLOBAL => Rank::Global,
-                STB_WEAK => Rank::Weak,
-                _ => Rank::Local,
+                STB_GLOBAL => SymbolRank::Global,
+                STB_WEAK => SymbolRank::Weak,
+                _ => SymbolRank::Local,
             };
             to.push(
                 symbol.st_value(endian).into() & self.address_mask,

@@ -108,18 +108,18 @@ proptest! {
         fields in prop::collection::vec(simple_field(), 0..8),
         payload in small_bytes(),
     ) {
-        let schema = flat_schema(fields);
+        let schema = schema_of(fields);
         let (expected, left) = walk_slowly(&schema, &payload);
         let (seen, result) = walk(&schema, &payload, 8);
         prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), left);
         let sizes: Vec<_> = seen.iter().filter_map(|s| match s {
-            VisitorCall::Value(_, v) => Some(value_bytes(v)),
+            Call::Value(_, v) => Some(value_bytes(v)),
             _ => None,
         }).collect();
         if left.is_some() {
             prop_assert_eq!(&sizes, &expected.iter().map(|e| e.1).collect::<Vec<_>>());
-            for (seen, (at, size)) in seen.iter().filter(|s| matches!(s, VisitorCall::Value(..))).zip(expected) {
-                let VisitorCall::Value(_, value) = seen else { unreachable!() };
+            for (seen, (at, size)) in seen.iter().filter(|s| matches!(s, Call::Value(..))).zip(expected) {
+                let Call::Value(_, value) = seen else { unreachable!() };
                 let bytes = &payload[at..at + size];
                 match value {
                     Value::Text8(text) => prop_assert_eq!(*text, bytes),
@@ -144,18 +144,18 @@ proptest! {
             prop_assert!(payload.ends_with(rest));
         }
         let allowance = (payload.len() + schema.fields().len()) * 2 + 64;
-        let values = seen.iter().filter(|s| matches!(s, VisitorCall::Value(..))).count();
+        let values = seen.iter().filter(|s| matches!(s, Call::Value(..))).count();
         prop_assert!(values <= payload.len() + allowance, "{} values", values);
-        let begun = seen.iter().filter(|s| matches!(s, VisitorCall::Array(..) | VisitorCall::Struct(_))).count();
+        let begun = seen.iter().filter(|s| matches!(s, Call::Array(..) | Call::Struct(_))).count();
         prop_assert!(begun <= 2 * (payload.len() * (MAX_DEPTH + 1) + allowance), "{} arrays and structures", begun);
         let mut open = Vec::new();
         for seen in seen {
             match seen {
-                VisitorCall::Array(i, _) => open.push((true, i)),
-                VisitorCall::Struct(i) => open.push((false, i)),
-                VisitorCall::EndArray(i) => prop_assert_eq!(open.pop(), Some((true, i))),
-                VisitorCall::EndStruct(i) => prop_assert_eq!(open.pop(), Some((false, i))),
-                VisitorCall::Value(..) => {}
+                Call::Array(i, _) => open.push((true, i)),
+                Call::Struct(i) => open.push((false, i)),
+                Call::EndArray(i) => prop_assert_eq!(open.pop(), Some((true, i))),
+                Call::EndStruct(i) => prop_assert_eq!(open.pop(), Some((false, i))),
+                Call::Value(..) => {}
             }
         }
         prop_assert!(open.is_empty());

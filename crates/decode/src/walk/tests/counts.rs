@@ -5,98 +5,89 @@ use super::*;
 #[test]
 fn arrays_of_each_count_are_announced_and_closed() {
     let elements = |index| {
-        let value = |v| VisitorCall::Value(index, Value::U16(v));
-        vec![VisitorCall::Array(index, 2), value(1), value(2), VisitorCall::EndArray(index)]
+        let value = |v| Call::Value(index, Value::U16(v));
+        vec![Call::Array(index, 2), value(1), value(2), Call::EndArray(index)]
     };
     let two: &[u8] = &[1, 0, 2, 0];
-    let fixed = flat_schema(vec![field_of(InType::UINT16).with_count(Count::Fixed(2))]);
+    let fixed = array_of(InType::UINT16, Count::Fixed(2));
     assert_eq!(walk(&fixed, two, 8), (elements(0), Ok(&[][..])));
-    let prefixed = flat_schema(vec![field_of(InType::UINT16).with_count(Count::Prefixed)]);
+    let prefixed = array_of(InType::UINT16, Count::Prefixed);
     assert_eq!(walk(&prefixed, &[&[2, 0], two, &[9]].concat(), 8), (elements(0), Ok(&[9][..])));
-    let to_end = flat_schema(vec![field_of(InType::UINT16).with_count(Count::ToEnd)]);
+    let to_end = array_of(InType::UINT16, Count::ToEnd);
     assert_eq!(
         walk(&to_end, &[two, &[9]].concat(), 8),
         (elements(0), Ok(&[9][..])),
         "half an element must remain"
     );
     let by_field =
-        flat_schema(vec![field_of(InType::UINT8), field_of(InType::UINT16).with_count(Count::Field(0))]);
+        schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT16).with_count(Count::Field(0))]);
     let (seen, rest) = walk(&by_field, &[2, 1, 0, 2, 0], 8);
     assert_eq!((&seen[1..], rest), (&elements(1)[..], Ok(&[][..])));
 }
 
 #[test]
 fn empty_arrays_are_arrays() {
-    let nothing = [VisitorCall::Array(0, 0), VisitorCall::EndArray(0)];
+    let nothing = [Call::Array(0, 0), Call::EndArray(0)];
+    assert_eq!(walk(&array_of(InType::UINT16, Count::Fixed(0)), &[], 8).0, nothing);
+    assert_eq!(walk(&array_of(InType::UINT16, Count::ToEnd), &[], 8).0, nothing);
+    assert_eq!(walk(&array_of(InType::UINT16, Count::Prefixed), &[0, 0], 8).0, nothing);
     assert_eq!(
-        walk(&flat_schema(vec![field_of(InType::UINT16).with_count(Count::Fixed(0))]), &[], 8).0,
-        nothing
-    );
-    assert_eq!(
-        walk(&flat_schema(vec![field_of(InType::UINT16).with_count(Count::ToEnd)]), &[], 8).0,
-        nothing
-    );
-    assert_eq!(
-        walk(&flat_schema(vec![field_of(InType::UINT16).with_count(Count::Prefixed)]), &[0, 0], 8).0,
-        nothing
-    );
-    assert_eq!(
-        walk(&flat_schema(vec![field_of(InType::UINT16).with_count(Count::Prefixed)]), &[], 8).0,
+        walk(&array_of(InType::UINT16, Count::Prefixed), &[], 8).0,
         [],
         "a payload without a count has no array"
     );
     let by_field =
-        flat_schema(vec![field_of(InType::UINT8), field_of(InType::UINT16).with_count(Count::Field(0))]);
-    assert_eq!(walk(&by_field, &[0], 8).0[1..], [VisitorCall::Array(1, 0), VisitorCall::EndArray(1)]);
+        schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT16).with_count(Count::Field(0))]);
+    assert_eq!(walk(&by_field, &[0], 8).0[1..], [Call::Array(1, 0), Call::EndArray(1)]);
 }
 
 #[test]
 fn array_cut_short_is_closed_and_an_error() {
-    let schema = flat_schema(vec![field_of(InType::UINT16).with_count(Count::Fixed(3))]);
+    let schema = array_of(InType::UINT16, Count::Fixed(3));
     let (seen, result) = walk(&schema, &[1, 0, 2, 0, 3], 8);
-    let value = |v| VisitorCall::Value(0, Value::U16(v));
-    assert_eq!(seen, [VisitorCall::Array(0, 3), value(1), value(2), VisitorCall::EndArray(0)]);
+    let value = |v| Call::Value(0, Value::U16(v));
+    assert_eq!(seen, [Call::Array(0, 3), value(1), value(2), Call::EndArray(0)]);
     assert_eq!(result, Err(Undecoded::PayloadTooShort { field: "f".into(), offset: 4 }));
 }
 
 #[test]
 fn arrays_of_strings_need_bytes_for_each() {
-    let schema = |count| flat_schema(vec![field_of(InType::ANSISTRING).with_count(Count::Fixed(count))]);
+    let schema = |count| array_of(InType::ANSISTRING, Count::Fixed(count));
     assert_eq!(
-        walk_values(&schema(3), b"a\0\0b", 0),
+        values_of(&schema(3), b"a\0\0b", 0),
         [Value::Text8(b"a"), Value::Text8(b""), Value::Text8(b"b")]
     );
     assert_too_short(&schema(4), b"a\0\0b", 4);
-    let to_end = flat_schema(vec![field_of(InType::UNICODESTRING).with_count(Count::ToEnd)]);
-    assert_eq!(walk_values(&to_end, b"a\0\0\0b\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
+    let to_end = array_of(InType::UNICODESTRING, Count::ToEnd);
+    assert_eq!(values_of(&to_end, b"a\0\0\0b\0", 0), [Value::Text16(b"a\0"), Value::Text16(b"b\0")]);
 }
 
 #[test]
 fn arrays_of_characters_are_one_text() {
-    let text8 = [VisitorCall::Value(0, Value::Text8(b"ab"))];
-    let text16 = [VisitorCall::Value(0, Value::Text16(b"a\0b\0"))];
+    let text8 = [Call::Value(0, Value::Text8(b"ab"))];
+    let text16 = [Call::Value(0, Value::Text16(b"a\0b\0"))];
     for field in [
         field_with_out_type(InType::UINT8, OutType::STRING),
         field_with_out_type(InType::INT8, OutType::STRING),
         field_of(InType::ANSICHAR),
     ] {
-        assert_eq!(walk(&flat_schema(vec![field.clone().with_count(Count::Fixed(4))]), b"ab\0c", 8).0, text8);
+        assert_eq!(walk(&schema_of(vec![field.clone().with_count(Count::Fixed(4))]), b"ab\0c", 8).0, text8);
         assert_eq!(
-            walk(&flat_schema(vec![field.clone().with_count(Count::Prefixed)]), b"\x02\0ab", 8).0,
+            walk(&schema_of(vec![field.clone().with_count(Count::Prefixed)]), b"\x02\0ab", 8).0,
             text8
         );
-        assert_eq!(walk(&flat_schema(vec![field.with_count(Count::ToEnd)]), b"ab\0", 8).0, text8);
+        assert_eq!(walk(&schema_of(vec![field.with_count(Count::ToEnd)]), b"ab\0", 8).0, text8);
     }
     for field in [field_with_out_type(InType::UINT16, OutType::STRING), field_of(InType::UNICODECHAR)] {
         assert_eq!(
-            walk(&flat_schema(vec![field.clone().with_count(Count::Fixed(3))]), b"a\0b\0\0\0", 8).0,
+            walk(&schema_of(vec![field.clone().with_count(Count::Fixed(3))]), b"a\0b\0\0\0", 8).0,
             text16
         );
         assert_eq!(
-            walk(&flat_schema(vec![field.clone().with_count(Count::ToEnd)]), b"a\0b\0!", 8),
+            walk(&schema_of(vec![field.clone().with_count(Count::ToEnd)]), b"a\0b\0!", 8),
             (text16.to_vec(), Ok(&b"!"[..]))
         );
-        assert_too_short(&flat_schema(vec![field.with_count(Count::Fixed(3))]), b"a\0b\0\0", 0);
+        assert_too_short(&schema_of(vec![field.with_count(Count::Fixed(3))]), b"a\0b\0\0", 0);
     }
 }
 
@@ -113,24 +104,23 @@ fn structures_nest_and_repeat() {
         pair,
     ];
     let schema = seal_schema(fields, 2);
-    let v = |index, value| VisitorCall::Value(index, Value::U8(value));
+    let v = |index, value| Call::Value(index, Value::U8(value));
     let element = |n: u8| {
         vec![
-            VisitorCall::Struct(0),
+            Call::Struct(0),
             v(2, n),
-            VisitorCall::Struct(3),
+            Call::Struct(3),
             v(4, n + 1),
-            VisitorCall::Array(5, 2),
+            Call::Array(5, 2),
             v(5, n + 2),
             v(5, n + 3),
-            VisitorCall::EndArray(5),
-            VisitorCall::EndStruct(3),
-            VisitorCall::EndStruct(0),
+            Call::EndArray(5),
+            Call::EndStruct(3),
+            Call::EndStruct(0),
         ]
     };
     let expected =
-        [vec![VisitorCall::Array(0, 2)], element(1), element(5), vec![VisitorCall::EndArray(0), v(1, 9)]]
-            .concat();
+        [vec![Call::Array(0, 2)], element(1), element(5), vec![Call::EndArray(0), v(1, 9)]].concat();
     assert_eq!(walk(&schema, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 8), (expected, Ok(&[][..])));
     assert_too_short(&schema, &[1, 2, 3, 4, 5, 6], 6);
 }
@@ -142,7 +132,7 @@ fn structures_repeat_to_the_end_of_the_payload() {
         field_of(InType::UINT8),
         field_of(InType::ANSISTRING),
     ];
-    let seen = walk_values(&seal_schema(fields, 1), b"\x01a\0\x02b\0\x03", 0);
+    let seen = values_of(&seal_schema(fields, 1), b"\x01a\0\x02b\0\x03", 0);
     assert_eq!(
         seen,
         [Value::U8(1), Value::Text8(b"a"), Value::U8(2), Value::Text8(b"b"), Value::U8(3), Value::Text8(b"")]
@@ -156,7 +146,7 @@ fn members_refer_to_their_own_element() {
         field_of(InType::UINT8),
         field_of(InType::UINT8).with_count(Count::Field(1)),
     ];
-    let seen = walk_values(&seal_schema(fields, 1), &[2, 0, 1, 10, 2, 20, 21], 0);
+    let seen = values_of(&seal_schema(fields, 1), &[2, 0, 1, 10, 2, 20, 21], 0);
     assert_eq!(seen, [1, 10, 2, 20, 21].map(Value::U8));
 }
 
@@ -169,32 +159,30 @@ fn each_integer_type_can_be_a_count() {
         (InType::INT64, &[2, 0, 0, 0, 0, 0, 0, 0]),
         (InType::POINTER, &[2, 0, 0, 0, 0, 0, 0, 0]),
     ] {
-        let schema = flat_schema(vec![field_of(input), field_of(InType::UINT8).with_count(Count::Field(0))]);
+        let schema = schema_of(vec![field_of(input), field_of(InType::UINT8).with_count(Count::Field(0))]);
         let payload = [bytes, &[5, 6]].concat();
-        assert_eq!(walk_values(&schema, &payload, 0)[1..], [Value::U8(5), Value::U8(6)], "{input:?}");
+        assert_eq!(values_of(&schema, &payload, 0)[1..], [Value::U8(5), Value::U8(6)], "{input:?}");
     }
 }
 
 #[test]
 fn counts_that_are_not_known_yet_are_errors() {
     let forward =
-        flat_schema(vec![field_of(InType::UINT8).with_count(Count::Field(1)), field_of(InType::UINT8)]);
+        schema_of(vec![field_of(InType::UINT8).with_count(Count::Field(1)), field_of(InType::UINT8)]);
     assert_bad_field(&forward, &[1, 1], 0);
-    let text = flat_schema(vec![
-        field_of(InType::ANSISTRING),
-        field_of(InType::BINARY).with_length(Length::Field(0)),
-    ]);
+    let text =
+        schema_of(vec![field_of(InType::ANSISTRING), field_of(InType::BINARY).with_length(Length::Field(0))]);
     assert_bad_field(&text, b"2\0ab", 2);
-    let self_reference = flat_schema(vec![field_of(InType::UINT8).with_count(Count::Field(0))]);
+    let self_reference = array_of(InType::UINT8, Count::Field(0));
     assert_bad_field(&self_reference, &[1, 1], 0);
 }
 
 #[test]
 fn referenced_values_do_not_outlive_their_event() {
     let schema =
-        flat_schema(vec![field_of(InType::UINT8), field_of(InType::UINT8).with_count(Count::Field(0))]);
+        schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT8).with_count(Count::Field(0))]);
     let forward =
-        flat_schema(vec![field_of(InType::UINT8).with_count(Count::Field(1)), field_of(InType::UINT8)]);
+        schema_of(vec![field_of(InType::UINT8).with_count(Count::Field(1)), field_of(InType::UINT8)]);
     let mut walker = Walker::default();
     assert!(walker.walk(&schema, &[1, 1], 8, &mut Recorder::default()).is_ok());
     assert!(walker.walk(&forward, &[1, 1], 8, &mut Recorder::default()).is_err());

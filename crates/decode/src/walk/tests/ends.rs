@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
-    let schema = flat_schema(vec![
+    let schema = schema_of(vec![
         field_of(InType::UINT8),
         field_of(InType::UINT16),
         field_of(InType::ANSISTRING),
@@ -13,19 +13,19 @@ fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
     let mut payload = vec![1, 2, 0];
     payload.put_ansi_z("x").put_guid(&GUID).put_u8(99);
     for (length, count, rest) in [(0, 0, 0), (1, 1, 0), (3, 2, 0), (5, 3, 0), (21, 4, 0), (22, 4, 1)] {
-        assert_eq!(walk_values(&schema, &payload[..length], rest).len(), count, "{length} bytes");
+        assert_eq!(values_of(&schema, &payload[..length], rest).len(), count, "{length} bytes");
     }
     assert_too_short(&schema, &payload[..2], 1);
     assert_too_short(&schema, &payload[..20], 5);
-    let nothing = flat_schema(vec![]);
-    assert_eq!(walk_values(&nothing, &payload, 22), []);
+    let nothing = schema_of(vec![]);
+    assert_eq!(values_of(&nothing, &payload, 22), []);
 }
 
 #[test]
 fn payload_must_not_end_inside_a_structure() {
     let schema = seal_schema(vec![struct_field(1, 2), field_of(InType::UINT8), field_of(InType::UINT8)], 1);
     assert_too_short(&schema, &[1], 1);
-    assert_eq!(walk_values(&schema, &[], 0), [], "a structure may be absent");
+    assert_eq!(values_of(&schema, &[], 0), [], "a structure may be absent");
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn many_small_structures_stay_within_the_allowance() {
     let mut fields: Vec<_> = (1..=8).map(|first| struct_field(first, 1)).collect();
     fields[0].count = Count::ToEnd;
     fields.push(field_of(InType::UINT8));
-    assert_eq!(walk_values(&seal_schema(fields, 1), &[7; 5000], 0).len(), 5000);
+    assert_eq!(values_of(&seal_schema(fields, 1), &[7; 5000], 0).len(), 5000);
     let optional = vec![
         struct_field(1, 4).with_count(Count::ToEnd),
         field_of(InType::UINT16),
@@ -42,7 +42,7 @@ fn many_small_structures_stay_within_the_allowance() {
         field_of(InType::UINT8).with_count(Count::Field(1)),
         field_of(InType::NULL),
     ];
-    assert_eq!(walk_values(&seal_schema(optional, 1), &[0; 600], 0).len(), 300 * 3);
+    assert_eq!(values_of(&seal_schema(optional, 1), &[0; 600], 0).len(), 300 * 3);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn hostile_counts_of_empty_values_are_bounded() {
     let no_text = field_of(InType::UNICODESTRING).with_length(Length::Fixed(0));
     for field in [empty, field_of(InType::NULL), no_text.clone(), field_of(InType::NONNULLTERMINATEDSTRING)] {
         for count in [Count::Fixed(u16::MAX), Count::Prefixed] {
-            let schema = flat_schema(vec![field.clone().with_count(count)]);
+            let schema = schema_of(vec![field.clone().with_count(count)]);
             let (seen, result) = walk(&schema, &[0xFF, 0xFF], 8);
             assert!(matches!(result, Err(Undecoded::BadField { .. })), "{field:?}");
             assert!(seen.len() < 200, "{} for {field:?}", seen.len());
@@ -80,7 +80,7 @@ fn impossible_counts_and_lengths_are_refused() {
         ] {
             assert_eq!(
                 assert_bad_field(
-                    &flat_schema(vec![field_of(input), field]),
+                    &schema_of(vec![field_of(input), field]),
                     &[0xFF; 12],
                     input.size(8).unwrap()
                 )
@@ -89,7 +89,7 @@ fn impossible_counts_and_lengths_are_refused() {
             );
         }
         let long =
-            flat_schema(vec![field_of(input), field_of(InType::UNICODESTRING).with_length(Length::Field(0))]);
+            schema_of(vec![field_of(input), field_of(InType::UNICODESTRING).with_length(Length::Field(0))]);
         assert_too_short(&long, &[0xFF; 9], input.size(8).unwrap());
     }
 }

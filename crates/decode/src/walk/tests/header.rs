@@ -49,10 +49,6 @@ impl<'p> Visitor<'p> for FieldTexts {
         crate::format::text(field, &value, crate::format::Style::default(), &mut shown);
         self.0.push((field.name.to_string(), input, String::from_utf8(shown).unwrap()));
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 fn field_text(schema: &Schema, payload: &[u8], pointer_size: usize, name: &str) -> (InType, String) {
