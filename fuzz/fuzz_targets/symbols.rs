@@ -5,9 +5,9 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::symbols::elf::{Parts, build_id_of_notes};
+use traceweir_decode::symbols::elf::{ElfParts, build_id_of_notes};
 use traceweir_decode::symbols::table::{MAX_SYMBOLS, MAX_TOTAL_NAME_BYTES};
-use traceweir_decode::symbols::{Dwarf, Elf, Pdb, Table, demangle, listing};
+use traceweir_decode::symbols::{Dwarf, Elf, Pdb, SymbolTable, demangle, listing};
 
 /// Number of queried addresses: the first ones, and around each result.
 const ADDRESS_COUNT: u64 = 64;
@@ -16,7 +16,7 @@ const MAX_SITES: usize = 128;
 /// The longest returned name.
 const MAX_NAME_BYTES: usize = 4096;
 
-fn check_table(table: &Table) {
+fn check_table(table: &SymbolTable) {
     assert!(table.len() <= MAX_SYMBOLS && table.bytes() <= 2 * MAX_TOTAL_NAME_BYTES);
     for address in (0..ADDRESS_COUNT).map(|at| at * 8).chain([u64::MAX, 1 << 63]) {
         if let Some(symbol) = table.lookup(address) {
@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((kind, data)) = data.split_first() else { return };
     match kind {
         0 => {
-            let parts = Parts { symbols: true, dwarf: true };
+            let parts = ElfParts { symbols: true, dwarf: true };
             if let Ok(Some(mut elf)) = Elf::read(Cursor::new(data), parts, |_| true) {
                 check_table(&elf.symbols);
                 if let Some(dwarf) = &mut elf.dwarf {

@@ -11,7 +11,7 @@ use traceweir_c::tdh::{
 };
 use traceweir_c::types::record::{BufferContext, EventHeader, EventRecord, ExtendedDataItem};
 use traceweir_c::types::tdh::PropertyDataDescriptor;
-use traceweir_decode::schema::Kind;
+use traceweir_decode::schema::FieldKind;
 use traceweir_decode::source::embedded::parse_event_info;
 use traceweir_format::Guid;
 use traceweir_format::spec::event::*;
@@ -146,7 +146,7 @@ fuzz_target!(|data: &[u8]| {
         for field in read.schema.fields().iter().take(MAX_PROPERTIES) {
             query_property(&event, &field.name, u32::MAX);
             query_property(&event, &field.name, 1);
-            if let Kind::Value { input, output, .. } = &field.kind {
+            if let FieldKind::Value { input, output, .. } = &field.kind {
                 format_value(&info, (input.0, output.0, payload.len() as u16 / 3), &payload);
                 format_value(&info, (input.0, output.0, 0), &payload);
             }

@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(m.size() <= metadata.len() && m.fields().count() <= metadata.len());
         assert!(m.tags < 1 << 28);
     }
-    if let Ok(schema) = tracelogging::schema(Guid::NULL, Some(traits), metadata) {
+    if let Ok(schema) = tracelogging::build_schema(Guid::NULL, Some(traits), metadata) {
         Renderer::default().render_payload(&PreparedSchema::new(schema), payload, 8, false);
     }
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..Default::default() };

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use traceweir_decode::Schema;
-use traceweir_decode::schema::{Count, Field, Kind, Length, ValueMap};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length, ValueMap};
 use traceweir_format::spec::types::{InType, OutType};
 
 /// Returns a schema, a pointer size and the payload after them; `None` if the bytes end early or
@@ -39,10 +39,10 @@ fn field_from_row(index: u8, row: &[u8; 8]) -> Field {
     let [kind, input, output, count_kind, count, length_kind, length, map] = *row;
     let (wide_count, wide_length) = (u16::from(count), u16::from(length));
     let kind = if kind % 4 == 3 {
-        Kind::Struct { first: u16::from(input), members: u16::from(output) % 32 }
+        FieldKind::Struct { first: u16::from(input), members: u16::from(output) % 32 }
     } else {
         let (input, output) = (InType(type_number(input % 40, 26)), OutType(type_number(output % 44, 40)));
-        Kind::Value { input, output, map: None }
+        FieldKind::Value { input, output, map: None }
     };
     let count = match count_kind % 8 {
         0..=2 => Count::One,

@@ -1,7 +1,7 @@
 //! Facts about the definitions of a manifest that both target languages need: names for code, and
 //! the forms of field values.
 
-use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 use traceweir_decode::source::manifest::{EventDefinition, NameDefinition, ProviderDefinition};
 use traceweir_format::spec::types::InType;
 
@@ -120,8 +120,8 @@ pub(crate) fn value_form(input: InType) -> ValueForm {
 /// Returns the form of a field that is not a structure.
 pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
     match field.kind {
-        Kind::Value { input, .. } => Some(value_form(input)),
-        Kind::Struct { .. } => None,
+        FieldKind::Value { input, .. } => Some(value_form(input)),
+        FieldKind::Struct { .. } => None,
     }
 }
 

@@ -24,7 +24,7 @@ use traceweir_format::spec::types::OutType;
 
 use self::processors::Processors;
 use crate::format::{Style, text};
-use crate::schema::{Field, Kind};
+use crate::schema::{Field, FieldKind};
 use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
@@ -153,7 +153,7 @@ struct PayloadIds {
 
 impl<'p> Visitor<'p> for PayloadIds {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let Kind::Value { output, .. } = &field.kind else { return };
+        let FieldKind::Value { output, .. } = &field.kind else { return };
         let id = || value.as_u64().and_then(|v| u32::try_from(v).ok());
         match *output {
             OutType::PID if self.pid.is_none() => self.pid = id(),

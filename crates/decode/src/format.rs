@@ -25,7 +25,7 @@ pub use word::{is_plain_word, push_line, push_word};
 
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Field, Kind, ValueMap};
+use crate::schema::{Field, FieldKind, ValueMap};
 use crate::value::Value;
 
 /// Options for the display of values.
@@ -38,10 +38,10 @@ pub struct Style {
 /// Returns the out type and map that display a field; structures have neither.
 fn display_type(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
     match &field.kind {
-        Kind::Value { input, output, map } => {
+        FieldKind::Value { input, output, map } => {
             (effective_out_type(*input, *output), map.as_deref().filter(|_| !style.numeric))
         }
-        Kind::Struct { .. } => (OutType::NULL, None),
+        FieldKind::Struct { .. } => (OutType::NULL, None),
     }
 }
 

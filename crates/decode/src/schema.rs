@@ -26,7 +26,7 @@ pub const MAX_DEPTH: usize = 8;
 
 /// The kind of source that a schema came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum SchemaOrigin {
     /// An instrumentation manifest: XML, compiled, or carried by the trace.
     #[default]
     Manifest,
@@ -65,7 +65,7 @@ pub struct EventNames {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     /// The kind of source that the schema came from.
-    pub origin: Origin,
+    pub origin: SchemaOrigin,
     /// The provider, class or message GUID.
     pub provider: Guid,
     /// The provider group, where the traits name one.
@@ -90,7 +90,7 @@ pub struct Field {
     /// Name of the field.
     pub name: Arc<str>,
     /// A value, or a structure of other fields.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// How many values the field has.
     pub count: Count,
     /// The length of each value.
@@ -133,7 +133,7 @@ impl FastPath {
     fn for_field(field: &Field) -> Self {
         let is_plain = field.count == Count::One && field.length == Length::Natural && !field.referenced;
         match field.kind {
-            Kind::Value { input, .. } if is_plain => match input {
+            FieldKind::Value { input, .. } if is_plain => match input {
                 InType::UINT8 => Self::U8,
                 InType::UINT16 => Self::U16,
                 InType::UINT32 => Self::U32,
@@ -150,7 +150,7 @@ impl FastPath {
 
 /// The kind of a field: a value or a structure.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum FieldKind {
     /// A single value or an array of values.
     Value {
         /// Layout in the payload.
@@ -236,12 +236,12 @@ impl Field {
     /// Creates a field with one value of natural length.
     #[must_use]
     pub fn value(name: &str, input: InType, output: OutType) -> Self {
-        Self::new(name, Kind::Value { input, output, map: None })
+        Self::new(name, FieldKind::Value { input, output, map: None })
     }
 
     /// Creates a field of a kind, with one value of natural length.
     #[must_use]
-    pub fn new(name: &str, kind: Kind) -> Self {
+    pub fn new(name: &str, kind: FieldKind) -> Self {
         let (count, length) = (Count::One, Length::Natural);
         Self {
             name: name.into(),
@@ -272,7 +272,7 @@ impl Field {
     /// Returns the field with a map; structures keep none.
     #[must_use]
     pub fn with_map(mut self, map: Option<Arc<ValueMap>>) -> Self {
-        if let Kind::Value { map: m, .. } = &mut self.kind {
+        if let FieldKind::Value { map: m, .. } = &mut self.kind {
             *m = map;
         }
         self
@@ -291,7 +291,7 @@ impl Schema {
         let mut depth = vec![0_usize; fields.len()];
         let mut references = Vec::new();
         for (index, field) in fields.iter().enumerate() {
-            if let Kind::Struct { first, members } = field.kind {
+            if let FieldKind::Struct { first, members } = field.kind {
                 let (first, members) = (usize::from(first), usize::from(members));
                 let inner = depth.get(index).copied().unwrap_or(0).saturating_add(1);
                 // Members come after their structure, so depths are known in list order and cycles
@@ -322,7 +322,7 @@ impl Schema {
         }
         for index in references {
             match fields.get_mut(usize::from(index)) {
-                Some(f) if matches!(f.kind, Kind::Value { .. }) => f.referenced = true,
+                Some(f) if matches!(f.kind, FieldKind::Value { .. }) => f.referenced = true,
                 _ => return Err(Error::Schema("count or length refers to no value")),
             }
         }
@@ -335,7 +335,7 @@ impl Schema {
 
     /// Gives a map to a field; does nothing for structures and indexes past the end.
     pub(crate) fn set_map(&mut self, index: usize, map: &Arc<ValueMap>) {
-        if let Some(Field { kind: Kind::Value { map: slot, .. }, .. }) = self.fields.get_mut(index) {
+        if let Some(Field { kind: FieldKind::Value { map: slot, .. }, .. }) = self.fields.get_mut(index) {
             *slot = Some(map.clone());
         }
     }
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn members_must_come_after_their_structure() {
-        let outer = |first| Field::new("s", Kind::Struct { first, members: 1 });
+        let outer = |first| Field::new("s", FieldKind::Struct { first, members: 1 });
         assert!(Schema::default().seal(vec![outer(1), int("m")], 1).is_ok());
         assert!(
             Schema::default().seal(vec![outer(0), int("m")], 1).is_err(),
@@ -417,7 +417,7 @@ mod tests {
     fn nesting_is_bounded() {
         let chain = |n: u16| {
             let mut fields: Vec<_> =
-                (0..n).map(|i| Field::new("s", Kind::Struct { first: i + 1, members: 1 })).collect();
+                (0..n).map(|i| Field::new("s", FieldKind::Struct { first: i + 1, members: 1 })).collect();
             fields.push(int("leaf"));
             Schema::default().seal(fields, 1)
         };
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn members_have_one_owner() {
-        let s = |first, members| Field::new("s", Kind::Struct { first, members });
+        let s = |first, members| Field::new("s", FieldKind::Struct { first, members });
         assert!(Schema::default().seal(vec![s(2, 1), s(3, 1), int("a"), int("b")], 2).is_ok());
         assert!(Schema::default().seal(vec![s(2, 2), s(3, 1), int("a"), int("b")], 2).is_err());
         assert!(Schema::default().seal(vec![s(2, 1), s(2, 1), int("a")], 2).is_err());

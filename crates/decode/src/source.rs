@@ -40,7 +40,7 @@ pub mod wpp;
 pub(crate) use absent::identified;
 #[cfg(not(feature = "xml"))]
 pub(crate) use absent::manifest;
-pub use event::{Event, EventKind};
+pub use event::{LookupEvent, LookupKind};
 pub use prepared::PreparedSchema;
 pub use provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
@@ -225,22 +225,25 @@ impl Decoder {
     }
 
     /// Returns the schema of an event whose parts a consumer has separated.
-    pub fn find_event<'d, 'p>(&'d mut self, event: &Event<'p>) -> Result<SchemaMatch<'d, 'p>, Undecoded> {
+    pub fn find_event<'d, 'p>(
+        &'d mut self,
+        event: &LookupEvent<'p>,
+    ) -> Result<SchemaMatch<'d, 'p>, Undecoded> {
         let stored_or = |id: Option<u32>, otherwise| {
             id.map(|id| LocatedSchema { slot: SchemaSlot::Stored(id), payload: event.payload })
                 .ok_or(otherwise)
         };
         let located = match (event.kind, event.metadata) {
-            (EventKind::Described, Some(metadata)) => {
+            (LookupKind::Described, Some(metadata)) => {
                 let index = self.self_described.find(event.provider, event.traits, metadata)?;
                 LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: event.payload }
             }
-            (EventKind::Described, None) => self.locate_manifest_event(event)?,
-            (EventKind::Classic, _) => {
+            (LookupKind::Described, None) => self.locate_manifest_event(event)?,
+            (LookupKind::Classic, _) => {
                 let d = &event.descriptor;
                 stored_or(self.find_classic(event.provider, d.opcode, d.version), Undecoded::NoSchema)?
             }
-            (EventKind::Message, _) => {
+            (LookupKind::Message, _) => {
                 let id = self.messages.get(&(event.provider, event.descriptor.id)).copied();
                 stored_or(id, Undecoded::NoMessageFormat)?
             }
@@ -310,7 +313,7 @@ impl Decoder {
             let reason = Error::Schema("extended data items exceed the record");
             return Err(Undecoded::BadMetadata(reason));
         }
-        let (event, has_only_schema_items) = Event::from_record(record);
+        let (event, has_only_schema_items) = LookupEvent::from_record(record);
         if let Some(metadata) = event.metadata {
             let index = self.self_described.find(event.provider, event.traits, metadata)?;
             if has_only_schema_items {
@@ -321,7 +324,7 @@ impl Decoder {
         self.locate_manifest_event(&event)
     }
 
-    fn locate_manifest_event<'p>(&mut self, event: &Event<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+    fn locate_manifest_event<'p>(&mut self, event: &LookupEvent<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
         let (d, payload) = (&event.descriptor, event.payload);
         let located = |slot| Ok(LocatedSchema { slot, payload });
         if d.is_manifest_chunk() {

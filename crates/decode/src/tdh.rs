@@ -2,12 +2,12 @@
 //! structures.
 //!
 //! ```text
-//!   Event ─▶ Library ─▶ QueryDecoder ─▶ EventInfo  TRACE_EVENT_INFO, encoded once for each schema
-//!              │          ├────▶ property   the bytes of one field in a payload
-//!              │          └────▶ map        EVENT_MAP_INFO
-//!              ├─ lists                     providers, keywords, levels, events …
-//!              └─ filter                    payload filters on fields of manifests
-//!   value                                   one value as text, without any schema
+//!   LookupEvent ─▶ Library ─▶ QueryDecoder ─▶ EventInfo  TRACE_EVENT_INFO, once for each schema
+//!                    │          ├────▶ property   the bytes of one field in a payload
+//!                    │          └────▶ map        EVENT_MAP_INFO
+//!                    ├─ lists                     providers, keywords, levels, events …
+//!                    └─ filter                    payload filters on fields of manifests
+//!   value                                         one value as text, without any schema
 //! ```
 //!
 //! This module handles bytes and numbers only. The C library handles pointers, buffers that are too
@@ -35,12 +35,12 @@ mod value;
 mod wpp;
 
 pub use event_info::{EventInfo, OpenProperty};
-pub use library::{Library, Origin};
-pub use lists::FieldKind;
+pub use library::{Library, ManifestOrigin};
+pub use lists::EventFieldType;
 pub use property::PropertyStep;
 pub use query::QueryDecoder;
 pub use value::{DecodedValue, decode_value, map_names};
-pub use wpp::{MessageFacts, Messages};
+pub use wpp::{MessageFacts, WppMessages};
 
 use traceweir_format::spec::status::Status;
 

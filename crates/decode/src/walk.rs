@@ -23,7 +23,7 @@ use traceweir_format::text::{until_nul8, until_nul16};
 use traceweir_format::wire::chunk;
 
 use crate::error::Undecoded;
-use crate::schema::{Count, FastPath, Field, Kind, Length, Schema};
+use crate::schema::{Count, FastPath, Field, FieldKind, Length, Schema};
 use crate::value::Value;
 
 /// Receives the values of a payload in order. `index` is the field's index in [`Schema::fields`].
@@ -213,10 +213,12 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
         match (field.count, &field.kind) {
             (Count::Fixed(0) | Count::ToEnd, _) => true,
             (Count::Field(i), _) => self.referenced.get(usize::from(i)).copied().flatten() == Some(0),
-            (_, Kind::Value { input: InType::NULL, .. }) => true,
+            (_, FieldKind::Value { input: InType::NULL, .. }) => true,
             (
                 Count::One,
-                Kind::Value { input: InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY, .. },
+                FieldKind::Value {
+                    input: InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY, ..
+                },
             ) => match field.length {
                 Length::Natural => false,
                 Length::Fixed(n) => n == 0,
@@ -229,7 +231,7 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
     #[inline(never)]
     fn visit_field(&mut self, index: usize, field: &Field) -> WalkResult<()> {
         match (&field.kind, field.count) {
-            (Kind::Value { input, output, .. }, Count::One) => {
+            (FieldKind::Value { input, output, .. }, Count::One) => {
                 let value = self.read_value(field, *input, *output)?;
                 if field.referenced
                     && let Some(slot) = self.referenced.get_mut(index)
@@ -239,7 +241,7 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
                 self.visitor.value(index, field, value);
                 Ok(())
             }
-            (Kind::Struct { first, members }, Count::One) => {
+            (FieldKind::Struct { first, members }, Count::One) => {
                 self.visit_structure(index, field, usize::from(*first), usize::from(*members))
             }
             (_, count) => self.visit_array(index, field, count),
@@ -301,8 +303,8 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
     fn visit_array_to_end(&mut self, index: usize, field: &Field) -> WalkResult<()> {
         let bytes_left = self.remaining().len();
         let size = match &field.kind {
-            Kind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
-            Kind::Struct { .. } => 1,
+            FieldKind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
+            FieldKind::Struct { .. } => 1,
         };
         let count = bytes_left.checked_div(size).unwrap_or(0);
         if count == 0 {
@@ -333,7 +335,7 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
     fn visit_element(&mut self, index: usize, field: &Field) -> WalkResult<()> {
         self.visitor.set_offset(self.offset);
         match &field.kind {
-            Kind::Value { input, output, .. } => {
+            FieldKind::Value { input, output, .. } => {
                 // The last string may lack its terminator, but each string that a count claims
                 // needs at least one byte.
                 if self.remaining().is_empty() && is_terminated(*input) && field.length == Length::Natural {
@@ -344,7 +346,7 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
                 self.visitor.set_offset(self.offset);
                 self.check_visitor()
             }
-            Kind::Struct { first, members } => {
+            FieldKind::Struct { first, members } => {
                 self.visit_structure(index, field, usize::from(*first), usize::from(*members))?;
                 self.check_visitor()
             }

@@ -1,6 +1,6 @@
 //! The descriptor, the write function and the macros of one event.
 
-use traceweir_decode::schema::{Count, Field, Kind, Length};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length};
 
 use crate::code::{SourceText, sanitize_comment};
 use crate::ident::{UsedNames, to_c_name, to_c_symbol};
@@ -102,8 +102,10 @@ fn field_parameters(fields: &[Field]) -> Vec<FieldParameters> {
             _ => None,
         };
         parameters.push(match (&field.kind, field_form(field), count) {
-            (Kind::Value { .. }, Some(form), None) => single_parameters(form, name, length, &mut taken),
-            (Kind::Value { .. }, Some(form), Some(count)) => array_parameters(form, name, &count, &mut taken),
+            (FieldKind::Value { .. }, Some(form), None) => single_parameters(form, name, length, &mut taken),
+            (FieldKind::Value { .. }, Some(form), Some(count)) => {
+                array_parameters(form, name, &count, &mut taken)
+            }
             _ => packed_parameters(name, &mut taken),
         });
     }

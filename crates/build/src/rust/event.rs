@@ -4,7 +4,7 @@
 //! or length that field 3 holds, and `s0_` the structure that is being written. No argument has such a
 //! name.
 
-use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 
 use super::types::{StructureTypes, member_names};
 use crate::code::{SourceText, sanitize_comment};
@@ -143,7 +143,7 @@ impl FieldScope<'_> {
         if let Count::Field(count) = field.count {
             code.push(format!("payload.agree({value}.len() == n{count}_);"));
         }
-        let Kind::Struct { first, members } = field.kind else {
+        let FieldKind::Struct { first, members } = field.kind else {
             let Some(form) = field_form(field) else { return };
             match field.count {
                 Count::One => self.write_value(code, form, field.length, &value),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 use traceweir_decode::source::manifest::ProviderDefinition;
 
 use crate::code::{SourceText, sanitize_comment};
@@ -28,7 +28,7 @@ impl StructureTypes {
                 continue;
             }
             let schema = &event.event.schema;
-            let is_struct = |field: &Field| matches!(field.kind, Kind::Struct { .. });
+            let is_struct = |field: &Field| matches!(field.kind, FieldKind::Struct { .. });
             for (index, field) in schema.fields().iter().enumerate().filter(|(_, field)| is_struct(field)) {
                 let name = taken.make_unique(to_camel_case(&format!(
                     "{}_{}",
@@ -56,7 +56,7 @@ impl StructureTypes {
         index: usize,
         field: &Field,
     ) {
-        let Kind::Struct { first, members } = field.kind else { return };
+        let FieldKind::Struct { first, members } = field.kind else { return };
         let lifetime = if holds_references(schema, field) { "<'a>" } else { "" };
         code.push(format!(
             "/// Structure `{}` of template `{}`.",
@@ -106,8 +106,8 @@ impl StructureTypes {
             Some(form) => value_type(form, field.length, lifetime),
         };
         match (field.count, &field.kind) {
-            (Count::One, Kind::Struct { .. }) => format!("&{lifetime}{element}"),
-            (Count::One, Kind::Value { .. }) => element,
+            (Count::One, FieldKind::Struct { .. }) => format!("&{lifetime}{element}"),
+            (Count::One, FieldKind::Value { .. }) => element,
             (Count::Fixed(n), _) => format!("&{lifetime}[{element}; {n}]"),
             _ => format!("&{lifetime}[{element}]"),
         }
@@ -139,7 +139,7 @@ fn value_type(form: ValueForm, length: Length, lifetime: &str) -> String {
 
 /// Returns whether the type of a structure holds references.
 fn holds_references(schema: &Schema, field: &Field) -> bool {
-    let Kind::Struct { first, members } = field.kind else { return false };
+    let FieldKind::Struct { first, members } = field.kind else { return false };
     schema.members(first, members).iter().any(|member| {
         let by_reference = matches!(
             field_form(member),

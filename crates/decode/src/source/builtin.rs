@@ -4,7 +4,7 @@
 use traceweir_format::spec::types::{InType, OutType};
 
 use super::prepared::PreparedSchema;
-use crate::schema::{EventNames, Field, Origin, Schema};
+use crate::schema::{EventNames, Field, Schema, SchemaOrigin};
 
 #[derive(Debug)]
 pub(super) struct BuiltinSchemas {
@@ -30,14 +30,14 @@ impl Default for BuiltinSchemas {
             Field::value("Manifest", InType::NONNULLTERMINATEDANSISTRING, OutType::UTF8),
         ];
         Self {
-            string_only: prepare("StringOnly", Origin::StringOnly, &string),
-            manifest_chunk: prepare("ManifestData", Origin::Manifest, &chunk),
+            string_only: prepare("StringOnly", SchemaOrigin::StringOnly, &string),
+            manifest_chunk: prepare("ManifestData", SchemaOrigin::Manifest, &chunk),
             empty: PreparedSchema::new(Schema::default()),
         }
     }
 }
 
-fn prepare(name: &str, origin: Origin, fields: &[Field]) -> PreparedSchema {
+fn prepare(name: &str, origin: SchemaOrigin, fields: &[Field]) -> PreparedSchema {
     let mut schema = Schema::default();
     schema.origin = origin;
     schema.names = EventNames { event: Some(name.into()), ..EventNames::default() };

@@ -43,7 +43,7 @@ use traceweir_format::wire::Cursor;
 
 use super::wevt::property::{Property, SizeRule, check_members};
 use super::wevt::texts::SharedTexts;
-use crate::schema::{EventNames, Field, Kind, MAX_FIELDS, Origin, Schema, ValueMap};
+use crate::schema::{EventNames, Field, FieldKind, MAX_FIELDS, Schema, SchemaOrigin, ValueMap};
 use crate::{Error, Result};
 use traceweir_format::spec::types::map;
 use traceweir_format::spec::types::property::{
@@ -110,7 +110,7 @@ pub fn parse_event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
     let (count, top, flags_and_tags) = (info.u32()?, info.u32()?, info.u32()?);
     let (fields, map_names) = read_properties(count, &mut info, &mut texts)?;
     let mut schema = Schema::default().seal(fields, usize::try_from(top).unwrap_or(usize::MAX))?;
-    schema.origin = Origin::Embedded;
+    schema.origin = SchemaOrigin::Embedded;
     schema.provider = provider;
     schema.names = names;
     schema.message = message;
@@ -163,12 +163,12 @@ fn read_property(info: &mut Cursor<'_>, texts: &mut SharedTexts<'_>) -> Result<(
     let (count, length, tags) = (info.u16()?, info.u16()?, info.u32()?);
     let has_flag = |flag: u32| flags & flag != 0;
     let (kind, map) = if has_flag(PROPERTY_STRUCT) {
-        (Kind::Struct { first, members: second }, None)
+        (FieldKind::Struct { first, members: second }, None)
     } else {
         // For a field with a custom schema, the third number is the offset of that schema.
         let map =
             if has_flag(PROPERTY_HAS_CUSTOM_SCHEMA) { None } else { texts.read_terminated_label(third)? };
-        (Kind::Value { input: InType(first), output: OutType(second), map: None }, map)
+        (FieldKind::Value { input: InType(first), output: OutType(second), map: None }, map)
     };
     let property = Property {
         name: texts.read_terminated(name)?,

@@ -9,7 +9,7 @@ use traceweir_format::wire::chunk;
 
 /// The kind of provider that wrote an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EventKind {
+pub enum LookupKind {
     /// A provider with a manifest, or with metadata in the event.
     #[default]
     Described,
@@ -21,9 +21,9 @@ pub enum EventKind {
 
 /// The parts of an event that a schema lookup needs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Event<'p> {
+pub struct LookupEvent<'p> {
     /// The kind of provider that wrote the event.
-    pub kind: EventKind,
+    pub kind: LookupKind,
     /// The provider, class or message GUID.
     pub provider: Guid,
     /// Id, version and the other attributes.
@@ -40,12 +40,12 @@ pub struct Event<'p> {
     pub payload: &'p [u8],
 }
 
-impl<'p> Event<'p> {
+impl<'p> LookupEvent<'p> {
     /// Splits the record of a described event. Also returns whether all its extended data
     /// items describe its schema.
     pub(super) fn from_record(record: &Record<'p>) -> (Self, bool) {
         let mut event = Self {
-            kind: EventKind::Described,
+            kind: LookupKind::Described,
             provider: record.provider(),
             descriptor: record.descriptor(),
             string_only: record.flags() & EVENT_HEADER_FLAG_STRING_ONLY != 0,

@@ -18,7 +18,7 @@
 //!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Two conventions hold for schemas of [`Origin::Kernel`] only. BINARY of natural length is the
+//! Two conventions hold for schemas of [`SchemaOrigin::Kernel`] only. BINARY of natural length is the
 //! rest of the payload, and the last field. With the out type XML, the bytes are not the text
 //! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
 //! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
@@ -34,7 +34,7 @@ use traceweir_format::kernel::{FieldShape, Repeat, Ty, class_name, shape_of};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, EventNames, Field, Length, Origin, Schema, ValueMap};
+use crate::schema::{Count, EventNames, Field, Length, Schema, SchemaOrigin, ValueMap};
 use crate::walk::header_names;
 use ValueNames::{Bits, Sequence, Values};
 
@@ -51,7 +51,7 @@ pub fn build_schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
         shape.fields.iter().map(|f| build_field(f, shape.fields, class, opcode)).collect();
     let top = fields.len();
     let mut schema = Schema::default();
-    schema.origin = Origin::Kernel;
+    schema.origin = SchemaOrigin::Kernel;
     schema.provider = *class;
     schema.names = event_names(class, type_name);
     schema.is_log_file_header = header_names::is_log_file_header(class, opcode);
@@ -328,14 +328,14 @@ mod tests {
     use traceweir_format::kernel::shapes;
 
     use super::*;
-    use crate::schema::Kind;
+    use crate::schema::FieldKind;
 
     fn find_field(schema: &Schema, name: &str) -> Field {
         schema.top().iter().find(|f| &*f.name == name).unwrap_or_else(|| panic!("no field {name}")).clone()
     }
 
     fn find_map(schema: &Schema, name: &str) -> Arc<ValueMap> {
-        let Kind::Value { map: Some(map), .. } = find_field(schema, name).kind else {
+        let FieldKind::Value { map: Some(map), .. } = find_field(schema, name).kind else {
             panic!("no map of {name}")
         };
         map
@@ -346,7 +346,7 @@ mod tests {
         for shape in shapes() {
             for (opcode, name) in shape.types {
                 let schema = build_schema(&shape.class, *opcode, shape.version).unwrap();
-                assert_eq!(schema.origin, Origin::Kernel);
+                assert_eq!(schema.origin, SchemaOrigin::Kernel);
                 assert_eq!(schema.provider, shape.class);
                 let event = schema.names.event.as_deref().unwrap();
                 assert!(event.ends_with(name) || *name == "Info", "{event}");
@@ -406,7 +406,7 @@ mod tests {
                 let version_2 = build_schema(&named.class, *opcode, 2).unwrap();
                 let known = [&newest, &version_2].into_iter().any(|s| {
                     s.top().iter().any(|f| {
-                        &*f.name == named.field && matches!(f.kind, Kind::Value { map: Some(_), .. })
+                        &*f.name == named.field && matches!(f.kind, FieldKind::Value { map: Some(_), .. })
                     })
                 });
                 assert!(known, "{} of {} type {opcode:#x}", named.field, named.class);
@@ -419,7 +419,7 @@ mod tests {
         let process = build_schema(&class::PROCESS, 1, 4).unwrap();
         assert!(find_map(&process, "Flags").bits);
         let optical = build_schema(&class::CONFIG, 0x12, 2).unwrap();
-        assert!(matches!(find_field(&optical, "DeviceType").kind, Kind::Value { map: None, .. }));
+        assert!(matches!(find_field(&optical, "DeviceType").kind, FieldKind::Value { map: None, .. }));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{json_string, push_line, push_word};
 use crate::message::EventMessage;
-use crate::schema::{Kind, Schema};
+use crate::schema::{FieldKind, Schema};
 
 /// Identifies a prepared schema in this process, for caches of values that other modules derive
 /// from it.
@@ -106,7 +106,7 @@ fn build_json_keys(schema: &Schema) -> Vec<Box<[u8]>> {
     let mut keys = vec![Box::default(); schema.fields().len()];
     build_scope_keys(schema, 0, schema.top().len(), &mut keys);
     for field in schema.fields() {
-        if let Kind::Struct { first, members } = field.kind {
+        if let FieldKind::Struct { first, members } = field.kind {
             build_scope_keys(schema, usize::from(first), usize::from(members), &mut keys);
         }
     }

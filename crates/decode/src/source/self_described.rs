@@ -152,7 +152,7 @@ impl SelfDescribedCache {
         hash: u64,
     ) -> Result<u32, Undecoded> {
         let traits_item = (!traits.is_empty()).then_some(traits);
-        let schema = tracelogging::schema(provider, traits_item, metadata)?;
+        let schema = tracelogging::build_schema(provider, traits_item, metadata)?;
         // The size of the metadata, the fields, and the values derived from both.
         let blobs = metadata.len().saturating_add(traits.len()).saturating_add(SCHEMA_BYTES);
         let fields = schema.fields().len().saturating_mul(FIELD_BYTES);

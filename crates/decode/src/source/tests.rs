@@ -19,7 +19,7 @@ use traceweir_format::wire::Put;
 
 use super::wevt::build::PatchedBytes;
 use super::*;
-use crate::schema::{Field, Kind, Origin};
+use crate::schema::{Field, FieldKind, SchemaOrigin};
 
 const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
 const OTHER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000002);
@@ -188,8 +188,8 @@ fn descriptor_of(id: u16, version: u8) -> EventDescriptor {
 fn find_value_name(decoder: &mut Decoder, record: &[u8], value: u64) -> Option<String> {
     let found = decoder.find(&Record::parse(record, 0).unwrap()).unwrap();
     match &found.prepared.schema.top()[0].kind {
-        Kind::Value { map, .. } => map.as_ref()?.value(value).map(ToString::to_string),
-        Kind::Struct { .. } => None,
+        FieldKind::Value { map, .. } => map.as_ref()?.value(value).map(ToString::to_string),
+        FieldKind::Struct { .. } => None,
     }
 }
 
@@ -224,7 +224,7 @@ fn messages_need_their_format() {
     assert_eq!(schema_field_names(&mut decoder, &known), Err(Undecoded::NoMessageFormat));
     assert_eq!(decoder.add_tmf(TMF).unwrap().formats, 5);
     let found = decoder.find(&Record::parse(&known, 0).unwrap()).unwrap();
-    assert_eq!((found.prepared.schema.origin, found.payload.len()), (Origin::Wpp, 8));
+    assert_eq!((found.prepared.schema.origin, found.payload.len()), (SchemaOrigin::Wpp, 8));
     assert!(found.prepared.message.is_some());
     for other in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {
         assert_eq!(schema_field_names(&mut decoder, &other), Err(Undecoded::NoMessageFormat));

@@ -26,27 +26,27 @@ use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::text::ansi;
 use traceweir_format::tracelogging::{Arity, EventMetadata, FieldMetadata, Traits};
 
-use crate::schema::{Count, Field, Kind, MAX_FIELDS, Origin, Schema};
+use crate::schema::{Count, Field, FieldKind, MAX_FIELDS, Schema, SchemaOrigin};
 use crate::{Error, Result};
 
 /// Builds the schema of an event of `provider` with these traits and this metadata.
 ///
 /// ```
-/// # use traceweir_decode::source::tracelogging::schema;
+/// # use traceweir_decode::source::tracelogging::build_schema;
 /// # use traceweir_format::{Guid, tracelogging::MetadataBuilder};
 /// let mut builder = MetadataBuilder::new("Request", 0);
 /// let metadata = builder.add_field("url", 1, 0, 0).finish()?;
-/// let schema = schema(Guid::NULL, None, metadata)?;
+/// let schema = build_schema(Guid::NULL, None, metadata)?;
 /// assert_eq!(schema.event_name().as_deref(), Some("Request"));
 /// assert_eq!(&*schema.top()[0].name, "url");
 /// # Ok::<(), traceweir_decode::Error>(())
 /// ```
-pub fn schema(provider: Guid, traits: Option<&[u8]>, metadata: &[u8]) -> Result<Schema> {
+pub fn build_schema(provider: Guid, traits: Option<&[u8]>, metadata: &[u8]) -> Result<Schema> {
     let traits = traits.and_then(|t| Traits::parse(t).ok());
     let metadata = EventMetadata::parse(metadata)?;
     let (fields, top) = FieldTree::read(&metadata)?.lay_out()?;
     let mut schema = Schema::default();
-    schema.origin = Origin::TraceLogging;
+    schema.origin = SchemaOrigin::TraceLogging;
     schema.provider = provider;
     schema.group = traits.and_then(|t| t.group());
     schema.names.provider = traits.and_then(|t| parse_name(t.name));
@@ -119,11 +119,11 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     let kind = match field.members() {
         Some(members) => {
             let first = u16::try_from(first).map_err(|_| Error::Schema("too many fields"))?;
-            Kind::Struct { first, members: members.into() }
+            FieldKind::Struct { first, members: members.into() }
         }
         None => {
             let input = layout_type(field)?;
-            Kind::Value { input, output: OutType::from_tracelogging(field.out, input), map: None }
+            FieldKind::Value { input, output: OutType::from_tracelogging(field.out, input), map: None }
         }
     };
     let count = match field.arity {
@@ -133,7 +133,7 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     };
     // An array of elements without bytes could claim any number of elements.
     let has_no_bytes =
-        matches!(kind, Kind::Struct { members: 0, .. } | Kind::Value { input: InType::NULL, .. });
+        matches!(kind, FieldKind::Struct { members: 0, .. } | FieldKind::Value { input: InType::NULL, .. });
     if has_no_bytes && count != Count::One {
         return Err(Error::Schema("array of elements without bytes"));
     }
@@ -169,7 +169,7 @@ mod tests {
     fn schema_from_builder(f: impl FnOnce(&mut MetadataBuilder)) -> Result<Schema> {
         let mut builder = MetadataBuilder::new("event", 0);
         f(&mut builder);
-        schema(Guid::NULL, None, builder.finish().unwrap())
+        build_schema(Guid::NULL, None, builder.finish().unwrap())
     }
 
     fn field_names(fields: &[Field]) -> Vec<&str> {
@@ -178,8 +178,8 @@ mod tests {
 
     fn members_of<'s>(schema: &'s Schema, field: &Field) -> &'s [Field] {
         match field.kind {
-            Kind::Struct { first, members } => schema.members(first, members),
-            Kind::Value { .. } => panic!("{} is not a structure", field.name),
+            FieldKind::Struct { first, members } => schema.members(first, members),
+            FieldKind::Value { .. } => panic!("{} is not a structure", field.name),
         }
     }
 
@@ -195,8 +195,11 @@ mod tests {
         let traits = traits.group(&group).finish().unwrap();
         let mut metadata = MetadataBuilder::new("Event", 0x0123_4567);
         let metadata = metadata.add_field("f", 8, 5, 0x0200_0000).finish().unwrap();
-        let schema = schema(id, Some(traits), metadata).unwrap();
-        assert_eq!((schema.origin, schema.provider, schema.group), (Origin::TraceLogging, id, Some(group)));
+        let schema = build_schema(id, Some(traits), metadata).unwrap();
+        assert_eq!(
+            (schema.origin, schema.provider, schema.group),
+            (SchemaOrigin::TraceLogging, id, Some(group))
+        );
         assert_eq!(schema.names.provider.as_deref(), Some("Provider"));
         assert_eq!(schema.names.event.as_deref(), Some("Event"));
         let field = Field { tags: 0x0200_0000, ..Field::value("f", InType::UINT32, OutType::PID) };
@@ -206,14 +209,14 @@ mod tests {
     #[test]
     fn unreadable_traits_lose_only_the_name() {
         let mut metadata = MetadataBuilder::new("e", 0);
-        let schema = schema(Guid::NULL, Some(&[9, 0, b'x']), metadata.finish().unwrap()).unwrap();
+        let schema = build_schema(Guid::NULL, Some(&[9, 0, b'x']), metadata.finish().unwrap()).unwrap();
         assert_eq!((schema.names.provider, schema.names.event.as_deref()), (None, Some("e")));
     }
 
     #[test]
     fn every_in_type_has_its_layout() {
         for code in 0..32_u8 {
-            let result = schema(Guid::NULL, None, &encode_metadata(&[b'f', 0, code]));
+            let result = build_schema(Guid::NULL, None, &encode_metadata(&[b'f', 0, code]));
             let Ok(schema) = result else {
                 assert!(code > 25, "in type {code}");
                 continue;
@@ -323,10 +326,10 @@ mod tests {
             (b"f\0\x28\x01", "half a count"),
             (b"f\0\x60\x04\0abc", "type information too short"),
         ] {
-            assert!(schema(Guid::NULL, None, &encode_metadata(fields)).is_err(), "{reason}");
+            assert!(build_schema(Guid::NULL, None, &encode_metadata(fields)).is_err(), "{reason}");
         }
-        assert!(schema(Guid::NULL, None, &encode_metadata(&b"\0\x08".repeat(MAX_FIELDS))).is_ok());
-        assert!(schema(Guid::NULL, None, &encode_metadata(&b"\0\x08".repeat(MAX_FIELDS + 1))).is_err());
+        assert!(build_schema(Guid::NULL, None, &encode_metadata(&b"\0\x08".repeat(MAX_FIELDS))).is_ok());
+        assert!(build_schema(Guid::NULL, None, &encode_metadata(&b"\0\x08".repeat(MAX_FIELDS + 1))).is_err());
     }
 
     #[test]
@@ -338,9 +341,9 @@ mod tests {
             .add_fixed_array("b", 8, 0, 0, 2)
             .add_custom("c", 5, 0, b"x");
         let blob = builder.finish().unwrap();
-        assert_eq!(schema(Guid::NULL, None, blob).unwrap().fields().len(), 4);
+        assert_eq!(build_schema(Guid::NULL, None, blob).unwrap().fields().len(), 4);
         for end in 0..blob.len() {
-            assert!(schema(Guid::NULL, None, &blob[..end]).is_err(), "cut at {end}");
+            assert!(build_schema(Guid::NULL, None, &blob[..end]).is_err(), "cut at {end}");
         }
     }
 
@@ -350,11 +353,11 @@ mod tests {
             fields in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0x98), 1_u8..26], 0..300),
             traits in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
         ) {
-            if let Ok(schema) = schema(Guid::NULL, traits.as_deref(), &encode_metadata(&fields)) {
+            if let Ok(schema) = build_schema(Guid::NULL, traits.as_deref(), &encode_metadata(&fields)) {
                 prop_assert!(schema.fields().len() <= fields.len());
                 let members: usize = schema.fields().iter().map(|f| match f.kind {
-                    Kind::Struct { members, .. } => usize::from(members),
-                    Kind::Value { .. } => 0,
+                    FieldKind::Struct { members, .. } => usize::from(members),
+                    FieldKind::Value { .. } => 0,
                 }).sum();
                 prop_assert_eq!(schema.top().len() + members, schema.fields().len(), "each field must have exactly one parent");
             }

@@ -1,13 +1,13 @@
 //! Reads programs, libraries and debug files of Linux.
 //!
 //! ```text
-//!   headers ─▶ Identity: build id, base, names of debug files ─▶ accepted? ─▶ symbols ─▶ .debug_*
-//!   └──── at most MAX_HEADER_BYTES ────┘                         no: nothing more is read
+//!   headers ─▶ ElfIdentity: build id, base, debug files ─▶ accepted? ─▶ symbols ─▶ .debug_*
+//!   └──── at most MAX_HEADER_BYTES ────┘                   no: nothing more is read
 //! ```
 //!
 //! The loader decides where a program is in memory; symbols have the addresses that the linker
-//! assigned. [`Identity::base`] is the linked address of the first byte of the file, so `linked =
-//! address - loaded base + Identity::base`.
+//! assigned. [`ElfIdentity::base`] is the linked address of the first byte of the file, so `linked =
+//! address - loaded base + ElfIdentity::base`.
 //!
 //! Not supported: symbols in a compressed `.gnu_debugdata`, sections compressed with anything but
 //! zlib, DWARF in separate files for each unit (`.dwo`).
@@ -31,7 +31,7 @@ use object::{Endianness, ReadCache, ReadRef};
 use traceweir_format::wire;
 
 use super::dwarf::{Dwarf, Sections};
-use super::table::Table;
+use super::table::SymbolTable;
 use crate::source::identified::{LimitedReader, MAX_SECTIONS, read_build_id};
 use crate::{Error, Result};
 
@@ -48,7 +48,7 @@ const PAGE_BYTES: u64 = 4096;
 
 /// The properties that identify a file, and its linked addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct ElfIdentity {
     /// The GNU build id; empty if the file has none.
     pub build_id: Vec<u8>,
     /// The linked address of the first byte.
@@ -61,7 +61,7 @@ pub struct Identity {
 
 /// The parts of a file to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct ElfParts {
     /// Reads the symbols.
     pub symbols: bool,
     /// Reads inlined functions and lines.
@@ -72,10 +72,10 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct Elf {
     /// The properties that identify the file.
-    pub identity: Identity,
-    /// Functions by address; empty if not requested, and [cut](Table::is_cut) if there are too
+    pub identity: ElfIdentity,
+    /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are too
     /// many.
-    pub symbols: Table,
+    pub symbols: SymbolTable,
     /// Whether the file has only the symbols that other programs need.
     pub is_stripped: bool,
     /// Linked start addresses of functions, ascending, from the unwind tables; for stripped files
@@ -116,8 +116,8 @@ struct DwarfSection {
 
 /// The result of reading the headers and symbols.
 struct ElfContents {
-    identity: Identity,
-    symbols: Table,
+    identity: ElfIdentity,
+    symbols: SymbolTable,
     is_stripped: bool,
     starts: Vec<u64>,
     dwarf_sections: Vec<DwarfSection>,
@@ -132,8 +132,8 @@ impl Elf {
     /// Reads a file if `accept` returns true for its identity; returns `None` otherwise.
     pub fn read<R: Read + Seek>(
         file: R,
-        parts: Parts,
-        accept: impl FnOnce(&Identity) -> bool,
+        parts: ElfParts,
+        accept: impl FnOnce(&ElfIdentity) -> bool,
     ) -> Result<Option<Self>> {
         let (cache, bytes_left) = (ReadCache::new(file), Cell::new(MAX_HEADER_BYTES));
         let reader = LimitedReader { file: &cache, bytes_left: &bytes_left };
@@ -167,8 +167,8 @@ impl Elf {
 fn read_contents<'data, Elf, R>(
     file: R,
     bytes_left: &Cell<u64>,
-    parts: Parts,
-    accept: impl FnOnce(&Identity) -> bool,
+    parts: ElfParts,
+    accept: impl FnOnce(&ElfIdentity) -> bool,
 ) -> Result<Option<ElfContents>>
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -190,7 +190,7 @@ where
         let mask = if machine == EM_ARM { !1 } else { u64::MAX };
         symbols::read_symbols::<Elf, R>(&sections, (endian, file), bytes_left, (machine, mask))
     } else {
-        Table::default()
+        SymbolTable::default()
     };
     let starts = if parts.symbols && is_stripped {
         starts::read_starts(&sections, (endian, file))
@@ -208,7 +208,7 @@ fn read_identity<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
     file: R,
-) -> Result<Identity>
+) -> Result<ElfIdentity>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
@@ -231,7 +231,7 @@ where
     });
     let build_id = read_build_id(sections, endian, file).unwrap_or_default().to_vec();
     let debug_link = read_debug_link(sections, endian, file);
-    Ok(Identity { build_id, base, extent: end.saturating_sub(base), debug_link })
+    Ok(ElfIdentity { build_id, base, extent: end.saturating_sub(base), debug_link })
 }
 
 /// Returns the name in `.gnu_debuglink` and the checksum, which follows at the next multiple of

@@ -12,14 +12,14 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::table::{MAX_NAME, MAX_SYMBOLS, SymbolRank, Table};
+use super::table::{MAX_NAME, MAX_SYMBOLS, SymbolRank, SymbolTable};
 
 /// The most bytes of a list that are read.
 const MAX_LIST_BYTES: u64 = 256 << 20;
 
 /// Reads the code symbols of a kernel from `/proc/kallsyms` or `System.map`. The kernel shows all
 /// addresses as 0 to readers without permission.
-pub fn read_kernel_symbols(from: impl Read) -> io::Result<Table> {
+pub fn read_kernel_symbols(from: impl Read) -> io::Result<SymbolTable> {
     read_lines(from, |line, table| {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         let (address, kind, name) = (parse_hex(words.next()?)?, words.next()?, words.next()?);
@@ -37,7 +37,7 @@ pub fn read_kernel_symbols(from: impl Read) -> io::Result<Table> {
 }
 
 /// Reads the functions that a program generated at run time, from the list that it wrote.
-pub fn read_perf_map(from: impl Read) -> io::Result<Table> {
+pub fn read_perf_map(from: impl Read) -> io::Result<SymbolTable> {
     read_lines(from, |line, table| {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
         let (start, size, name) = (parse_hex(parts.next()?)?, parse_hex(parts.next()?)?, parts.next()?);
@@ -47,9 +47,12 @@ pub fn read_perf_map(from: impl Read) -> io::Result<Table> {
 }
 
 /// Passes each line to `parse_line`.
-fn read_lines(from: impl Read, parse_line: impl Fn(&[u8], &mut Table) -> Option<()>) -> io::Result<Table> {
+fn read_lines(
+    from: impl Read,
+    parse_line: impl Fn(&[u8], &mut SymbolTable) -> Option<()>,
+) -> io::Result<SymbolTable> {
     let mut from = BufReader::new(from.take(MAX_LIST_BYTES));
-    let mut table = Table::default();
+    let mut table = SymbolTable::default();
     let mut line = Vec::new();
     while table.len() < MAX_SYMBOLS {
         line.clear();

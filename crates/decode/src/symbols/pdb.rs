@@ -28,7 +28,7 @@ use std::io::{BufReader, Read, Seek};
 use pdb2::{FallibleIterator, PDB, StreamIndex, SymbolIter};
 use traceweir_format::{Guid, text, wire};
 
-use super::table::{MAX_SYMBOLS, SymbolRank, Table};
+use super::table::{MAX_SYMBOLS, SymbolRank, SymbolTable};
 use crate::source::wpp::pdb::{BoundedFile, effective_file_length};
 use crate::{Error, Result};
 
@@ -52,7 +52,7 @@ const MAX_MODULES: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Pdb {
     /// Symbols by their offset from the image's base.
-    pub symbols: Table,
+    pub symbols: SymbolTable,
 }
 
 fn unreadable_pdb(error: impl std::fmt::Display) -> Error {
@@ -99,7 +99,7 @@ impl Pdb {
             .chunks_exact(SECTION_HEADER_BYTES)
             .map(|header| wire::u32_at(header, SECTION_ADDRESS_OFFSET))
             .collect();
-        let mut symbols = Table::default();
+        let mut symbols = SymbolTable::default();
         let mut modules = debug.modules().map_err(unreadable_pdb)?;
         for _ in 0..MAX_MODULES {
             let Ok(Some(module)) = modules.next() else { break };
@@ -135,7 +135,7 @@ fn find_optional_stream(stream: &[u8], which: usize) -> Option<u16> {
 }
 
 /// Adds the functions among records to the table, up to the first unreadable record.
-fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mut Table) {
+fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mut SymbolTable) {
     while let Ok(Some(record)) = records.next() {
         if to.len() >= MAX_SYMBOLS {
             to.mark_cut();

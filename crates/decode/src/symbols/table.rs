@@ -12,7 +12,7 @@
 //! 2. A symbol of unknown size extends to the next one, but not past the end of its section if that
 //!    is known, nor further than [`MAX_UNSIZED_BYTES`].
 //! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_TOTAL_NAME_BYTES`] bytes of names are kept; other
-//!    symbols are left out, and [`Table::is_cut`] reports it.
+//!    symbols are left out, and [`SymbolTable::is_cut`] reports it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub enum SymbolRank {
 
 /// The symbols of one file.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct SymbolTable {
     entries: Vec<SymbolEntry>,
     names: Vec<u8>,
     groups: Vec<Arc<str>>,
@@ -86,7 +86,7 @@ pub struct Table {
 /// The names of the first byte of a kernel.
 const KERNEL_START_NAMES: [&[u8]; 2] = [b"_text", b"_stext"];
 
-impl Table {
+impl SymbolTable {
     /// Adds a symbol; a size of 0 means unknown. Symbols beyond the limits are left out.
     pub fn push(&mut self, start: u64, size: u64, name: &[u8], rank: SymbolRank) {
         self.push_in_group(start, size, name, rank, None);
@@ -230,13 +230,13 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn name_at(table: &Table, address: u64) -> Option<String> {
+    fn name_at(table: &SymbolTable, address: u64) -> Option<String> {
         table.lookup(address).map(|symbol| symbol.text().into_owned())
     }
 
     #[test]
     fn an_address_belongs_to_the_symbol_around_it() {
-        let mut table = Table::default();
+        let mut table = SymbolTable::default();
         for (start, size, name, rank) in [
             (0x100, 0x40, "whole", SymbolRank::Local),
             (0x110, 0x08, "within", SymbolRank::Local),
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_symbol_without_size_ends_with_its_section() {
-        let mut table = Table::default();
+        let mut table = SymbolTable::default();
         table.push(0x100, 0, b"_init", SymbolRank::Global);
         table.push(0x200, 0, b"_start", SymbolRank::Global);
         table.push(0x230, 0, b"label", SymbolRank::Local);
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn groups_are_kept_and_names_are_bounded() {
-        let mut table = Table::default();
+        let mut table = SymbolTable::default();
         table.push(1, 1, b"a", SymbolRank::Global);
         table.push_in_group(2, 1, b"b", SymbolRank::Global, Some("ext4"));
         table.push_in_group(3, 1, b"c", SymbolRank::Global, Some("ext4"));

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
-use super::elf::Parts;
+use super::elf::ElfParts;
 use super::*;
 
-const ALL_PARTS: Parts = Parts { symbols: true, dwarf: true };
+const ALL_PARTS: ElfParts = ElfParts { symbols: true, dwarf: true };
 
 /// Reads the file of this program.
 fn read_own_program() -> Vec<u8> {
@@ -15,7 +15,7 @@ fn read_own_program() -> Vec<u8> {
 }
 
 /// Returns the linked address of code of this program.
-fn linked_address(address: usize, identity: &Identity) -> u64 {
+fn linked_address(address: usize, identity: &ElfIdentity) -> u64 {
     let exe = std::env::current_exe().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let first = maps.lines().find(|line| line.ends_with(exe.to_str().unwrap())).unwrap();

@@ -15,7 +15,7 @@ use traceweir_format::wire::Put;
 use super::MAX_ANSWER_BYTES;
 use super::listed::{MetadataSizes, expand_prefixes, wpp_property_schema};
 use super::texts::TextTable;
-use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, SchemaOrigin, ValueMap};
 use crate::source::FilterSchema;
 use traceweir_format::spec::types::map;
 use traceweir_format::spec::types::property::{
@@ -60,7 +60,7 @@ impl OpenProperty {
     fn find(schema: &Schema) -> Option<Self> {
         schema.top().iter().enumerate().find_map(|(index, field)| match field.kind {
             _ if field.count == Count::ToEnd => Some(Self::Elements(index)),
-            Kind::Value { input: InType::BINARY, output, .. }
+            FieldKind::Value { input: InType::BINARY, output, .. }
                 if field.length == Length::Natural
                     && output != OutType::IPV6
                     && field.count == Count::One =>
@@ -81,12 +81,12 @@ impl OpenProperty {
 }
 
 /// Returns the DECODING_SOURCE number of a schema's origin.
-pub(super) const fn decoding_source(origin: Origin) -> u32 {
+pub(super) const fn decoding_source(origin: SchemaOrigin) -> u32 {
     match origin {
-        Origin::Manifest | Origin::Embedded | Origin::StringOnly => 0,
-        Origin::Kernel => 1,
-        Origin::Wpp => 2,
-        Origin::TraceLogging => 3,
+        SchemaOrigin::Manifest | SchemaOrigin::Embedded | SchemaOrigin::StringOnly => 0,
+        SchemaOrigin::Kernel => 1,
+        SchemaOrigin::Wpp => 2,
+        SchemaOrigin::TraceLogging => 3,
     }
 }
 
@@ -99,7 +99,7 @@ impl EventInfo {
 
     /// Like [`EventInfo::encode`], for a payload that follows metadata of these sizes.
     pub(super) fn encode_with_metadata(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Self {
-        let listed = if schema.origin == Origin::Wpp {
+        let listed = if schema.origin == SchemaOrigin::Wpp {
             Some(wpp_property_schema())
         } else {
             expand_prefixes(schema, metadata_sizes)
@@ -173,7 +173,7 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
     // The provider has no message, and there is no BinXML.
     out.put_u32(0).put_u32(0).put_u32(0);
     // In classic events these two fields hold the names of activity ids.
-    let event = names.event.as_deref().filter(|_| schema.origin != Origin::Kernel);
+    let event = names.event.as_deref().filter(|_| schema.origin != SchemaOrigin::Kernel);
     out.put_u32(texts.add_optional(event)).put_u32(0);
     let count = |fields: &[Field]| u32::try_from(fields.len()).unwrap_or(u32::MAX);
     out.put_u32(count(fields)).put_u32(count(property_schema.top()));
@@ -189,9 +189,9 @@ fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
 /// Returns the provider and class GUIDs; only classic events have a separate class.
 fn provider_and_class(schema: &Schema) -> (Guid, Guid) {
     match schema.origin {
-        Origin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
-        Origin::Kernel => (class::SYSTEM_TRACE_CONTROL, schema.provider),
-        Origin::Wpp => (schema.provider, schema.provider),
+        SchemaOrigin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
+        SchemaOrigin::Kernel => (class::SYSTEM_TRACE_CONTROL, schema.provider),
+        SchemaOrigin::Wpp => (schema.provider, schema.provider),
         _ => (schema.provider, Guid::NULL),
     }
 }
@@ -224,18 +224,18 @@ fn put_property<'f>(field: &'f Field, texts: &mut TextTable<'f>, out: &mut Vec<u
     let (length_flag, length) = match (field.length, &field.kind) {
         (Length::Fixed(n), _) => (PROPERTY_PARAM_FIXED_LENGTH, n),
         (Length::Field(index), _) => (PROPERTY_PARAM_LENGTH, index),
-        (Length::Natural, Kind::Value { input, .. }) => (0, natural_length(*input)),
-        (Length::Natural, Kind::Struct { .. }) => (0, 0),
+        (Length::Natural, FieldKind::Value { input, .. }) => (0, natural_length(*input)),
+        (Length::Natural, FieldKind::Struct { .. }) => (0, 0),
     };
-    let is_struct = matches!(field.kind, Kind::Struct { .. });
+    let is_struct = matches!(field.kind, FieldKind::Struct { .. });
     let flags = count_flag
         | length_flag
         | if is_struct { PROPERTY_STRUCT } else { 0 }
         | if field.tags == 0 { 0 } else { PROPERTY_HAS_TAGS };
     out.put_u32(flags).put_u32(texts.add(&field.name));
     match &field.kind {
-        Kind::Struct { first, members } => out.put_u16(*first).put_u16(*members).put_u32(0),
-        Kind::Value { input, output, map } => {
+        FieldKind::Struct { first, members } => out.put_u16(*first).put_u16(*members).put_u32(0),
+        FieldKind::Value { input, output, map } => {
             let map = texts.add_optional(map.as_deref().map(|map| &*map.name));
             out.put_u16(input.0).put_u16(output.0).put_u32(map)
         }
@@ -250,8 +250,8 @@ fn natural_length(input: InType) -> u16 {
 }
 
 /// Encodes a map as EVENT_MAP_INFO. Texts of manifests end with a blank, as published.
-pub(super) fn encode_map_info(map: &ValueMap, origin: Origin) -> Vec<u8> {
-    let is_classic = origin == Origin::Kernel;
+pub(super) fn encode_map_info(map: &ValueMap, origin: SchemaOrigin) -> Vec<u8> {
+    let is_classic = origin == SchemaOrigin::Kernel;
     let entries = map.entries();
     let fixed_bytes = entries.len().saturating_mul(8).saturating_add(16);
     let mut texts = TextTable::new(fixed_bytes);

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, Field, Kind, Length, Origin, Schema};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, SchemaOrigin};
 
 /// The sizes of the metadata before a payload: of the provider, then of the event.
 pub(super) type MetadataSizes = [u16; 2];
@@ -52,7 +52,7 @@ pub(super) fn wpp_property_schema() -> Schema {
         WPP_PROPERTIES.iter().map(|(name, input)| Field::value(name, *input, OutType::NULL)).collect();
     let top = fields.len();
     let mut schema = Schema::default();
-    schema.origin = Origin::Wpp;
+    schema.origin = SchemaOrigin::Wpp;
     // Sealing cannot fail: the fields are few and refer to no others.
     schema.seal(fields, top).unwrap_or_default()
 }
@@ -82,7 +82,7 @@ pub(super) fn expand_prefixes(schema: &Schema, metadata_sizes: Option<MetadataSi
         let start = u16::try_from(expansion.fields.len()).ok()?;
         expansion.add_level(schema, first, members)?;
         let count = u16::try_from(expansion.fields.len()).ok()?.checked_sub(start)?;
-        expansion.fields.get_mut(owner)?.kind = Kind::Struct { first: start, members: count };
+        expansion.fields.get_mut(owner)?.kind = FieldKind::Struct { first: start, members: count };
     }
     expansion.update_references(schema);
     let mut expand_prefixes = Schema::default();
@@ -110,11 +110,11 @@ impl PrefixExpansion {
             } else if field.has_listed_length {
                 let number = self.add_number_field(&field.name, "Length")?;
                 field.length = Length::Field(number);
-                if let Kind::Value { input, .. } = &mut field.kind {
+                if let FieldKind::Value { input, .. } = &mut field.kind {
                     *input = InType::BINARY;
                 }
             }
-            if let Kind::Struct { first, members } = field.kind {
+            if let FieldKind::Struct { first, members } = field.kind {
                 self.levels.push_back((self.fields.len(), usize::from(first), usize::from(members)));
             }
             *self.indexes.get_mut(index)? = u16::try_from(self.fields.len()).ok()?;

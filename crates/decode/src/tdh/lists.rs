@@ -13,7 +13,7 @@ use crate::source::{FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 /// The EVENT_FIELD_TYPE numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldKind {
+pub enum EventFieldType {
     /// Type number 0.
     Keyword,
     /// Type number 1.
@@ -26,7 +26,7 @@ pub enum FieldKind {
     Opcode,
 }
 
-impl FieldKind {
+impl EventFieldType {
     /// Returns the kind for an EVENT_FIELD_TYPE number.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
@@ -92,12 +92,12 @@ pub(super) fn encode_providers<'s>(
 /// Encodes a PROVIDER_FIELD_INFOARRAY of a provider's names: all of a kind, or those for a value.
 pub(super) fn encode_fields<'s>(
     known: impl Iterator<Item = &'s ProviderSchemas>,
-    kind: FieldKind,
+    kind: EventFieldType,
     value: Option<u64>,
 ) -> Answer<Vec<u8>> {
     let is_wanted = |name: &&ValueName| match value {
         None => true,
-        Some(value) if kind == FieldKind::Keyword => name.value != 0 && name.value & value == name.value,
+        Some(value) if kind == EventFieldType::Keyword => name.value != 0 && name.value & value == name.value,
         Some(value) => name.value == value,
     };
     let mut all: Vec<_> =

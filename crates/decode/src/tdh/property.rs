@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::{Answer, Refusal};
 use crate::error::Undecoded;
-use crate::schema::{Count, Field, Kind, MAX_DEPTH, Schema};
+use crate::schema::{Count, Field, FieldKind, MAX_DEPTH, Schema};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
@@ -74,10 +74,10 @@ fn resolve_path(schema: &Schema, wanted: &[PropertyStep<'_>]) -> Answer<Vec<Reso
         }
         path.push(ResolvedStep { index: position.saturating_add(first), element });
         match field.kind {
-            Kind::Struct { first: start, members } => {
+            FieldKind::Struct { first: start, members } => {
                 (first, scope) = (usize::from(start), schema.members(start, members))
             }
-            Kind::Value { .. } => (first, scope) = (0, &[]),
+            FieldKind::Value { .. } => (first, scope) = (0, &[]),
         }
     }
     Ok(path)
@@ -151,8 +151,8 @@ impl<'p> Visitor<'p> for PropertyFinder<'_> {
         if let Some((step, true)) = self.matching_step(index) {
             let is_text = self.current_element().is_none() && field.count != Count::One;
             let size = match &field.kind {
-                Kind::Value { input, .. } => input.size(8).unwrap_or(1),
-                Kind::Struct { .. } => 1,
+                FieldKind::Value { input, .. } => input.size(8).unwrap_or(1),
+                FieldKind::Struct { .. } => 1,
             };
             let character = step.element.filter(|_| is_text).map(|element| (element, size));
             if character.is_some() || self.is_selected(&step) {

@@ -12,9 +12,9 @@ use super::event_info::{EventInfo, encode_map_info};
 use super::listed::MetadataSizes;
 use super::property::{self, PropertyStep};
 use super::{Answer, MAX_ANSWER_BYTES, Refusal};
-use crate::schema::{Count, Field, Kind, Schema};
+use crate::schema::{Count, Field, FieldKind, Schema};
 use crate::source::prepared::SchemaId;
-use crate::source::{Decoder, Event, PreparedSchema, SchemaMatch};
+use crate::source::{Decoder, LookupEvent, PreparedSchema, SchemaMatch};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
@@ -31,7 +31,7 @@ pub struct QueryDecoder {
 
 impl QueryDecoder {
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
-    pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
+    pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
         let found = self.decoder.find_event(event)?;
         let schema = &found.prepared.schema;
         if let Some(sizes) = metadata_sizes(event, &found) {
@@ -44,7 +44,7 @@ impl QueryDecoder {
     /// Returns the bytes of a property.
     pub fn property<'p>(
         &mut self,
-        event: &Event<'p>,
+        event: &LookupEvent<'p>,
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
@@ -59,7 +59,7 @@ impl QueryDecoder {
     }
 
     /// Returns the EVENT_MAP_INFO of a map of the event, by its name.
-    pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
+    pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
         let map = encode_map_by_name(&self.decoder.find_event(event)?.prepared.schema, name);
         map.ok_or(Refusal::NotFound("map of this name")).and_then(check_answer_size)
     }
@@ -110,7 +110,7 @@ impl Hasher for SchemaIdHasher {
 /// Returns the sizes of the metadata before the payload that a schema describes; `None` if the
 /// schema describes the complete payload, which is the usual case.
 #[inline]
-fn metadata_sizes(event: &Event<'_>, found: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
+fn metadata_sizes(event: &LookupEvent<'_>, found: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
     let size = event.payload.len().checked_sub(found.payload.len()).filter(|size| *size > 0)?;
     let traits = u16_at(event.payload, 0);
     let metadata = u16::try_from(size).ok()?.checked_sub(traits)?;
@@ -135,7 +135,9 @@ fn complete_info<'i>(
 /// Encodes the map of this name that a field of the schema has, as EVENT_MAP_INFO.
 pub(super) fn encode_map_by_name(schema: &Schema, name: &str) -> Option<Vec<u8>> {
     schema.fields().iter().find_map(|field| match &field.kind {
-        Kind::Value { map: Some(map), .. } if *map.name == *name => Some(encode_map_info(map, schema.origin)),
+        FieldKind::Value { map: Some(map), .. } if *map.name == *name => {
+            Some(encode_map_info(map, schema.origin))
+        }
         _ => None,
     })
 }
@@ -155,8 +157,10 @@ impl<'p> Visitor<'p> for ElementCounter {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         // An array of characters arrives as one text.
         let elements = match (value, &field.kind) {
-            (Value::Text16(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len() / 2,
-            (Value::Text8(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len(),
+            (Value::Text16(text), FieldKind::Value { input, .. }) if input.size(8).is_some() => {
+                text.len() / 2
+            }
+            (Value::Text8(text), FieldKind::Value { input, .. }) if input.size(8).is_some() => text.len(),
             (Value::Bytes(bytes), _) if field.count == Count::One => bytes.len(),
             _ => 1,
         };

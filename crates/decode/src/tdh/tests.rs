@@ -8,9 +8,9 @@ use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use super::event_info::encode_map_info;
 use super::property::find_property;
 use super::*;
-use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
 use crate::source::embedded::{parse_event_info, parse_event_map};
-use crate::source::{Event, manifest, tracelogging};
+use crate::source::{LookupEvent, manifest, tracelogging};
 use crate::value::Value;
 
 const EVERYTHING: &[u8] = include_bytes!("../../../../fixtures/manifests/everything.man");
@@ -32,7 +32,7 @@ const fn element(name: &str, element: u32) -> PropertyStep<'_> {
 fn rows_schema() -> Schema {
     let fields = vec![
         value_field("n", InType::UINT8),
-        Field::new("rows", Kind::Struct { first: 4, members: 2 }).with_count(Count::Field(0)),
+        Field::new("rows", FieldKind::Struct { first: 4, members: 2 }).with_count(Count::Field(0)),
         value_field("words", InType::UINT16).with_count(Count::Fixed(3)),
         Field::value("chars", InType::UINT8, OutType::STRING).with_count(Count::Fixed(3)),
         value_field("id", InType::UINT8),
@@ -95,7 +95,7 @@ fn count_and_length_prefixes_become_properties() {
         .add_struct_array("s", 2, 0)
         .add_field("blob", 14, 0, 0)
         .add_field("own", 25, 0, 0);
-    let schema = tracelogging::schema(Guid::NULL, None, builder.finish().unwrap()).unwrap();
+    let schema = tracelogging::build_schema(Guid::NULL, None, builder.finish().unwrap()).unwrap();
     let info = EventInfo::encode(&schema);
     let listed = info.property_schema(&schema);
     let names: Vec<_> = listed.fields().iter().map(|f| &*f.name).collect();
@@ -103,9 +103,9 @@ fn count_and_length_prefixes_become_properties() {
     assert_eq!(listed.top().len(), 4);
     let fields = listed.fields();
     assert_eq!((fields[1].count, fields[3].count), (Count::Field(0), Count::Field(2)));
-    assert_eq!(fields[3].kind, Kind::Struct { first: 4, members: 3 });
+    assert_eq!(fields[3].kind, FieldKind::Struct { first: 4, members: 3 });
     assert_eq!(fields[5].length, Length::Field(4));
-    assert!(matches!(fields[6].kind, Kind::Value { input: InType::COUNTEDBINARY, .. }));
+    assert!(matches!(fields[6].kind, FieldKind::Value { input: InType::COUNTEDBINARY, .. }));
     let payload = b"\x02\0\x07\0\x08\0\x01\0\x02\0\xAA\xBB\x01\0\xCC";
     assert_eq!(find_property(listed, payload, 8, &[element("list", 1)]), Ok(&b"\x08\0"[..]));
     assert_eq!(find_property(listed, payload, 8, &[element("s", 0), step("blob")]), Ok(&b"\xAA\xBB"[..]));
@@ -124,7 +124,7 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
     let traits = TraitsBuilder::new("p").finish().unwrap().to_vec();
     let payload = [&traits[..], &metadata, b"\x07\x02\0\xAA\xBB\x09"].concat();
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..EventDescriptor::default() };
-    let event = Event { descriptor, payload: &payload, ..Event::default() };
+    let event = LookupEvent { descriptor, payload: &payload, ..LookupEvent::default() };
     let mut library = Library::new();
     let info = library.event_info(&event, 8).unwrap().into_owned();
     let read = parse_event_info(&info).unwrap().schema;
@@ -138,7 +138,8 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
     assert_eq!(found, payload);
     assert_eq!(library.property(&event, 8, &[element("s", 0), step("m")]), Ok(&b"\x09"[..]));
     // The same event with separate metadata has none in its payload.
-    let separate = Event { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
+    let separate =
+        LookupEvent { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
     assert_eq!(library.property(&separate, 8, &[step("n")]), Ok(&b"\x07"[..]));
     let info = library.event_info(&separate, 8).unwrap().into_owned();
     assert_eq!(parse_event_info(&info).unwrap().schema.fields().len(), 5);
@@ -146,7 +147,8 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
 
 #[test]
 fn event_info_is_encoded_once_for_each_schema() {
-    let event = |metadata| Event { metadata: Some(metadata), payload: b"\x07", ..Event::default() };
+    let event =
+        |metadata| LookupEvent { metadata: Some(metadata), payload: b"\x07", ..LookupEvent::default() };
     let [one, other] = ["one", "other"]
         .map(|name| MetadataBuilder::new(name, 0).add_field("n", 4, 0, 0).finish().unwrap().to_vec());
     let mut queries = QueryDecoder::default();
@@ -205,7 +207,7 @@ fn encoded_schema_reads_back_equal() {
             let maps: Vec<_> = read.map_names.iter().map(|(at, name)| (*at, name.to_string())).collect();
             let mut expected = Vec::new();
             for (at, (read, own)) in read.schema.fields().iter().zip(event.schema.fields()).enumerate() {
-                if let Kind::Value { map: Some(map), .. } = &own.kind {
+                if let FieldKind::Value { map: Some(map), .. } = &own.kind {
                     expected.push((at, map.name.to_string()));
                 }
                 assert_eq!(*read, own.clone().with_map(None), "{}", own.name);
@@ -218,12 +220,12 @@ fn encoded_schema_reads_back_equal() {
 #[test]
 fn encoded_map_reads_back_and_its_texts_end_with_a_blank() {
     let map = ValueMap::new("Colour", true, [(1, "red".to_owned()), (4, "green".to_owned())]);
-    let bytes = encode_map_info(&map, crate::schema::Origin::Manifest);
+    let bytes = encode_map_info(&map, crate::schema::SchemaOrigin::Manifest);
     assert_eq!(parse_event_map(&[&PROVIDER.to_bytes()[..], &bytes].concat()), Ok((PROVIDER, map.clone())));
     let text: Vec<u8> = "red \0green \0".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert!(bytes.ends_with(&text));
     assert_eq!(bytes[4], 2, "the flag of a bitmap");
-    let classic = encode_map_info(&map, crate::schema::Origin::Kernel);
+    let classic = encode_map_info(&map, crate::schema::SchemaOrigin::Kernel);
     assert_eq!(classic[4], 16);
     assert!(!classic.ends_with(&text));
 }
@@ -244,9 +246,9 @@ fn names_are_returned_only_if_they_cover_all_bits() {
     assert!(map_names(false, entries(), &Value::Text8(b"1")).is_err());
 }
 
-fn test_event(id: u16, version: u8) -> Event<'static> {
+fn test_event(id: u16, version: u8) -> LookupEvent<'static> {
     let descriptor = EventDescriptor { id, version, ..EventDescriptor::default() };
-    Event { provider: PROVIDER, descriptor, ..Event::default() }
+    LookupEvent { provider: PROVIDER, descriptor, ..LookupEvent::default() }
 }
 
 #[test]
@@ -264,9 +266,12 @@ fn unloaded_manifest_no_longer_describes_events() {
     assert_eq!(library.event_list(PROVIDER).unwrap().len(), 8 + 5 * 16);
     assert!(library.load_memory(b"<no manifest").is_err());
     assert_eq!(status(&mut library), Status::ERROR_SUCCESS, "an unusable manifest must change nothing");
-    library.unload(&Origin::memory(EVERYTHING)).unwrap();
+    library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap();
     assert_eq!(status(&mut library), Status::ERROR_NOT_FOUND);
-    assert_eq!(library.unload(&Origin::memory(EVERYTHING)).unwrap_err().status(), Status::ERROR_NOT_FOUND);
+    assert_eq!(
+        library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap_err().status(),
+        Status::ERROR_NOT_FOUND
+    );
     assert_eq!(library.event_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);
 }
 
@@ -301,7 +306,7 @@ proptest! {
     ) {
         let metadata = [&(fields.len() as u16 + 5).to_le_bytes()[..], b"\0e\0", &fields].concat();
         let traits = TraitsBuilder::new("p").finish().unwrap().to_vec();
-        let event = Event { metadata: Some(&metadata), traits: Some(&traits), payload: &payload, ..Event::default() };
+        let event = LookupEvent { metadata: Some(&metadata), traits: Some(&traits), payload: &payload, ..LookupEvent::default() };
         let mut library = Library::new();
         let Ok(info) = library.event_info(&event, 8).map(|info| info.into_owned()) else { return Ok(()) };
         let read = parse_event_info(&info);
@@ -312,7 +317,7 @@ proptest! {
                 if let Ok(bytes) = library.property(&event, 8, &[PropertyStep { name: &field.name, element }]) {
                     prop_assert!(payload.as_ptr_range().contains(&bytes.as_ptr()) || bytes.is_empty());
                 }
-                if let Kind::Struct { first, members } = field.kind {
+                if let FieldKind::Struct { first, members } = field.kind {
                     for member in read.members(first, members) {
                         let _ = library.property(&event, 8, &[PropertyStep { name: &field.name, element }, step(&member.name)]);
                     }

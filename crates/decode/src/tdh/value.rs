@@ -5,7 +5,7 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use super::{Answer, Refusal};
 use crate::format::{self, Style};
-use crate::schema::{Field, Kind, Length, Schema};
+use crate::schema::{Field, FieldKind, Length, Schema};
 use crate::source::kernel;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker, header_names};
@@ -58,7 +58,7 @@ impl<'p> DecodedValue<'p> {
     /// `rest` is the event's payload from this value to its end.
     #[must_use]
     pub fn shown_in(mut self, class: &Guid, opcode: u8, pointer_size: usize, rest: &'p [u8]) -> Self {
-        let is_pointer = matches!(self.field.kind, Kind::Value { input: InType::POINTER, .. });
+        let is_pointer = matches!(self.field.kind, FieldKind::Value { input: InType::POINTER, .. });
         if is_pointer
             && header_names::is_log_file_header(class, opcode)
             && let Some(schema) = kernel::build_schema(class, opcode, 0)

@@ -2,8 +2,8 @@
 //! formatted message.
 //!
 //! ```text
-//!   TMF file, TMF search path (GUID.tmf), PDB ──▶ Messages
-//!   (message GUID, number) ──▶ Messages ──▶ FormattedString, FunctionName …
+//!   TMF file, TMF search path (GUID.tmf), PDB ──▶ WppMessages
+//!   (message GUID, number) ──▶ WppMessages ──▶ FormattedString, FunctionName …
 //! ```
 //!
 //! Source: Documented ("TdhGetWppProperty").
@@ -21,7 +21,7 @@ use super::{Answer, Refusal};
 use crate::expand::MessageExpander;
 use crate::format::Style;
 use crate::source::wpp::{MessageFormat, ParsedFormats, WppInfo, pdb, tmf};
-use crate::source::{Event, PreparedSchema, SchemaMatch};
+use crate::source::{LookupEvent, PreparedSchema, SchemaMatch};
 
 /// The most GUIDs to remember that no search path has a TMF file for.
 const MAX_MISSING_GUIDS: usize = 4096;
@@ -50,14 +50,14 @@ struct QueryFormat {
 
 /// Message formats, and the folders to search for more.
 #[derive(Debug, Default)]
-pub struct Messages {
+pub struct WppMessages {
     formats: HashMap<(Guid, u16), QueryFormat>,
     folders: Vec<PathBuf>,
     missing_guids: HashSet<Guid>,
     expander: MessageExpander,
 }
 
-impl Messages {
+impl WppMessages {
     /// Adds the formats of a TMF file.
     pub fn add_tmf(&mut self, path: &Path) -> Answer<()> {
         self.add_formats(tmf::parse(&read_bounded_file(path)?)?);
@@ -87,7 +87,7 @@ impl Messages {
         }
     }
 
-    fn find_format(&mut self, event: &Event<'_>) -> Answer<(&QueryFormat, &mut MessageExpander)> {
+    fn find_format(&mut self, event: &LookupEvent<'_>) -> Answer<(&QueryFormat, &mut MessageExpander)> {
         let key = (event.provider, event.descriptor.id);
         if !self.formats.contains_key(&key) && !self.missing_guids.contains(&key.0) {
             for folder in self.folders.clone() {
@@ -102,14 +102,14 @@ impl Messages {
     }
 
     /// Returns the TRACE_EVENT_INFO of a message; the caller fills in the descriptor.
-    pub fn event_info(&mut self, event: &Event<'_>) -> Answer<&[u8]> {
+    pub fn event_info(&mut self, event: &LookupEvent<'_>) -> Answer<&[u8]> {
         let (format, _) = self.find_format(event)?;
         let info = format.event_info.get_or_init(|| EventInfo::encode(&format.prepared.schema));
         info.bytes().ok_or(Refusal::TooLarge)
     }
 
     /// Returns the bytes of a property of a message; texts have their terminator.
-    pub fn property(&mut self, event: &Event<'_>, facts: &MessageFacts, name: &str) -> Answer<Vec<u8>> {
+    pub fn property(&mut self, event: &LookupEvent<'_>, facts: &MessageFacts, name: &str) -> Answer<Vec<u8>> {
         let (QueryFormat { prepared, info, .. }, expander) = self.find_format(event)?;
         let encode_optional = |text: Option<&str>| encode_utf16(text.unwrap_or_default());
         Ok(match name {

@@ -9,7 +9,7 @@ use traceweir_format::text::{until_nul8, until_nul16};
 use traceweir_format::wire::chunk;
 
 use super::{PayloadWalk, Visitor, WalkResult};
-use crate::schema::{Field, Kind, Length};
+use crate::schema::{Field, FieldKind, Length};
 use crate::value::{Value, split_system_time};
 
 impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
@@ -144,7 +144,7 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
 
     /// Reads an array of characters as one text; returns `None` for other types.
     pub(super) fn read_characters(&mut self, field: &Field, count: usize) -> WalkResult<Option<Value<'p>>> {
-        let Kind::Value { input, output, .. } = field.kind else { return Ok(None) };
+        let FieldKind::Value { input, output, .. } = field.kind else { return Ok(None) };
         let is_text = output == OutType::STRING;
         match input {
             InType::UINT8 | InType::INT8 if is_text => {

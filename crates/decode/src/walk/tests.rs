@@ -107,7 +107,7 @@ fn field_with_out_type(input: InType, output: OutType) -> Field {
 }
 
 fn struct_field(first: u16, members: u16) -> Field {
-    Field::new("s", Kind::Struct { first, members })
+    Field::new("s", FieldKind::Struct { first, members })
 }
 
 /// Returns the values of a walk that succeeds and leaves `rest` bytes.

@@ -98,7 +98,7 @@ fn an_event_gets_names_and_fields() {
     assert_eq!(names, ["Example-Provider", "OwnName", "Work", "Start", "Informational", "Example/Analytic"]);
     assert_eq!(n.keywords, [(0x20, "FILEIO".into()), (0x80, "CREATE".into())]);
     assert_eq!(event.schema.message.as_deref(), Some("Did %1"));
-    assert_eq!((event.schema.origin, event.schema.tags), (Origin::Embedded, 5));
+    assert_eq!((event.schema.origin, event.schema.tags), (SchemaOrigin::Embedded, 5));
 
     let shape: Vec<_> = event.schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.tags)).collect();
     let (one, natural) = (Count::One, Length::Natural);
@@ -115,7 +115,7 @@ fn an_event_gets_names_and_fields() {
         ]
     );
     assert_eq!(event.schema.top().len(), 5);
-    assert_eq!(event.schema.fields()[3].kind, Kind::Struct { first: 5, members: 2 });
+    assert_eq!(event.schema.fields()[3].kind, FieldKind::Struct { first: 5, members: 2 });
     assert_eq!(
         event.map_names,
         [(0, "SizeMap".into()), (5, "SizeMap".into())],

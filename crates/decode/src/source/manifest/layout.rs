@@ -21,7 +21,7 @@ use traceweir_format::spec::types::{InType, OutType};
 use super::manifest_error;
 use super::raw::{self, RawShape, RawSize, RawTemplate};
 use crate::Result;
-use crate::schema::{Count, Field, Kind, Length, MAX_DEPTH, MAX_FIELDS, ValueMap};
+use crate::schema::{Count, Field, FieldKind, Length, MAX_DEPTH, MAX_FIELDS, ValueMap};
 
 /// The maps of a provider by name.
 pub(super) type Maps<'m> = HashMap<&'m str, Arc<ValueMap>>;
@@ -99,7 +99,7 @@ impl<'t> LayoutBuilder<'t> {
         let kind = match &member.shape {
             RawShape::Value { input, output, map } => {
                 let map = map.as_ref().and_then(|name| self.maps.get(name.as_str()).cloned());
-                Kind::Value { input: *input, output: *output, map }
+                FieldKind::Value { input: *input, output: *output, map }
             }
             RawShape::Struct(members) if members.is_empty() => {
                 return Err(manifest_error(
@@ -109,7 +109,7 @@ impl<'t> LayoutBuilder<'t> {
             }
             RawShape::Struct(members) => {
                 let first = self.reserve_indexes(members, Some((scope, index)), member.offset)?;
-                Kind::Struct { first: to_u16(first), members: to_u16(members.len()) }
+                FieldKind::Struct { first: to_u16(first), members: to_u16(members.len()) }
             }
         };
         let count = match &member.count {
@@ -118,12 +118,14 @@ impl<'t> LayoutBuilder<'t> {
             Some(RawSize::Field(name)) => Count::Field(self.find_referenced_field(member, name, scope)?),
         };
         let length = match (&member.length, &kind) {
-            (Some(size), Kind::Value { input, .. }) if has_length(*input) => match size {
+            (Some(size), FieldKind::Value { input, .. }) if has_length(*input) => match size {
                 RawSize::Number(n) => Length::Fixed(*n),
                 RawSize::Field(name) => Length::Field(self.find_referenced_field(member, name, scope)?),
             },
             // An IPv6 address in plain bytes has 16 bytes.
-            (None, Kind::Value { input: InType::BINARY, output: OutType::IPV6, .. }) => Length::Fixed(16),
+            (None, FieldKind::Value { input: InType::BINARY, output: OutType::IPV6, .. }) => {
+                Length::Fixed(16)
+            }
             _ => Length::Natural,
         };
         Ok(Field::new(&member.name, kind).with_count(count).with_length(length))
@@ -137,7 +139,7 @@ impl<'t> LayoutBuilder<'t> {
             match scope.names.get(name.trim()) {
                 Some(index) if *index < before => {
                     return match self.fields.get(*index).map(|field| &field.kind) {
-                        Some(Kind::Value { input, .. }) if is_integer(*input) => Ok(to_u16(*index)),
+                        Some(FieldKind::Value { input, .. }) if is_integer(*input) => Ok(to_u16(*index)),
                         _ => Err(manifest_error(
                             member.offset,
                             format!("field {name}, a count or length, is not an integer"),

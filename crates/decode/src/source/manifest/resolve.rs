@@ -12,7 +12,7 @@ use super::raw::{RawChannel, RawDefinition, RawEvent, RawFilter, RawManifest, Ra
 use super::tag::parse_number;
 use super::winmeta::{self, FIRST_MANIFEST_CHANNEL};
 use crate::Result;
-use crate::schema::{EventNames, Origin, Schema, ValueMap};
+use crate::schema::{EventNames, Schema, SchemaOrigin, ValueMap};
 use crate::source::provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 /// The most fields of all events together.
@@ -302,7 +302,7 @@ impl Resolver<'_> {
     pub(super) fn resolve_event(&self, event: &RawEvent, budget: &mut SizeBudget) -> Result<EventSchema> {
         let (descriptor, names) = self.resolve_descriptor(event)?;
         let mut schema = Schema::default();
-        schema.origin = Origin::Manifest;
+        schema.origin = SchemaOrigin::Manifest;
         schema.provider = self.provider.id;
         schema.names = names;
         schema.message = event.message.as_deref().and_then(|message| self.strings.resolve(message));
@@ -312,7 +312,7 @@ impl Resolver<'_> {
 
     fn resolve_filter(&self, filter: &RawFilter, budget: &mut SizeBudget) -> Result<FilterSchema> {
         let mut schema = Schema::default();
-        schema.origin = Origin::Manifest;
+        schema.origin = SchemaOrigin::Manifest;
         schema.provider = self.provider.id;
         schema.message = filter.message.as_deref().and_then(|message| self.strings.resolve(message));
         let schema = self.seal_with_template(schema, filter.template.as_deref(), filter.offset, budget)?;

@@ -6,7 +6,7 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use super::parse;
 use crate::Error;
-use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
 use crate::source::ValueName;
 use crate::source::provider::{EventSchema, ProviderSchemas};
 
@@ -45,16 +45,16 @@ fn parse_refusal(xml: &str) -> (String, String) {
 
 fn type_numbers(schema: &Schema) -> Vec<(u16, u16)> {
     let numbers = |field: &Field| match field.kind {
-        Kind::Value { input, output, .. } => (input.0, output.0),
-        Kind::Struct { first, members } => (first, members),
+        FieldKind::Value { input, output, .. } => (input.0, output.0),
+        FieldKind::Struct { first, members } => (first, members),
     };
     schema.fields().iter().map(numbers).collect()
 }
 
 fn value_map_of(field: &Field) -> Option<&ValueMap> {
     match &field.kind {
-        Kind::Value { map, .. } => map.as_deref(),
-        Kind::Struct { .. } => None,
+        FieldKind::Value { map, .. } => map.as_deref(),
+        FieldKind::Struct { .. } => None,
     }
 }
 
@@ -180,9 +180,9 @@ fn members_follow_the_top_level_and_references_are_indexes() {
     assert_eq!(field(9), ("Inner", Count::One, Length::Natural, false));
     assert_eq!(field(10), ("Left", Count::One, Length::Natural, false));
     assert_eq!(field(11), ("Repeat", Count::Field(0), Length::Natural, false));
-    assert_eq!(schema.fields()[4].kind, Kind::Struct { first: 7, members: 3 });
-    assert_eq!(schema.fields()[5].kind, Kind::Struct { first: 10, members: 1 });
-    assert_eq!(schema.fields()[9].kind, Kind::Struct { first: 11, members: 1 });
+    assert_eq!(schema.fields()[4].kind, FieldKind::Struct { first: 7, members: 3 });
+    assert_eq!(schema.fields()[5].kind, FieldKind::Struct { first: 10, members: 1 });
+    assert_eq!(schema.fields()[9].kind, FieldKind::Struct { first: 11, members: 1 });
     assert_eq!(schema.fields().len(), 12);
 }
 

@@ -18,7 +18,7 @@ fn tracelogging_events_describe_themselves() {
     );
     let mut decoder = Decoder::new();
     let found = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
-    assert_eq!((found.prepared.schema.origin, found.payload), (Origin::TraceLogging, &b"x\0\0\0"[..]));
+    assert_eq!((found.prepared.schema.origin, found.payload), (SchemaOrigin::TraceLogging, &b"x\0\0\0"[..]));
     assert_eq!(found.prepared.event_name.as_deref(), Some("Request"));
     assert_eq!(found.prepared.schema.names.provider.as_deref(), Some("Self.Provider"));
     assert_eq!(found.prepared.json_key(0), b"\"url\":");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use traceweir_format::spec::types::InType;
 
-use crate::schema::{Count, Field, Kind, Length, MAX_FIELDS};
+use crate::schema::{Count, Field, FieldKind, Length, MAX_FIELDS};
 use crate::{Error, Result};
 
 /// The rule for reading the count or the length of a property.
@@ -38,7 +38,7 @@ impl SizeRule {
 /// One property as its array holds it.
 pub(in crate::source) struct Property {
     pub(in crate::source) name: Arc<str>,
-    pub(in crate::source) kind: Kind,
+    pub(in crate::source) kind: FieldKind,
     pub(in crate::source) count: (SizeRule, u16),
     pub(in crate::source) length: (SizeRule, u16),
     pub(in crate::source) tags: u32,
@@ -56,8 +56,8 @@ impl Property {
             (_, n) => Count::Fixed(n),
         };
         let length = match (self.length, &self.kind) {
-            ((SizeRule::Reference, index), Kind::Value { .. }) => Length::Field(index),
-            ((_, n @ 1..), Kind::Value { input, .. }) if has_explicit_length(*input) => Length::Fixed(n),
+            ((SizeRule::Reference, index), FieldKind::Value { .. }) => Length::Field(index),
+            ((_, n @ 1..), FieldKind::Value { input, .. }) if has_explicit_length(*input) => Length::Fixed(n),
             // The length of a pointer is that of the machine that wrote the schema, not that of the
             // event.
             _ => Length::Natural,
@@ -81,7 +81,7 @@ fn has_explicit_length(input: InType) -> bool {
 pub(in crate::source) fn check_members(fields: &[Field]) -> Result<()> {
     let mut owned_members = vec![false; fields.len().min(MAX_FIELDS)];
     for field in fields {
-        let Kind::Struct { first, members } = field.kind else { continue };
+        let FieldKind::Struct { first, members } = field.kind else { continue };
         for has_owner in owned_members.iter_mut().skip(usize::from(first)).take(usize::from(members)) {
             if std::mem::replace(has_owner, true) {
                 return Err(Error::Schema("structures share members"));
@@ -97,7 +97,7 @@ mod tests {
     use traceweir_format::spec::types::OutType;
 
     fn convert_property(input: InType, count: (SizeRule, u16), length: (SizeRule, u16)) -> (Count, Length) {
-        let kind = Kind::Value { input, output: OutType::NULL, map: None };
+        let kind = FieldKind::Value { input, output: OutType::NULL, map: None };
         let f = Property { name: "f".into(), kind, count, length, tags: 0 }.into_field();
         (f.count, f.length)
     }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn members_have_one_owner() {
-        let structure = |first, members| Field::new("s", Kind::Struct { first, members });
+        let structure = |first, members| Field::new("s", FieldKind::Struct { first, members });
         let value = || Field::value("v", InType::UINT8, OutType::NULL);
         assert!(check_members(&[structure(2, 1), structure(3, 1), value(), value()]).is_ok());
         assert!(check_members(&[structure(2, 2), structure(3, 1), value(), value()]).is_err());

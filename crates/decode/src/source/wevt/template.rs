@@ -29,7 +29,7 @@ use traceweir_format::wire::Cursor;
 
 use super::WevtReader;
 use super::property::{Property, SizeRule, check_members};
-use crate::schema::{Kind, MAX_FIELDS, Schema, ValueMap};
+use crate::schema::{FieldKind, MAX_FIELDS, Schema, ValueMap};
 use crate::{Error, Result};
 
 const ITEM_BYTES: usize = 20;
@@ -84,10 +84,10 @@ impl WevtReader<'_> {
         let [a, b, c, d] = *items.array::<4>()?;
         let (map, count, length, name) = (items.u32()?, items.u16()?, items.u16()?, items.u32()?);
         let kind = if flags & STRUCT_FLAG != 0 {
-            Kind::Struct { first: u16::from_le_bytes([a, b]), members: u16::from_le_bytes([c, d]) }
+            FieldKind::Struct { first: u16::from_le_bytes([a, b]), members: u16::from_le_bytes([c, d]) }
         } else {
             let map = if map == 0 { None } else { Some(self.cached_map(map)?) };
-            Kind::Value { input: InType(a.into()), output: OutType(b.into()), map }
+            FieldKind::Value { input: InType(a.into()), output: OutType(b.into()), map }
         };
         Ok(Property {
             name: self.texts.read_record(name)?,

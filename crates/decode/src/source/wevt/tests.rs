@@ -10,7 +10,7 @@ use super::build::{
     for_each_damaged_copy,
 };
 use super::*;
-use crate::schema::{Count, Kind, Length};
+use crate::schema::{Count, FieldKind, Length};
 
 fn read_with_messages(blob: &[u8]) -> Vec<ProviderSchemas> {
     read_providers(blob, &MessageTable::parse(&encode_messages()).unwrap()).unwrap()
@@ -96,8 +96,8 @@ fn item_flags_decide_count_and_length() {
         ]
     );
     assert_eq!(schema.top().len(), 7);
-    assert_eq!(schema.fields()[6].kind, Kind::Struct { first: 7, members: 2 });
-    let pointer = Kind::Value { input: InType::POINTER, output: OutType::HEXINT64, map: None };
+    assert_eq!(schema.fields()[6].kind, FieldKind::Struct { first: 7, members: 2 });
+    let pointer = FieldKind::Value { input: InType::POINTER, output: OutType::HEXINT64, map: None };
     assert_eq!(schema.fields()[4].kind, pointer);
 }
 
@@ -106,7 +106,7 @@ fn maps_of_both_versions_read_alike() {
     for flag_word in [true, false] {
         let providers = read_with_messages(&compile_test_manifest(flag_word));
         let map = |field: usize| match &providers[0].events[0].schema.fields()[field].kind {
-            Kind::Value { map: Some(map), .. } => map.clone(),
+            FieldKind::Value { map: Some(map), .. } => map.clone(),
             kind => panic!("{kind:?} has no map"),
         };
         let (size, access) = (map(0), map(5));
@@ -263,7 +263,7 @@ fn maps_do_not_multiply_a_long_message() {
     let table_with_message = |text: &str| MessageTable::parse(&encode_message_table(&[(1, text)])).unwrap();
     assert_refused_quickly(&b, &table_with_message(&"x".repeat(30_000)), "too much text in maps");
     let providers = read_providers(&b.0, &table_with_message("x")).unwrap();
-    let Kind::Value { map: Some(map), .. } = &providers[0].events[0].schema.fields()[0].kind else {
+    let FieldKind::Value { map: Some(map), .. } = &providers[0].events[0].schema.fields()[0].kind else {
         panic!("no map");
     };
     assert_eq!(map.entries().len(), 40_000);

@@ -140,7 +140,7 @@ fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Kind;
+    use crate::schema::FieldKind;
 
     #[test]
     fn every_item_type_has_its_layout_and_format() {
@@ -183,7 +183,7 @@ mod tests {
             let field = build_field("x", item, "", &mut NameLists::default()).expect(item);
             assert_eq!(
                 field.kind,
-                Kind::Value { input: InType(input), output: OutType(output), map: None },
+                FieldKind::Value { input: InType(input), output: OutType(output), map: None },
                 "{item}"
             );
             assert_eq!(field.length, fixed.map_or(Length::Natural, Length::Fixed), "{item}");
@@ -194,8 +194,8 @@ mod tests {
 
     fn value_map(item: &str, names: &str) -> Option<Arc<ValueMap>> {
         match build_field("x", item, names, &mut NameLists::default()).unwrap().kind {
-            Kind::Value { map, .. } => map,
-            Kind::Struct { .. } => panic!("not a value"),
+            FieldKind::Value { map, .. } => map,
+            FieldKind::Struct { .. } => panic!("not a value"),
         }
     }
 

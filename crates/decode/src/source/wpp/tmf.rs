@@ -32,7 +32,7 @@ use super::inserts::{self, FieldRef};
 use super::items::{self, NameLists};
 use super::lines::{ArgumentLine, find_keyed_values, parse_argument, parse_name, split_quoted};
 use super::{MAX_MESSAGES, MessageFormat, ParsedFormats, WppInfo};
-use crate::schema::{Field, Kind, Origin};
+use crate::schema::{Field, FieldKind, SchemaOrigin};
 use crate::{Error, Result, Schema};
 
 /// The size limit of a file, in bytes.
@@ -313,7 +313,7 @@ impl TmfParser {
 impl DraftMessage {
     /// Turns characters that the text shows as numbers into numbers.
     fn convert_to_number(&self, mut field: Field, argument: u16) -> Field {
-        if let Kind::Value { input, .. } = &mut field.kind
+        if let FieldKind::Value { input, .. } = &mut field.kind
             && *input == InType::ANSICHAR
             && self.integers.contains(&argument)
         {
@@ -332,7 +332,7 @@ impl DraftMessage {
 
     fn into_format(self, guid: Guid, message: String) -> Result<MessageFormat> {
         let mut schema = Schema::default();
-        schema.origin = Origin::Wpp;
+        schema.origin = SchemaOrigin::Wpp;
         schema.provider = guid;
         schema.names.provider = self.info.component.clone();
         schema.names.event = self.info.type_name.clone();

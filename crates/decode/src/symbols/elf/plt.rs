@@ -26,7 +26,7 @@ use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
 use super::super::effort::WorkBudget;
-use super::super::table::{SymbolRank, Table};
+use super::super::table::{SymbolRank, SymbolTable};
 use super::symbols::{SymbolReader, read_name_at};
 
 /// The most slots that are kept.
@@ -90,7 +90,12 @@ where
     R: ReadRef<'data>,
 {
     /// Adds the stubs of a program to the table; returns `None` if a limit ends the reading.
-    pub(super) fn add_stubs(&self, machine: u16, budget: &mut WorkBudget, table: &mut Table) -> Option<()> {
+    pub(super) fn add_stubs(
+        &self,
+        machine: u16,
+        budget: &mut WorkBudget,
+        table: &mut SymbolTable,
+    ) -> Option<()> {
         let section_named = |name: &[u8], max_bytes| {
             let (_, section) = self.sections.section_by_name(self.endian, name)?;
             self.is_within(section, max_bytes).then_some(section)
@@ -164,7 +169,7 @@ where
         (machine, section): (u16, &'data Elf::SectionHeader),
         slots: &HashMap<u64, &[u8]>,
         budget: &mut WorkBudget,
-        table: &mut Table,
+        table: &mut SymbolTable,
     ) -> Option<()> {
         self.allow_section(section);
         let Ok(code) = section.data(self.endian, self.file) else { return Some(()) };

@@ -13,7 +13,7 @@
 //! 3. A function of unknown size ends with its section: the next bytes are no part of it, for
 //!    example stubs.
 //! 4. If reading ends before the last symbol (limits, effort, a table that is too large), the
-//!    result is marked as [cut](Table::is_cut).
+//!    result is marked as [cut](SymbolTable::is_cut).
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
 use super::super::effort::WorkBudget;
-use super::super::table::{MAX_NAME, SymbolRank, Table};
+use super::super::table::{MAX_NAME, SymbolRank, SymbolTable};
 
 /// The size limits of the table of symbols and of the block of their names, in bytes.
 const MAX_SECTION_BYTES: u64 = 256 << 20;
@@ -43,12 +43,12 @@ pub(super) fn read_symbols<'data, Elf, R>(
     (endian, file): (Endianness, R),
     bytes_left: &Cell<u64>,
     (machine, address_mask): (u16, u64),
-) -> Table
+) -> SymbolTable
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let mut table = Table::default();
+    let mut table = SymbolTable::default();
     let mut budget = WorkBudget::new(MAX_STEPS, MAX_TIME);
     let reader = SymbolReader { sections, endian, file, bytes_left, address_mask };
     // Stored in the table at the end: until then, a cut table means a full table.
@@ -100,7 +100,7 @@ where
         &self,
         section: &'data Elf::SectionHeader,
         budget: &mut WorkBudget,
-        to: &mut Table,
+        to: &mut SymbolTable,
     ) -> object::Result<Option<()>> {
         let endian = self.endian;
         let strings = self.sections.section(SectionIndex(section.sh_link(endian) as usize))?;

@@ -9,7 +9,7 @@ use object::elf::{SHF_EXECINSTR, SHT_DYNSYM, SHT_PROGBITS, SHT_STRTAB, SHT_SYMTA
 use super::super::table::MAX_NAME;
 use super::*;
 
-const SYMBOLS_ONLY: Parts = Parts { symbols: true, dwarf: false };
+const SYMBOLS_ONLY: ElfParts = ElfParts { symbols: true, dwarf: false };
 const HEADER_BYTES: usize = 64;
 
 /// Builds a file of sections, each with its kind, flags, link, and its range in the bytes after the
@@ -60,7 +60,7 @@ fn build_file_with_symbols(symbols: &[u8], names: &[u8]) -> Vec<u8> {
     build_file(&body, &[table, code, (SHT_STRTAB, 0, 0, symbols.len()..body.len())])
 }
 
-fn read_symbol_table(file: Vec<u8>) -> Table {
+fn read_symbol_table(file: Vec<u8>) -> SymbolTable {
     Elf::read(Cursor::new(file), SYMBOLS_ONLY, |_| true).unwrap().unwrap().symbols
 }
 

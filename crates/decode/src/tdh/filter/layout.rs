@@ -4,7 +4,7 @@
 use traceweir_format::filter::payload::{self, Shape, Type};
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
 use crate::source::EventSchema;
 
 /// Filters apply to events of processes on this machine, which have 8-byte pointers.
@@ -71,7 +71,7 @@ impl ComparableField<'_> {
 
 /// The filter of an event, with all fields that a filter can describe.
 #[derive(Debug)]
-pub struct Layout<'s> {
+pub struct FilterLayout<'s> {
     /// The filter that has been built so far; predicates are added to it.
     pub event: payload::Event,
     schema: &'s Schema,
@@ -80,7 +80,7 @@ pub struct Layout<'s> {
     end: Option<String>,
 }
 
-impl<'s> Layout<'s> {
+impl<'s> FilterLayout<'s> {
     /// Describes the fields of an event. With `any`, one matching predicate is enough.
     #[must_use]
     pub fn new(event: &'s EventSchema, any: bool) -> Self {
@@ -100,7 +100,7 @@ impl<'s> Layout<'s> {
             }
             let path = format!("{prefix}{}", field.name);
             match &field.kind {
-                Kind::Struct { first, members } if field.count == Count::One => {
+                FieldKind::Struct { first, members } if field.count == Count::One => {
                     let schema = self.schema;
                     self.describe_fields(
                         usize::from(*first),
@@ -108,8 +108,8 @@ impl<'s> Layout<'s> {
                         &format!("{path}."),
                     );
                 }
-                Kind::Struct { .. } => self.end = Some(path),
-                Kind::Value { input, output, map } => {
+                FieldKind::Struct { .. } => self.end = Some(path),
+                FieldKind::Value { input, output, map } => {
                     let described = self.describe(field, *input, *output);
                     match described.and_then(|field| self.event.field(field).ok()) {
                         Some(at) => {

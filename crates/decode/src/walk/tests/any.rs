@@ -37,7 +37,7 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
             }
             _ => 1,
         };
-        let Kind::Value { input, .. } = field.kind else { panic!("simple schemas have no structures") };
+        let FieldKind::Value { input, .. } = field.kind else { panic!("simple schemas have no structures") };
         let size = SIMPLE_TYPES.iter().find(|s| s.0 == input).unwrap().1;
         for _ in 0..count {
             let left = &payload[at..];
@@ -77,9 +77,12 @@ fn simple_field() -> impl Strategy<Value = Field> {
 fn any_field() -> impl Strategy<Value = Field> {
     let input = prop_oneof![0_u16..27, 299_u16..312];
     let output = prop_oneof![0_u16..40, 299_u16..303];
-    let value =
-        (input, output).prop_map(|(i, o)| Kind::Value { input: InType(i), output: OutType(o), map: None });
-    let kind = prop_oneof![3 => value, 1 => (0_u16..14, 0_u16..5).prop_map(|(first, members)| Kind::Struct { first, members })];
+    let value = (input, output).prop_map(|(i, o)| FieldKind::Value {
+        input: InType(i),
+        output: OutType(o),
+        map: None,
+    });
+    let kind = prop_oneof![3 => value, 1 => (0_u16..14, 0_u16..5).prop_map(|(first, members)| FieldKind::Struct { first, members })];
     let count = prop_oneof![
         4 => Just(Count::One),
         1 => prop_oneof![0_u16..5, any::<u16>()].prop_map(Count::Fixed),

@@ -47,7 +47,7 @@ fn many_small_structures_stay_within_the_allowance() {
 
 #[test]
 fn hostile_counts_of_empty_values_are_bounded() {
-    let empty = Field::new("s", Kind::Struct { first: 1, members: 0 });
+    let empty = Field::new("s", FieldKind::Struct { first: 1, members: 0 });
     let no_text = field_of(InType::UNICODESTRING).with_length(Length::Fixed(0));
     for field in [empty, field_of(InType::NULL), no_text.clone(), field_of(InType::NONNULLTERMINATEDSTRING)] {
         for count in [Count::Fixed(u16::MAX), Count::Prefixed] {

@@ -44,7 +44,7 @@ struct FieldTexts(Vec<(String, InType, String)>);
 
 impl<'p> Visitor<'p> for FieldTexts {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let Kind::Value { input, .. } = field.kind else { return };
+        let FieldKind::Value { input, .. } = field.kind else { return };
         let mut shown = Vec::new();
         crate::format::text(field, &value, crate::format::Style::default(), &mut shown);
         self.0.push((field.name.to_string(), input, String::from_utf8(shown).unwrap()));

@@ -21,7 +21,7 @@ use super::super::template::{
 };
 use super::PatchedBlob;
 use super::messages::{MessageIds, MessageKind};
-use crate::schema::{Count, Field, Kind, Length, Schema};
+use crate::schema::{Count, Field, FieldKind, Length, Schema};
 use crate::source::manifest::{EventDefinition, MapDefinition};
 use crate::{Error, Result};
 
@@ -118,10 +118,10 @@ fn write_item(blob: &mut PatchedBlob, field: &Field, maps: &HashMap<Arc<str>, u3
     };
     let flags = count_flag | length_flag;
     match &field.kind {
-        Kind::Struct { first, members } => {
+        FieldKind::Struct { first, members } => {
             blob.bytes.put_u32(flags | STRUCT_FLAG).put_u16(*first).put_u16(*members).put_u32(0);
         }
-        Kind::Value { input, output, map } => {
+        FieldKind::Value { input, output, map } => {
             let to_byte =
                 |n: u16| u8::try_from(n).map_err(|_| Error::Schema("a type that manifests do not have"));
             let map = map.as_ref().and_then(|map| maps.get(&map.name)).copied().unwrap_or(0);
@@ -156,8 +156,8 @@ fn write_fragment(blob: &mut PatchedBlob, fields: &[Field]) -> Result<()> {
         }
         fill_size_after(blob, attributes)?;
         let kind = match &field.kind {
-            Kind::Value { input, .. } => u8::try_from(input.0).unwrap_or(0),
-            Kind::Struct { .. } => 0,
+            FieldKind::Value { input, .. } => u8::try_from(input.0).unwrap_or(0),
+            FieldKind::Struct { .. } => 0,
         };
         blob.bytes.put_u8(0x02).put_u8(0x0D).put_u16(index).put_u8(kind).put_u8(0x04);
         fill_size_after(blob, element)?;

@@ -6,7 +6,7 @@ use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
 use crate::pdb_file::{PAGE, container, module, symbol};
-use crate::schema::{Field, Origin};
+use crate::schema::{Field, SchemaOrigin};
 
 const NO_STREAM: u16 = 0xFFFF;
 
@@ -70,7 +70,7 @@ fn annotations_of_a_module_give_its_messages() {
     let [first, second] = &parsed.formats[..] else { panic!("{parsed:?}") };
     assert_eq!(first.guid.to_string(), "2158e7d3-9867-cde3-18b5-9713c628abdf");
     assert_eq!((first.number, second.number), (10, 11));
-    assert_eq!(first.schema.origin, Origin::Wpp);
+    assert_eq!(first.schema.origin, SchemaOrigin::Wpp);
     assert_eq!(first.schema.message.as_deref(), Some("ReadBlock read %1!d!"));
     assert_eq!(first.schema.top(), [Field::value("Irp->Length", InType::INT32, OutType::NULL)]);
     assert_eq!(

@@ -9,8 +9,8 @@ const GUID: &str = "6f1c2b5a-0d3e-4a77-9c58-1b2f3a4d5e6f";
 
 fn field_types(format: &MessageFormat) -> Vec<(&str, InType, OutType)> {
     let type_of = |field: &'_ Field| match field.kind {
-        Kind::Value { input, output, .. } => (input, output),
-        Kind::Struct { .. } => panic!("WPP fields are never structures"),
+        FieldKind::Value { input, output, .. } => (input, output),
+        FieldKind::Struct { .. } => panic!("WPP fields are never structures"),
     };
     format.schema.top().iter().map(|f| (&*f.name, type_of(f).0, type_of(f).1)).collect()
 }
@@ -61,7 +61,7 @@ fn sample_keeps_the_facts_of_the_source() {
     let [first, second, .., last] = &parsed.formats[..] else { panic!() };
     assert_eq!(first.guid, GUID.parse().unwrap());
     assert_eq!(first.schema.provider, first.guid);
-    assert_eq!(first.schema.origin, Origin::Wpp);
+    assert_eq!(first.schema.origin, SchemaOrigin::Wpp);
     assert_eq!(first.schema.names.provider.as_deref(), Some("blockdev"));
     assert_eq!(first.schema.event_name().as_deref(), Some("queue_c41"));
     let some_text = |t: &str| Some(t.into());
@@ -114,7 +114,7 @@ fn the_sample_types_its_arguments() {
             ("this", InType::POINTER, null)
         ]
     );
-    let Kind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else { panic!() };
+    let FieldKind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else { panic!() };
     assert_eq!(irql.value(2), Some("DPC"));
 }
 
