@@ -90,7 +90,9 @@ fn take_properties(arguments: &mut Arguments<'_>, filters: &Filters) -> Memory {
     block.content().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
     let size = block.size();
     block.write_at(0, &size.to_le_bytes());
-    if let Some(mode) = block.content().get(MODE_OFFSET..).and_then(|rest| rest.first_chunk()).copied() {
+    if let Some(mode) =
+        block.content().get(MODE_OFFSET..).and_then(|remaining| remaining.first_chunk()).copied()
+    {
         block.write_at(
             MODE_OFFSET,
             &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_LOGGER_MODE).to_le_bytes(),

@@ -106,28 +106,32 @@ fn check_payload_filters(filters: &payload::Filters<'_>, data: &[u8]) {
     let Some(encoded) = rebuild_filters(filters) else { return };
     let back = payload::Filters::parse(&encoded).expect("encoded bytes can be parsed");
     assert_eq!(back.iter().count(), filters.iter().count());
-    for (back, given) in back.iter().zip(filters.iter()) {
-        assert_eq!((back.event_id, back.event_version), (given.event_id, given.event_version));
-        assert_eq!((back.any, back.required), (given.any, given.required));
-        assert!(back.predicates().eq(given.predicates()));
+    for (back, original) in back.iter().zip(filters.iter()) {
+        assert_eq!((back.event_id, back.event_version), (original.event_id, original.event_version));
+        assert_eq!((back.any, back.required), (original.any, original.required));
+        assert!(back.predicates().eq(original.predicates()));
         // Fields after the last one that a predicate uses are left out.
-        assert!(back.fields().eq(given.fields().take(back.fields().count())));
+        assert!(back.fields().eq(original.fields().take(back.fields().count())));
     }
 }
 
 /// Checks that the result of filters does not depend on how the payload is split into blocks. The
 /// payload is the bytes of the filters.
 fn check_evaluation(filters: &payload::Filters<'_>, data: &[u8]) {
-    let given = [Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: data.to_vec() }];
+    let filter_list = [Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: data.to_vec() }];
     for filter in filters.iter() {
         let (id, version) = (filter.event_id, filter.event_version);
         let descriptor = EventDescriptor { id, version, ..EventDescriptor::default() };
         for from in [0, data.len() / 2, data.len()] {
             let payload = data.get(from..).unwrap_or_default();
-            let unsplit = filters_pass(&given, &descriptor, &[payload]);
+            let unsplit = filters_pass(&filter_list, &descriptor, &[payload]);
             for cut in [1, 7, payload.len() / 2] {
                 let (one, two) = payload.split_at(cut.min(payload.len()));
-                assert_eq!(filters_pass(&given, &descriptor, &[one, &[], two]), unsplit, "cut at {cut}");
+                assert_eq!(
+                    filters_pass(&filter_list, &descriptor, &[one, &[], two]),
+                    unsplit,
+                    "cut at {cut}"
+                );
             }
         }
     }

@@ -100,8 +100,9 @@ fn query_maps(record: &EventRecord, info: &[u64], data: &[u8]) {
     const PROPERTIES_OFFSET: usize = 112;
     const PROPERTY_BYTES: usize = 24;
     let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let number =
-        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n));
+    let number = |at: usize| {
+        bytes.get(at..).and_then(|remaining| remaining.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n))
+    };
     let (count, mut text) = (number(PROPERTY_COUNT_OFFSET) as usize, vec![0_u16; 2048]);
     for index in 0..count.min(MAX_QUERIES) {
         let at = PROPERTIES_OFFSET + index * PROPERTY_BYTES;

@@ -18,8 +18,8 @@ fuzz_target!(|data: &[u8]| {
             inserts += 1;
             if supplied {
                 match spec {
-                    Some(spec) if spec.is_text() => spec.text("é\"x", out),
-                    Some(spec) => spec.number(-(number as i128) << (number % 60), 8, out),
+                    Some(spec) if spec.is_text() => spec.push_text("é\"x", out),
+                    Some(spec) => spec.push_number(-(number as i128) << (number % 60), 8, out),
                     None => out.push(b'x'),
                 }
             }
@@ -31,9 +31,9 @@ fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();
     if let Some(spec) = InsertFormat::parse(&text) {
         for value in [i128::from(i64::MIN), -1, 0, 65, i128::from(u64::MAX)] {
-            (1..=8).for_each(|bytes| spec.number(value, bytes, &mut out));
+            (1..=8).for_each(|bytes| spec.push_number(value, bytes, &mut out));
         }
-        spec.text(&text, &mut out);
+        spec.push_text(&text, &mut out);
         assert!(std::str::from_utf8(&out).is_ok());
     }
 });

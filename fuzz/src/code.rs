@@ -43,13 +43,13 @@ pub fn check_c(text: &str) {
 /// Returns the part of a line outside of comments, which must end on the same line.
 fn strip_comments(line: &str) -> String {
     let mut code = String::new();
-    let mut rest = line;
-    while let Some((before, comment)) = rest.split_once("/*") {
+    let mut remaining = line;
+    while let Some((before, comment)) = remaining.split_once("/*") {
         code.push_str(before);
-        rest = comment
+        remaining = comment
             .split_once("*/")
             .unwrap_or_else(|| panic!("the comment does not end on its line: {line}"))
             .1;
     }
-    code + rest
+    code + remaining
 }

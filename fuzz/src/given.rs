@@ -28,9 +28,9 @@ impl Arguments<'_> {
     fn take_array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];
         let count = self.0.len().min(N);
-        let (head, rest) = self.0.split_at(count);
+        let (head, remaining) = self.0.split_at(count);
         array[..count].copy_from_slice(head);
-        self.0 = rest;
+        self.0 = remaining;
         array
     }
 
@@ -63,8 +63,8 @@ impl Arguments<'_> {
     /// Reads a length and that many bytes.
     pub fn take_bytes(&mut self) -> Vec<u8> {
         let length = usize::from(self.take_u16()).min(MAX_BUFFER_BYTES).min(self.0.len());
-        let (bytes, rest) = self.0.split_at(length);
-        self.0 = rest;
+        let (bytes, remaining) = self.0.split_at(length);
+        self.0 = remaining;
         bytes.to_vec()
     }
 
@@ -103,9 +103,9 @@ impl Arguments<'_> {
 /// Splits an input into traits, metadata and payload. The first byte is the length of the traits, the
 /// next two bytes are the length of the metadata.
 pub fn split_event_input(input: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let ([traits_length, low, high], rest) = input.split_first_chunk()?;
-    let (traits, rest) = rest.split_at_checked((*traits_length).into())?;
-    let (metadata, payload) = rest.split_at_checked(u16::from_le_bytes([*low, *high]).into())?;
+    let ([traits_length, low, high], remaining) = input.split_first_chunk()?;
+    let (traits, remaining) = remaining.split_at_checked((*traits_length).into())?;
+    let (metadata, payload) = remaining.split_at_checked(u16::from_le_bytes([*low, *high]).into())?;
     Some((traits, metadata, payload))
 }
 
@@ -158,9 +158,9 @@ impl Memory {
     /// Fails if a canary has changed.
     #[track_caller]
     pub fn check_canaries(&self) {
-        let (front, rest) = self.bytes.split_at(GUARD_BYTES);
+        let (front, remaining) = self.bytes.split_at(GUARD_BYTES);
         assert!(
-            front.iter().chain(&rest[self.size..]).all(|byte| *byte == CANARY),
+            front.iter().chain(&remaining[self.size..]).all(|byte| *byte == CANARY),
             "the call changed bytes outside of its memory"
         );
     }

@@ -38,8 +38,8 @@ impl Renderer {
         self.json.push(b'{');
         let mut keyed = KeyedRenderer { render: self, prepared };
         let result = Walker::default().walk(schema, payload, pointer_size, &mut keyed);
-        if let Ok(rest) = &result {
-            assert!(payload.ends_with(rest), "the remaining bytes must be the end of the payload");
+        if let Ok(remaining) = &result {
+            assert!(payload.ends_with(remaining), "the remaining bytes must be the end of the payload");
         }
         let max_visited = max_visited_values(schema, payload.len());
         assert!(self.visited <= max_visited, "{} values visited, {max_visited} allowed", self.visited);
@@ -65,8 +65,8 @@ impl Renderer {
             let Some(text) = end.and_then(|end| self.text.get(start..end)) else { return false };
             let text = String::from_utf8_lossy(text);
             match spec {
-                Some(spec) if spec.is_text() => spec.text(&text, out),
-                Some(spec) => spec.number(text.len() as i128, 8, out),
+                Some(spec) if spec.is_text() => spec.push_text(&text, out),
+                Some(spec) => spec.push_number(text.len() as i128, 8, out),
                 None => out.extend_from_slice(text.as_bytes()),
             }
             true

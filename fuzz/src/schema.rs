@@ -16,18 +16,18 @@ use traceweir_format::spec::types::{InType, OutType};
 /// the schema is rejected.
 #[must_use]
 pub fn schema_from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
-    let ([fields, top, flags], mut rest) = bytes.split_first_chunk::<3>()?;
+    let ([fields, top, flags], mut remaining) = bytes.split_first_chunk::<3>()?;
     let mut list = Vec::new();
     for index in 0..fields % 32 {
-        let (row, after) = rest.split_first_chunk::<8>()?;
+        let (row, after) = remaining.split_first_chunk::<8>()?;
         list.push(field_from_row(index, row));
-        rest = after;
+        remaining = after;
     }
     let mut schema = Schema::default();
     schema.message = Some("%1 of %2!08x!: %3!-20.5s!%n%4!c!%%%5!p!".into());
     let top = usize::from(*top) % (list.len() + 1);
     let schema = schema.seal(list, top).ok()?;
-    Some((schema, if flags & 1 == 0 { 8 } else { 4 }, rest))
+    Some((schema, if flags & 1 == 0 { 8 } else { 4 }, remaining))
 }
 
 /// Maps a byte to a type number. Types after the first block begin at 300.

@@ -79,11 +79,11 @@ fn generate_header(manifest: &Manifest, options: &COptions) -> String {
     code.push(format!("#define {guard}"));
     code.push("");
     COMMON_HEADER.lines().for_each(|line| code.push(line));
-    let mut taken = UsedNames::default();
+    let mut used_names = UsedNames::default();
     let mut symbols =
-        HeaderNames { taken: plan::manifest_symbols(manifest.providers()), defined: HashSet::new() };
+        HeaderNames { used_names: plan::manifest_symbols(manifest.providers()), defined: HashSet::new() };
     for provider in manifest.providers() {
-        let name = taken.make_unique(to_c_name(provider.name.as_deref().unwrap_or_default()));
+        let name = used_names.make_unique(to_c_name(provider.name.as_deref().unwrap_or_default()));
         write_provider(&mut code, provider, &name, options, &mut symbols);
     }
     code.push("");
@@ -93,7 +93,7 @@ fn generate_header(manifest: &Manifest, options: &COptions) -> String {
 
 /// The names of a header, which has one scope for all of them.
 struct HeaderNames {
-    taken: UsedNames,
+    used_names: UsedNames,
     /// Constants of the manifest that are already in the header: a manifest may name the same
     /// number twice.
     defined: HashSet<String>,
@@ -112,7 +112,7 @@ impl HeaderNames {
         let name = match symbol {
             Some(symbol) if !self.defined.insert(symbol.to_owned()) => return,
             Some(symbol) => to_c_symbol(symbol),
-            None => self.taken.make_unique(default_name()),
+            None => self.used_names.make_unique(default_name()),
         };
         code.push(format!("#define {name} {value}"));
     }
@@ -158,7 +158,7 @@ fn write_provider(
     symbols: &mut HeaderNames,
 ) {
     let symbol = provider.symbol.as_deref().map(to_c_symbol);
-    let symbol = symbol.unwrap_or_else(|| symbols.taken.make_unique(format!("{name}_ProviderId")));
+    let symbol = symbol.unwrap_or_else(|| symbols.used_names.make_unique(format!("{name}_ProviderId")));
     code.push("");
     code.push(format!(
         "/* Provider {} {{{}}} */",
@@ -174,13 +174,13 @@ fn write_provider(
         write_constants(code, kind, names, &prefix, symbols);
     }
     write_maps(code, &provider.maps, &prefix, symbols);
-    let context = symbols.taken.make_unique(format!("{name}_Context"));
+    let context = symbols.used_names.make_unique(format!("{name}_Context"));
     code.push("");
     code.push(format!("extern MCGEN_TRACE_CONTEXT {context} __attribute__((weak, visibility(\"hidden\")));"));
     code.push(format!("MCGEN_TRACE_CONTEXT {context} = {{0, 0, 0, 0, 0}};"));
     code.push(format!("#define EventRegister{name}() McGenEventRegister(&{symbol}, &{context})"));
     code.push(format!("#define EventUnregister{name}() McGenEventUnregister(&{context})"));
-    for event in plan::plan_events(provider, &mut symbols.taken) {
+    for event in plan::plan_events(provider, &mut symbols.used_names) {
         event::write_event(code, &event, &context, &options.prefix);
     }
 }

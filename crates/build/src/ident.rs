@@ -200,23 +200,23 @@ mod tests {
 
     #[test]
     fn used_name_gets_a_number() {
-        let mut taken = UsedNames::default();
-        let names = ["a", "a", "a_2", "a"].map(|name| taken.make_unique(name.to_owned()));
+        let mut used_names = UsedNames::default();
+        let names = ["a", "a", "a_2", "a"].map(|name| used_names.make_unique(name.to_owned()));
         assert_eq!(names, ["a", "a_2", "a_2_2", "a_3"]);
     }
 
     #[test]
     fn name_is_used_with_all_its_endings() {
-        let mut taken = UsedNames::default();
-        let names =
-            ["on_enabled", "on", "on"].map(|name| taken.make_unique_with(name.to_owned(), &["", "_enabled"]));
+        let mut used_names = UsedNames::default();
+        let names = ["on_enabled", "on", "on"]
+            .map(|name| used_names.make_unique_with(name.to_owned(), &["", "_enabled"]));
         assert_eq!(names, ["on_enabled", "on_2", "on_3"]);
     }
 
     #[test]
     fn one_name_can_be_made_unique_200000_times() {
-        let mut taken = UsedNames::default();
-        let last = (0..200_000).map(|_| taken.make_unique("a".to_owned())).last();
+        let mut used_names = UsedNames::default();
+        let last = (0..200_000).map(|_| used_names.make_unique("a".to_owned())).last();
         assert_eq!(last.as_deref(), Some("a_200000"));
     }
 }

@@ -22,7 +22,7 @@ impl PlannedEvent<'_> {
 /// Returns the symbols that the manifest defines; no generated name may equal one of them. A
 /// manifest defines each symbol only once.
 pub(crate) fn manifest_symbols(providers: &[ProviderDefinition]) -> UsedNames {
-    let mut taken = UsedNames::default();
+    let mut used_names = UsedNames::default();
     for provider in providers {
         let events = provider.events.iter().filter_map(|event| event.event.schema.names.event.as_deref());
         let names = name_tables(provider).into_iter().flat_map(|(_, names)| names);
@@ -31,23 +31,23 @@ pub(crate) fn manifest_symbols(providers: &[ProviderDefinition]) -> UsedNames {
             .chain(provider.symbol.as_deref())
             .chain(names.filter_map(|name| name.symbol.as_deref()))
             .chain(entries.filter_map(|(_, _, symbol)| symbol.as_deref()));
-        all.for_each(|symbol| taken.reserve(symbol));
+        all.for_each(|symbol| used_names.reserve(symbol));
     }
-    taken
+    used_names
 }
 
 /// Returns the events of a provider. An event without a symbol is named after its number, with a
-/// name that is not `taken` yet.
+/// name that is not `used_names` yet.
 pub(crate) fn plan_events<'m>(
     provider: &'m ProviderDefinition,
-    taken: &mut UsedNames,
+    used_names: &mut UsedNames,
 ) -> Vec<PlannedEvent<'m>> {
     let mut symbol_of = |definition: &EventDefinition| {
         let descriptor = &definition.event.descriptor;
         match (definition.event.schema.names.event.as_deref(), descriptor.version) {
             (Some(symbol), _) => symbol.to_owned(),
-            (None, 0) => taken.make_unique(format!("Event{}", descriptor.id)),
-            (None, version) => taken.make_unique(format!("Event{}_V{version}", descriptor.id)),
+            (None, 0) => used_names.make_unique(format!("Event{}", descriptor.id)),
+            (None, version) => used_names.make_unique(format!("Event{}_V{version}", descriptor.id)),
         }
     };
     provider

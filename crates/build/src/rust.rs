@@ -58,15 +58,15 @@ fn generate_module(manifest: &Manifest, resource_file: &str, resource_size: usiz
     code.push("");
     code.push("/// The compiled manifest, which readers of traces find in the program.");
     code.push(
-        "#[allow(unsafe_code, reason = \"the name of a section is taken on trust; nothing else uses it\")]",
+        "#[allow(unsafe_code, reason = \"the name of a section is used_names on trust; nothing else uses it\")]",
     );
     code.push("#[used]");
     code.push(format!("#[unsafe(link_section = \"{}\")]", traceweir_decode::source::binary::ELF_SECTION));
     let file = rust_literal(resource_file);
     code.push(format!("static RESOURCE: [u8; {resource_size}] = *include_bytes!({file});"));
-    let mut taken = UsedNames::default();
+    let mut used_names = UsedNames::default();
     for provider in manifest.providers() {
-        let name = taken.make_unique(to_snake_case(provider.name.as_deref().unwrap_or_default()));
+        let name = used_names.make_unique(to_snake_case(provider.name.as_deref().unwrap_or_default()));
         code.push("");
         code.push(format!(
             "/// Provider `{}`.",
@@ -93,10 +93,11 @@ fn write_provider(code: &mut SourceText, provider: &ProviderDefinition) {
     code.push("pub struct Provider(::traceweir::Provider);");
     code.push_block("impl Provider {", "}", |code| {
         write_registration(code, provider);
-        let mut taken = UsedNames::default();
-        let _ = ["register", "register_with", "provider"].map(|name| taken.make_unique(name.to_owned()));
+        let mut used_names = UsedNames::default();
+        let _ = ["register", "register_with", "provider"].map(|name| used_names.make_unique(name.to_owned()));
         for (event, constant) in events.iter().zip(event_constants(&events)) {
-            let name = taken.make_unique_with(to_snake_case(&event.symbol), &["", "_enabled", "_transfer"]);
+            let name =
+                used_names.make_unique_with(to_snake_case(&event.symbol), &["", "_enabled", "_transfer"]);
             event::write_event(code, event, &name, &constant, &structures);
         }
     });
@@ -113,8 +114,8 @@ fn write_provider(code: &mut SourceText, provider: &ProviderDefinition) {
 }
 
 fn event_constants(events: &[plan::PlannedEvent<'_>]) -> Vec<String> {
-    let mut taken = UsedNames::default();
-    events.iter().map(|event| taken.make_unique(to_constant_name(&event.symbol))).collect()
+    let mut used_names = UsedNames::default();
+    events.iter().map(|event| used_names.make_unique(to_constant_name(&event.symbol))).collect()
 }
 
 fn write_registration(code: &mut SourceText, provider: &ProviderDefinition) {
@@ -163,9 +164,10 @@ fn write_constants(code: &mut SourceText, kind: &str, names: &[NameDefinition]) 
     };
     code.push(format!("/// Numbers of {kind}s."));
     code.push_block(format!("pub mod {kind} {{"), "}", |code| {
-        let mut taken = UsedNames::default();
+        let mut used_names = UsedNames::default();
         for name in names {
-            let constant = taken.make_unique(to_constant_name(name.symbol.as_deref().unwrap_or(&name.name)));
+            let constant =
+                used_names.make_unique(to_constant_name(name.symbol.as_deref().unwrap_or(&name.name)));
             code.push(format!("/// {}", sanitize_comment(name.display())));
             code.push(format!("pub const {constant}: {ty} = {:#x};", name.value));
         }
@@ -183,14 +185,14 @@ fn write_maps(code: &mut SourceText, maps: &[MapDefinition]) {
             let module = modules.make_unique(to_snake_case(map.symbol.as_deref().unwrap_or(&map.map.name)));
             code.push(format!("/// Map `{}`.", sanitize_comment(&map.map.name)));
             code.push_block(format!("pub mod {module} {{"), "}", |code| {
-                let mut taken = UsedNames::default();
+                let mut used_names = UsedNames::default();
                 for (value, text, symbol) in &map.entries {
                     let name = symbol
                         .as_deref()
                         .or(text.as_deref())
                         .map_or_else(|| format!("VALUE_{value}"), to_constant_name);
                     code.push(format!("/// {}", sanitize_comment(text.as_deref().unwrap_or_default())));
-                    code.push(format!("pub const {}: u32 = {value:#x};", taken.make_unique(name)));
+                    code.push(format!("pub const {}: u32 = {value:#x};", used_names.make_unique(name)));
                 }
             });
         }

@@ -60,8 +60,8 @@ impl Inserts {
         let start = index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |e| e.0);
         let text = self.text.get(start..*end).unwrap_or_default();
         match (spec, value) {
-            (Some(spec), Some((value, bytes))) if !spec.is_text() => spec.number(*value, *bytes, out),
-            (Some(spec), _) => spec.text(&String::from_utf8_lossy(text), out),
+            (Some(spec), Some((value, bytes))) if !spec.is_text() => spec.push_number(*value, *bytes, out),
+            (Some(spec), _) => spec.push_text(&String::from_utf8_lossy(text), out),
             (None, _) => out.extend_from_slice(text),
         }
         true

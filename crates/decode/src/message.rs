@@ -120,10 +120,10 @@ impl EventMessage {
     /// ```
     #[must_use]
     pub fn parse(message: &str) -> Self {
-        let mut rest = message.trim_end_matches(['\r', '\n', '\0']);
-        let mut text = String::with_capacity(rest.len());
+        let mut remaining = message.trim_end_matches(['\r', '\n', '\0']);
+        let mut text = String::with_capacity(remaining.len());
         let mut parts = Vec::new();
-        while let Some((literal, escape)) = rest.split_once('%') {
+        while let Some((literal, escape)) = remaining.split_once('%') {
             text.push_str(literal);
             if let Some((insert, after)) = Insert::parse(escape) {
                 end_part(&mut parts, &text, None);
@@ -131,13 +131,13 @@ impl EventMessage {
                 text.push('%');
                 text.push_str(escape.get(..written).unwrap_or_default());
                 end_part(&mut parts, &text, Some(insert));
-                rest = after;
+                remaining = after;
                 continue;
             }
             let mut chars = escape.chars();
             match chars.next() {
                 Some('0') => {
-                    rest = "";
+                    remaining = "";
                     break;
                 }
                 Some('n') => text.push('\n'),
@@ -147,9 +147,9 @@ impl EventMessage {
                 Some(other) => text.push(other),
                 None => text.push('%'),
             }
-            rest = chars.as_str();
+            remaining = chars.as_str();
         }
-        text.push_str(rest);
+        text.push_str(remaining);
         end_part(&mut parts, &text, None);
         Self { text: text.into(), parts: parts.into() }
     }
@@ -197,10 +197,10 @@ impl Insert {
         }
         let number = number.parse().ok()?;
         let mut spec = None;
-        if let Some((format, rest)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
+        if let Some((format, remaining)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
             spec = InsertFormat::parse(format);
             if spec.is_some() {
-                after = rest;
+                after = remaining;
             }
         }
         Some((Self { number, spec }, after))
@@ -212,17 +212,18 @@ impl InsertFormat {
     #[must_use]
     pub fn parse(format: &str) -> Option<Self> {
         let flags = format.len().saturating_sub(format.trim_start_matches(['-', '0', '+', ' ', '#']).len());
-        let (flags, rest) = format.split_at_checked(flags)?;
-        let (width, rest) = split_leading_number(rest);
-        let (precision, rest) = match rest.strip_prefix('.') {
-            Some(rest) => {
-                let (precision, rest) = split_leading_number(rest);
-                (Some(precision), rest)
+        let (flags, remaining) = format.split_at_checked(flags)?;
+        let (width, remaining) = split_leading_number(remaining);
+        let (precision, remaining) = match remaining.strip_prefix('.') {
+            Some(remaining) => {
+                let (precision, remaining) = split_leading_number(remaining);
+                (Some(precision), remaining)
             }
-            None => (None, rest),
+            None => (None, remaining),
         };
-        let sized = ["I64", "I32", "ll", "I", "l", "h", "w"].iter().find_map(|size| rest.strip_prefix(size));
-        let conversion = match sized.unwrap_or(rest) {
+        let sized =
+            ["I64", "I32", "ll", "I", "l", "h", "w"].iter().find_map(|size| remaining.strip_prefix(size));
+        let conversion = match sized.unwrap_or(remaining) {
             "s" | "S" => Conversion::Text,
             "c" | "C" => Conversion::Character,
             "d" | "i" => Conversion::Decimal,
@@ -245,7 +246,7 @@ impl InsertFormat {
     }
 
     /// Appends a text, cut to the precision and padded to the width, both in characters.
-    pub fn text(&self, text: &str, out: &mut Vec<u8>) {
+    pub fn push_text(&self, text: &str, out: &mut Vec<u8>) {
         let max_chars = self.precision.map_or(usize::MAX, usize::from);
         let text = text.char_indices().nth(max_chars).and_then(|(end, _)| text.get(..end)).unwrap_or(text);
         self.push_padded("", text, false, out);
@@ -255,7 +256,7 @@ impl InsertFormat {
     ///
     /// The size decides how a negative number looks in the conversions without a sign: −1 of four
     /// bytes is `ffffffff`.
-    pub fn number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
+    pub fn push_number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
         let bits = u32::try_from(bytes.clamp(1, 8)).unwrap_or(8).saturating_mul(8);
         let mask = u64::MAX.checked_shr(64_u32.saturating_sub(bits)).unwrap_or(u64::MAX);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Keeps the low 64 bits.
@@ -350,9 +351,9 @@ fn format_digits(
 /// Parses a decimal number at the start of a text, and returns the rest. Without digits the number
 /// is 0; numbers above 255 become 255.
 fn split_leading_number(text: &str) -> (u8, &str) {
-    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let digits = text.strip_suffix(rest).unwrap_or_default();
+    let remaining = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = text.strip_suffix(remaining).unwrap_or_default();
     let number =
         digits.bytes().fold(0_u8, |n, d| n.saturating_mul(10).saturating_add(d.saturating_sub(b'0')));
-    (number, rest)
+    (number, remaining)
 }

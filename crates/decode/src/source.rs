@@ -399,8 +399,8 @@ impl Decoder {
 /// Splits a payload into traits, event metadata and data, for a provider that could not pass
 /// metadata to ETW separately.
 fn split_metadata_payload(payload: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let (traits, rest) = payload.split_at_checked(usize::from(u16_at(payload, 0)))?;
-    let (metadata, data) = rest.split_at_checked(usize::from(u16_at(rest, 0)))?;
+    let (traits, remaining) = payload.split_at_checked(usize::from(u16_at(payload, 0)))?;
+    let (metadata, data) = remaining.split_at_checked(usize::from(u16_at(remaining, 0)))?;
     (traits.len() > 2 && metadata.len() > 2).then_some((traits, metadata, data))
 }
 

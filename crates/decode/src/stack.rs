@@ -87,7 +87,7 @@ impl StackThreads {
 
 /// The properties of a waiting event that decide which stacks belong to it.
 #[derive(Clone, Copy, Debug)]
-pub struct StackClaim {
+pub struct Claim {
     /// The trace that the event comes from.
     pub source: usize,
     /// The event's time stamp in that trace.
@@ -100,7 +100,7 @@ pub struct StackClaim {
     pub threads: StackThreads,
 }
 
-impl StackClaim {
+impl Claim {
     /// Creates the claim of a record of trace `source`, at the wall time `wall`.
     #[must_use]
     pub fn from_record(record: &Record<'_>, source: usize, wall: i64) -> Self {
@@ -166,7 +166,7 @@ pub struct Joined<T> {
 
 #[derive(Debug)]
 struct WaitingEvent<T> {
-    claim: StackClaim,
+    claim: Claim,
     joined: Joined<T>,
     bytes: usize,
     has_kernel: bool,
@@ -198,13 +198,7 @@ impl<T> Default for Joiner<T> {
 impl<T> Joiner<T> {
     /// Adds an event that may have a stack. `own_frames` are the frames that the event itself
     /// carries; `bytes` is the memory that `what` holds outside of its own struct.
-    pub fn expect(
-        &mut self,
-        claim: StackClaim,
-        what: T,
-        bytes: usize,
-        own_frames: impl Iterator<Item = u64>,
-    ) {
+    pub fn expect(&mut self, claim: Claim, what: T, bytes: usize, own_frames: impl Iterator<Item = u64>) {
         let number = self.first.saturating_add(self.waiting.len() as u64);
         self.by_stamp.entry((claim.source, claim.time)).or_default().push_back(number);
         let stack = Stack { user: own_frames.take(MAX_FRAMES).collect(), ..Stack::default() };
@@ -218,11 +212,11 @@ impl<T> Joiner<T> {
     }
 
     /// Adds an event that has no stack, to keep its position in the order.
-    pub fn pass(&mut self, claim: StackClaim, what: T, bytes: usize) {
+    pub fn pass(&mut self, claim: Claim, what: T, bytes: usize) {
         self.push_event(claim, Joined { what, stack: Stack::default() }, bytes, true);
     }
 
-    fn push_event(&mut self, claim: StackClaim, joined: Joined<T>, bytes: usize, has_user: bool) {
+    fn push_event(&mut self, claim: Claim, joined: Joined<T>, bytes: usize, has_user: bool) {
         let bytes = bytes.saturating_add(EVENT_OVERHEAD_BYTES).saturating_add(size_of::<T>());
         self.bytes = self.bytes.saturating_add(bytes);
         self.now = self.now.max(claim.wall);

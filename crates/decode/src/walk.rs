@@ -388,8 +388,8 @@ impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
     #[cold]
     fn spend_allowance(&mut self, field: &Field) -> WalkResult<()> {
         match self.allowance.checked_sub(1) {
-            Some(left) => {
-                self.allowance = left;
+            Some(allowance) => {
+                self.allowance = allowance;
                 Ok(())
             }
             None => Err(self.fail_field(field, TOO_MANY_ELEMENTS)),

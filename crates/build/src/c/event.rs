@@ -85,9 +85,11 @@ fn write_function(
 }
 
 fn field_parameters(fields: &[Field]) -> Vec<FieldParameters> {
-    let mut taken = UsedNames::default();
-    let names: Vec<String> =
-        fields.iter().map(|field| taken.make_unique(format!("Arg_{}", to_c_name(&field.name)))).collect();
+    let mut used_names = UsedNames::default();
+    let names: Vec<String> = fields
+        .iter()
+        .map(|field| used_names.make_unique(format!("Arg_{}", to_c_name(&field.name))))
+        .collect();
     let name_of = |index: u16| names.get(usize::from(index)).cloned().unwrap_or_default();
     let mut parameters = Vec::with_capacity(fields.len());
     for (field, name) in fields.iter().zip(&names) {
@@ -102,19 +104,21 @@ fn field_parameters(fields: &[Field]) -> Vec<FieldParameters> {
             _ => None,
         };
         parameters.push(match (&field.kind, field_form(field), count) {
-            (FieldKind::Value { .. }, Some(form), None) => single_parameters(form, name, length, &mut taken),
-            (FieldKind::Value { .. }, Some(form), Some(count)) => {
-                array_parameters(form, name, &count, &mut taken)
+            (FieldKind::Value { .. }, Some(form), None) => {
+                single_parameters(form, name, length, &mut used_names)
             }
-            _ => packed_parameters(name, &mut taken),
+            (FieldKind::Value { .. }, Some(form), Some(count)) => {
+                array_parameters(form, name, &count, &mut used_names)
+            }
+            _ => packed_parameters(name, &mut used_names),
         });
     }
     parameters
 }
 
 /// Returns the parameters for a number of bytes and a pointer to them.
-fn packed_parameters(name: &str, taken: &mut UsedNames) -> FieldParameters {
-    let length = taken.make_unique(format!("{name}_Len_"));
+fn packed_parameters(name: &str, used_names: &mut UsedNames) -> FieldParameters {
+    let length = used_names.make_unique(format!("{name}_Len_"));
     FieldParameters {
         declared: format!("const ULONG {length}, const void *{name}"),
         blocks: vec![format!("EventDataDescCreate(@, {name}, {length});")],
@@ -138,7 +142,7 @@ fn single_parameters(
     form: ValueForm,
     name: &str,
     length: Option<String>,
-    taken: &mut UsedNames,
+    used_names: &mut UsedNames,
 ) -> FieldParameters {
     if let Some((ty, by_pointer)) = fixed_c_type(form) {
         let (declared, value) = match (form, by_pointer) {
@@ -167,7 +171,7 @@ fn single_parameters(
         ),
         (ValueForm::Counted16 | ValueForm::Counted8, _) => {
             let ty = if form == ValueForm::Counted16 { "PCWSTR " } else { "const void *" };
-            let size = taken.make_unique(format!("{name}_Len_"));
+            let size = used_names.make_unique(format!("{name}_Len_"));
             return FieldParameters {
                 declared: format!("const USHORT {size}, {ty}{name}"),
                 blocks: vec![
@@ -184,8 +188,8 @@ fn single_parameters(
     FieldParameters { declared, blocks: vec![block] }
 }
 
-fn array_parameters(form: ValueForm, name: &str, count: &str, taken: &mut UsedNames) -> FieldParameters {
-    let Some((ty, _)) = fixed_c_type(form) else { return packed_parameters(name, taken) };
+fn array_parameters(form: ValueForm, name: &str, count: &str, used_names: &mut UsedNames) -> FieldParameters {
+    let Some((ty, _)) = fixed_c_type(form) else { return packed_parameters(name, used_names) };
     let ty = if form == ValueForm::Pointer { "void *const" } else { ty };
     FieldParameters {
         declared: format!("const {ty} *{name}"),

@@ -76,10 +76,10 @@ pub(super) fn write_event(
 
 /// Returns the names of the arguments, distinct from those that every function has.
 fn argument_names(fields: &[Field]) -> Vec<String> {
-    let mut taken = UsedNames::default();
+    let mut used_names = UsedNames::default();
     let _ = ["activity_id", "related_id", "payload", "item", "number"]
-        .map(|name| taken.make_unique(name.to_owned()));
-    member_names(fields).into_iter().map(|name| taken.make_unique(name)).collect()
+        .map(|name| used_names.make_unique(name.to_owned()));
+    member_names(fields).into_iter().map(|name| used_names.make_unique(name)).collect()
 }
 
 /// Returns whether the caller can pass a text or bytes for a field.

@@ -19,8 +19,8 @@ impl StructureTypes {
     /// Writes the types of all templates that events use.
     pub(super) fn write(code: &mut SourceText, provider: &ProviderDefinition) -> Self {
         let mut structures = Self::default();
-        let mut taken = UsedNames::default();
-        taken.make_unique("Provider".to_owned());
+        let mut used_names = UsedNames::default();
+        used_names.make_unique("Provider".to_owned());
         let mut written = HashSet::new();
         for event in &provider.events {
             let Some(template) = event.template.as_deref() else { continue };
@@ -30,7 +30,7 @@ impl StructureTypes {
             let schema = &event.event.schema;
             let is_struct = |field: &Field| matches!(field.kind, FieldKind::Struct { .. });
             for (index, field) in schema.fields().iter().enumerate().filter(|(_, field)| is_struct(field)) {
-                let name = taken.make_unique(to_camel_case(&format!(
+                let name = used_names.make_unique(to_camel_case(&format!(
                     "{}_{}",
                     to_camel_case(template),
                     to_camel_case(&field.name)
@@ -116,8 +116,8 @@ impl StructureTypes {
 
 /// Returns the names of the fields of one payload or structure.
 pub(super) fn member_names(members: &[Field]) -> Vec<String> {
-    let mut taken = UsedNames::default();
-    members.iter().map(|member| taken.make_unique(to_snake_case(&member.name))).collect()
+    let mut used_names = UsedNames::default();
+    members.iter().map(|member| used_names.make_unique(to_snake_case(&member.name))).collect()
 }
 
 fn value_type(form: ValueForm, length: Length, lifetime: &str) -> String {

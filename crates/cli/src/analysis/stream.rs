@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use traceweir_decode::Decoder;
-use traceweir_decode::stack::{Joined, Joiner, StackClaim};
+use traceweir_decode::stack::{Claim, Joined, Joiner};
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
@@ -180,7 +180,7 @@ impl Analysis {
                     if by_name {
                         stack_owners.event(file, record, decoder);
                     }
-                    let claim = StackClaim::from_record(record, file, wall.0);
+                    let claim = Claim::from_record(record, file, wall.0);
                     let frames = own.stacks.frames(record);
                     joiner.expect(claim, seen, 0, frames.into_iter().flatten());
                 } else if by_name {

@@ -146,11 +146,11 @@ fn push_binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
 fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     // 0xC2 begins the control characters beyond ASCII, which some terminals obey.
     let needs_no_escape = |b: &u8| *b >= 0x20 && !matches!(*b, b'"' | b'\\' | 0x7F | 0xC2);
-    let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|b| !needs_no_escape(b)) {
-        let (before, after) = rest.split_at(at);
+    let mut remaining = bytes;
+    while let Some(at) = remaining.iter().position(|b| !needs_no_escape(b)) {
+        let (before, after) = remaining.split_at(at);
         out.extend_from_slice(before);
-        rest = match after {
+        remaining = match after {
             [0xC2, control @ 0x80..=0x9F, after @ ..] => {
                 push_escaped_byte(*control, out);
                 after
@@ -166,7 +166,7 @@ fn push_escaped(bytes: &[u8], out: &mut Vec<u8>) {
             [] => &[],
         };
     }
-    out.extend_from_slice(rest);
+    out.extend_from_slice(remaining);
 }
 
 fn push_escaped_byte(byte: u8, out: &mut Vec<u8>) {

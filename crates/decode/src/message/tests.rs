@@ -12,8 +12,8 @@ fn expand_with_integers(message: &str, values: &[i128]) -> String {
             return false;
         };
         match spec {
-            Some(spec) if spec.is_text() => spec.text(&value.to_string(), out),
-            Some(spec) => spec.number(*value, 4, out),
+            Some(spec) if spec.is_text() => spec.push_text(&value.to_string(), out),
+            Some(spec) => spec.push_number(*value, 4, out),
             None => out.extend_from_slice(value.to_string().as_bytes()),
         }
         true
@@ -106,7 +106,7 @@ fn formats_are_honoured() {
 fn numbers_of_eight_bytes_keep_all_digits() {
     let number = |format: &str, value: i128| {
         let mut out = Vec::new();
-        InsertFormat::parse(format).unwrap().number(value, 8, &mut out);
+        InsertFormat::parse(format).unwrap().push_number(value, 8, &mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(number("d", i128::from(u64::MAX)), "18446744073709551615");
@@ -120,7 +120,7 @@ fn numbers_of_eight_bytes_keep_all_digits() {
 fn padding_counts_characters_and_is_bounded() {
     let text = |format: &str, text: &str| {
         let mut out = Vec::new();
-        InsertFormat::parse(format).unwrap().text(text, &mut out);
+        InsertFormat::parse(format).unwrap().push_text(text, &mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(text("4s", "äö"), "  äö");
@@ -159,9 +159,9 @@ proptest! {
     #[test]
     fn plain_numbers_are_those_of_the_standard_library(value in any::<i64>(), width in 0..40_usize) {
         let mut out = Vec::new();
-        InsertFormat::parse(&format!("{width}d")).unwrap().number(value.into(), 8, &mut out);
+        InsertFormat::parse(&format!("{width}d")).unwrap().push_number(value.into(), 8, &mut out);
         out.push(b' ');
-        InsertFormat::parse(&format!("0{width}x")).unwrap().number(value.into(), 8, &mut out);
+        InsertFormat::parse(&format!("0{width}x")).unwrap().push_number(value.into(), 8, &mut out);
         prop_assert_eq!(String::from_utf8(out).unwrap(), format!("{value:width$} {value:0width$x}"));
     }
 }

@@ -47,7 +47,7 @@ struct JoinerTest {
 impl JoinerTest {
     fn expect(&mut self, bytes: &[u8], cpu: u16, what: &'static str) {
         let record = Record::parse(bytes, cpu).unwrap();
-        self.joiner.expect(StackClaim::from_record(&record, 0, record.time()), what, 0, std::iter::empty());
+        self.joiner.expect(Claim::from_record(&record, 0, record.time()), what, 0, std::iter::empty());
     }
 
     fn attach(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
@@ -200,7 +200,7 @@ fn an_event_waits_for_the_window_and_no_longer() {
 #[test]
 fn waiting_events_are_bounded() {
     let mut joiner = Joiner::default();
-    let claim = StackClaim { source: 0, time: 5, wall: 5, cpu: 0, threads: StackThreads::One(1) };
+    let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: StackThreads::One(1) };
     let mut released = 0;
     // All events have the same time stamp, so that no window ends.
     for number in 0..3 * MAX_WAITING_EVENTS {

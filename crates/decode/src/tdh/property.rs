@@ -38,9 +38,9 @@ pub(super) fn find_property<'p>(
     schema: &Schema,
     payload: &'p [u8],
     pointer_size: usize,
-    wanted: &[PropertyStep<'_>],
+    steps: &[PropertyStep<'_>],
 ) -> Answer<&'p [u8]> {
-    let path = resolve_path(schema, wanted)?;
+    let path = resolve_path(schema, steps)?;
     let mut finder = PropertyFinder { path: &path, ..PropertyFinder::default() };
     let end = Walker::default().walk(schema, payload, pointer_size, &mut finder);
     match (finder.found, end) {
@@ -54,17 +54,17 @@ pub(super) fn find_property<'p>(
 }
 
 /// Resolves names to indexes of fields.
-fn resolve_path(schema: &Schema, wanted: &[PropertyStep<'_>]) -> Answer<Vec<ResolvedStep>> {
-    if wanted.is_empty() || wanted.len() > MAX_DEPTH.saturating_add(1) {
+fn resolve_path(schema: &Schema, steps: &[PropertyStep<'_>]) -> Answer<Vec<ResolvedStep>> {
+    if steps.is_empty() || steps.len() > MAX_DEPTH.saturating_add(1) {
         return Err(Refusal::Invalid("a property is named by itself, or by its structures and itself"));
     }
-    let mut path = Vec::with_capacity(wanted.len());
+    let mut path = Vec::with_capacity(steps.len());
     let (mut first, mut scope) = (0, schema.top());
-    for (at, step) in wanted.iter().enumerate() {
+    for (at, step) in steps.iter().enumerate() {
         let position = scope.iter().position(|field| *field.name == *step.name);
         let position = position.ok_or(Refusal::NotFound("property of this name"))?;
         let field = scope.get(position).ok_or(Refusal::NotFound("property of this name"))?;
-        let is_last = at.saturating_add(1) == wanted.len();
+        let is_last = at.saturating_add(1) == steps.len();
         let element = step.element.and_then(|e| usize::try_from(e).ok());
         if field.count == Count::One && element.is_some_and(|element| element != 0) {
             return Err(Refusal::Invalid("the property is not an array"));

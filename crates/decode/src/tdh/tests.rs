@@ -46,7 +46,7 @@ const ROWS_PAYLOAD: &[u8] = b"\x02\x0aone\0\x0btwo\0\x01\0\x02\0\x03\0xyz";
 #[test]
 fn a_property_is_found_by_its_structures_and_elements() {
     let schema = rows_schema();
-    for (wanted, bytes) in [
+    for (steps, bytes) in [
         (&[step("n")][..], &b"\x02"[..]),
         (&[element("n", 0)], b"\x02"),
         (&[step("rows")], b"\x0aone\0\x0btwo\0"),
@@ -59,14 +59,14 @@ fn a_property_is_found_by_its_structures_and_elements() {
         (&[step("chars")], b"xyz"),
         (&[element("chars", 1)], b"y"),
     ] {
-        assert_eq!(find_property(&schema, ROWS_PAYLOAD, 8, wanted), Ok(bytes), "{wanted:?}");
+        assert_eq!(find_property(&schema, ROWS_PAYLOAD, 8, steps), Ok(bytes), "{steps:?}");
     }
 }
 
 #[test]
 fn missing_properties_and_invalid_paths_are_different_errors() {
-    let (schema, status) = (rows_schema(), |wanted: &[PropertyStep<'_>]| {
-        find_property(&rows_schema(), ROWS_PAYLOAD, 8, wanted).unwrap_err().status()
+    let (schema, status) = (rows_schema(), |steps: &[PropertyStep<'_>]| {
+        find_property(&rows_schema(), ROWS_PAYLOAD, 8, steps).unwrap_err().status()
     });
     assert_eq!(status(&[step("N")]), Status::ERROR_NOT_FOUND, "names are case-sensitive");
     assert_eq!(status(&[step("id")]), Status::ERROR_NOT_FOUND, "a member needs its structure");
@@ -198,19 +198,25 @@ fn encoded_schema_reads_back_equal() {
             let read = parse_event_info(&bytes).unwrap();
             assert_eq!((read.provider, read.descriptor), (provider.id, event.descriptor));
             assert_eq!((read.decoding_source, read.schema.top().len()), (0, event.schema.top().len()));
-            let (n, own) = (&read.schema.names, &event.schema.names);
+            let (n, expected_names) = (&read.schema.names, &event.schema.names);
             assert_eq!(
                 [&n.provider, &n.task, &n.opcode, &n.level, &n.channel],
-                [&own.provider, &own.task, &own.opcode, &own.level, &own.channel]
+                [
+                    &expected_names.provider,
+                    &expected_names.task,
+                    &expected_names.opcode,
+                    &expected_names.level,
+                    &expected_names.channel
+                ]
             );
-            assert_eq!((&n.event, &read.schema.message), (&own.event, &event.schema.message));
+            assert_eq!((&n.event, &read.schema.message), (&expected_names.event, &event.schema.message));
             let maps: Vec<_> = read.map_names.iter().map(|(at, name)| (*at, name.to_string())).collect();
             let mut expected = Vec::new();
-            for (at, (read, own)) in read.schema.fields().iter().zip(event.schema.fields()).enumerate() {
-                if let FieldKind::Value { map: Some(map), .. } = &own.kind {
+            for (at, (read, field)) in read.schema.fields().iter().zip(event.schema.fields()).enumerate() {
+                if let FieldKind::Value { map: Some(map), .. } = &field.kind {
                     expected.push((at, map.name.to_string()));
                 }
-                assert_eq!(*read, own.clone().with_map(None), "{}", own.name);
+                assert_eq!(*read, field.clone().with_map(None), "{}", field.name);
             }
             assert_eq!(maps, expected);
         }

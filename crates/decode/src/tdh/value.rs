@@ -55,14 +55,14 @@ pub fn decode_value(
 impl<'p> DecodedValue<'p> {
     /// Returns the value as an event of `class` and `opcode` shows it: `LoggerName` and
     /// `LogFileName` of the log-file header event become the names that the pointers stand for.
-    /// `rest` is the event's payload from this value to its end.
+    /// `remaining` is the event's payload from this value to its end.
     #[must_use]
-    pub fn shown_in(mut self, class: &Guid, opcode: u8, pointer_size: usize, rest: &'p [u8]) -> Self {
+    pub fn shown_in(mut self, class: &Guid, opcode: u8, pointer_size: usize, remaining: &'p [u8]) -> Self {
         let is_pointer = matches!(self.field.kind, FieldKind::Value { input: InType::POINTER, .. });
         if is_pointer
             && header_names::is_log_file_header(class, opcode)
             && let Some(schema) = kernel::build_schema(class, opcode, 0)
-            && let Some(name) = header_names::find_name_of_pointer(&schema, rest, pointer_size)
+            && let Some(name) = header_names::find_name_of_pointer(&schema, remaining, pointer_size)
         {
             self.value = name;
             self.field = Field::value("", InType::UNICODESTRING, OutType::NULL);

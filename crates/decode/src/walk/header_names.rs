@@ -49,7 +49,7 @@ impl Walker {
     }
 }
 
-/// Returns the name that the pointer at the start of `rest` stands for. `rest` is a log-file header
+/// Returns the name that the pointer at the start of `remaining` stands for. `remaining` is a log-file header
 /// event, which `schema` describes, from `LoggerName` or from `LogFileName` to its end.
 ///
 /// The clock field decides which of the two fields the pointer is: with the wrong guess, part of a
@@ -57,7 +57,7 @@ impl Walker {
 /// fits, or both do.
 pub(crate) fn find_name_of_pointer<'p>(
     schema: &Schema,
-    rest: &'p [u8],
+    remaining: &'p [u8],
     pointer_size: usize,
 ) -> Option<Value<'p>> {
     let mut names = NAME_FIELDS.iter().enumerate().filter_map(|(position, (pointer, _))| {
@@ -66,7 +66,7 @@ pub(crate) fn find_name_of_pointer<'p>(
         let top = fields.len();
         let from_pointer = Schema::default().seal(fields, top).ok()?;
         let mut header_names = HeaderNames::default();
-        Walker::default().walk_bytes(&from_pointer, rest, pointer_size, &mut header_names).ok()?;
+        Walker::default().walk_bytes(&from_pointer, remaining, pointer_size, &mut header_names).ok()?;
         header_names
             .names
             .get(position)

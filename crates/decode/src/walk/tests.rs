@@ -54,8 +54,8 @@ type RecordedWalk<'p> = (Vec<Call<'p>>, Result<&'p [u8], Undecoded>);
 
 fn walk<'p>(schema: &Schema, payload: &'p [u8], pointer_size: usize) -> RecordedWalk<'p> {
     let mut seen = Recorder::default();
-    let rest = Walker::default().walk(schema, payload, pointer_size, &mut seen);
-    (seen.0, rest)
+    let remaining = Walker::default().walk(schema, payload, pointer_size, &mut seen);
+    (seen.0, remaining)
 }
 
 fn seal_schema(fields: Vec<Field>, top: usize) -> Schema {
@@ -110,11 +110,11 @@ fn struct_field(first: u16, members: u16) -> Field {
     Field::new("s", FieldKind::Struct { first, members })
 }
 
-/// Returns the values of a walk that succeeds and leaves `rest` bytes.
+/// Returns the values of a walk that succeeds and leaves `remaining` bytes.
 #[track_caller]
-fn values_of<'p>(schema: &Schema, payload: &'p [u8], rest: usize) -> Vec<Value<'p>> {
+fn values_of<'p>(schema: &Schema, payload: &'p [u8], remaining: usize) -> Vec<Value<'p>> {
     let (seen, result) = walk(schema, payload, 8);
-    assert_eq!(result.map(<[u8]>::len), Ok(rest));
+    assert_eq!(result.map(<[u8]>::len), Ok(remaining));
     let value = |s| if let Call::Value(_, v) = s { Some(v) } else { None };
     seen.into_iter().filter_map(value).collect()
 }

@@ -6,7 +6,7 @@
 //!   stack without a shown event ──▶ its own line, as without --stacks, if it passes the filters
 //! ```
 
-use traceweir_decode::stack::{Joined, Joiner, StackClaim, WINDOW};
+use traceweir_decode::stack::{Claim, Joined, Joiner, WINDOW};
 use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::FileTime;
@@ -83,8 +83,7 @@ impl<'f> Lines<'f> {
         if line.event.is_empty() {
             return;
         }
-        let (record, claim) =
-            (&event.record, StackClaim::from_record(&event.record, event.file, event.time.0));
+        let (record, claim) = (&event.record, Claim::from_record(&event.record, event.file, event.time.0));
         let own: Vec<u64> = event.frames().into_iter().flatten().collect();
         // With symbols, the printer has already printed these frames.
         for address in own.iter().filter(|_| event.symbols.is_none()) {

@@ -56,21 +56,21 @@ fn read_elf<'data>(file: &impl Object<'data>) -> Result<Vec<ProviderSchemas>> {
 /// Reads the providers of all manifests in a section.
 pub(in crate::source) fn read_section_providers(section: &[u8]) -> Result<Vec<ProviderSchemas>> {
     let mut providers = Vec::new();
-    let mut rest = section;
+    let mut remaining = section;
     loop {
-        let blob = wevt::trim_to_size(rest)?;
-        rest = rest.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
-        let messages = match rest {
+        let blob = wevt::trim_to_size(remaining)?;
+        remaining = remaining.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
+        let messages = match remaining {
             [] | [b'C', b'R', b'I', b'M', ..] => MessageTable::default(),
             table => MessageTable::parse(table)?,
         };
-        rest = rest.get(messages.resource_bytes().next_multiple_of(4)..).unwrap_or_default();
+        remaining = remaining.get(messages.resource_bytes().next_multiple_of(4)..).unwrap_or_default();
         providers.extend(wevt::read_providers(blob, &messages)?);
-        while let [0, 0, 0, 0, padded @ ..] = rest {
-            rest = padded;
+        while let [0, 0, 0, 0, padded @ ..] = remaining {
+            remaining = padded;
         }
         // A tail that does not begin a manifest is other padding.
-        if !rest.starts_with(b"CRIM") {
+        if !remaining.starts_with(b"CRIM") {
             return Ok(providers);
         }
     }

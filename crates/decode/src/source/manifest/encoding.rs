@@ -38,9 +38,9 @@ impl<'a> Document<'a> {
     /// Detects the encoding and decodes the bytes.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self> {
         match bytes {
-            [0xEF, 0xBB, 0xBF, rest @ ..] => Self::decode_utf8(rest, 3),
-            [0xFF, 0xFE, rest @ ..] => Self::decode_utf16(rest, 2, u16::from_le_bytes),
-            [0xFE, 0xFF, rest @ ..] => Self::decode_utf16(rest, 2, u16::from_be_bytes),
+            [0xEF, 0xBB, 0xBF, remaining @ ..] => Self::decode_utf8(remaining, 3),
+            [0xFF, 0xFE, remaining @ ..] => Self::decode_utf16(remaining, 2, u16::from_le_bytes),
+            [0xFE, 0xFF, remaining @ ..] => Self::decode_utf16(remaining, 2, u16::from_be_bytes),
             [b'<', 0, ..] => Self::decode_utf16(bytes, 0, u16::from_le_bytes),
             [0, b'<', ..] => Self::decode_utf16(bytes, 0, u16::from_be_bytes),
             _ if declares_single_byte(bytes) => {

@@ -95,7 +95,7 @@ impl<'a> SharedTexts<'a> {
     /// Skips `win:` by moving the start, so that the shorter text is interned under its own offset.
     fn intern_label(&mut self, start: usize, text: &'a [u8]) -> Result<Arc<str>> {
         match text.strip_prefix(PREDEFINED_PREFIX) {
-            Some(rest) => self.intern(start.saturating_add(PREDEFINED_PREFIX.len()), rest),
+            Some(remaining) => self.intern(start.saturating_add(PREDEFINED_PREFIX.len()), remaining),
             None => self.intern(start, text),
         }
     }

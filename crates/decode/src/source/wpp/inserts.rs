@@ -57,9 +57,11 @@ impl<'a> MessageTokens<'a> {
 
     fn take_insert(&mut self, digits: usize) -> MessageToken<'a> {
         let number = self.take_bytes(digits).parse().unwrap_or(u16::MAX);
-        let format = self.0.strip_prefix('!').and_then(|rest| {
-            let end = rest.bytes().take(MAX_FORMAT_BYTES).position(|b| b == b'!')?;
-            rest.get(..end).filter(|f| f.bytes().all(|b| b.is_ascii_alphanumeric() || b" .+-#*".contains(&b)))
+        let format = self.0.strip_prefix('!').and_then(|remaining| {
+            let end = remaining.bytes().take(MAX_FORMAT_BYTES).position(|b| b == b'!')?;
+            remaining
+                .get(..end)
+                .filter(|f| f.bytes().all(|b| b.is_ascii_alphanumeric() || b" .+-#*".contains(&b)))
         });
         if let Some(format) = format {
             self.take_bytes(format.len().saturating_add(2));
@@ -68,25 +70,25 @@ impl<'a> MessageTokens<'a> {
     }
 }
 
-/// Returns how many of the digits at the start of `rest` are the number of an insert: at most two,
+/// Returns how many of the digits at the start of `remaining` are the number of an insert: at most two,
 /// unless a format follows.
-fn number_digits(rest: &str) -> usize {
-    let digits = rest.bytes().take(5).take_while(u8::is_ascii_digit).count();
-    if rest.as_bytes().get(digits) == Some(&b'!') { digits } else { digits.min(2) }
+fn number_digits(remaining: &str) -> usize {
+    let digits = remaining.bytes().take(5).take_while(u8::is_ascii_digit).count();
+    if remaining.as_bytes().get(digits) == Some(&b'!') { digits } else { digits.min(2) }
 }
 
 impl<'a> Iterator for MessageTokens<'a> {
     type Item = MessageToken<'a>;
 
     fn next(&mut self) -> Option<MessageToken<'a>> {
-        let Some(rest) = self.0.strip_prefix('%') else {
+        let Some(remaining) = self.0.strip_prefix('%') else {
             let end = self.0.find('%').unwrap_or(self.0.len());
             return (end > 0).then(|| MessageToken::Text(self.take_bytes(end)));
         };
-        match rest.bytes().next() {
+        match remaining.bytes().next() {
             Some(b'0'..=b'9') => {
-                self.0 = rest;
-                Some(self.take_insert(number_digits(rest)))
+                self.0 = remaining;
+                Some(self.take_insert(number_digits(remaining)))
             }
             Some(b'%' | b'n' | b'r' | b't' | b'b') => Some(MessageToken::Escape(self.take_bytes(2))),
             Some(b'!') => {
@@ -105,7 +107,7 @@ impl<'a> Iterator for MessageTokens<'a> {
                 Some(MessageToken::Named(name))
             }
             _ => {
-                self.0 = rest;
+                self.0 = remaining;
                 Some(MessageToken::Escape("%%"))
             }
         }

@@ -61,9 +61,9 @@ fn find_opening_parenthesis(inner: &str) -> Option<usize> {
 
 /// Splits `head "text" // comment` into the parts before, in and after the quotes.
 pub(super) fn split_quoted(line: &str) -> Option<(&str, &str, &str)> {
-    let (head, rest) = line.split_once('"')?;
-    rest.rmatch_indices('"').find_map(|(at, _)| {
-        let (text, after) = rest.split_at_checked(at)?;
+    let (head, remaining) = line.split_once('"')?;
+    remaining.rmatch_indices('"').find_map(|(at, _)| {
+        let (text, after) = remaining.split_at_checked(at)?;
         let after = after.strip_prefix('"')?.trim_start();
         let comment = if after.is_empty() { Some("") } else { after.strip_prefix("//") };
         comment.map(|comment| (head, text, comment))

@@ -214,14 +214,14 @@ impl<R> fmt::Debug for BoundedFile<R> {
 
 impl<'s, R: Read + Seek> Source<'s> for BoundedFile<R> {
     fn view(&mut self, slices: &[SourceSlice]) -> io::Result<Box<dyn SourceView<'s> + Send + Sync>> {
-        let wanted = slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.size as u64));
-        if wanted > self.length.min(MAX_STREAM_BYTES) {
+        let view_bytes = slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.size as u64));
+        if view_bytes > self.length.min(MAX_STREAM_BYTES) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let remaining = self.budget.checked_sub(wanted);
+        let remaining = self.budget.checked_sub(view_bytes);
         self.budget =
             remaining.ok_or_else(|| io::Error::other("the directory of the PDB uses its pages too often"))?;
-        let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
+        let mut bytes = Vec::with_capacity(usize::try_from(view_bytes).unwrap_or(0));
         for slice in slices {
             self.file.seek(SeekFrom::Start(slice.offset))?;
             let read = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;

@@ -78,12 +78,12 @@ pub fn parse(file: &[u8]) -> Result<ParsedFormats> {
 
 fn decode_text(file: &[u8]) -> String {
     match file {
-        [0xFF, 0xFE, rest @ ..] => text::utf16(rest),
-        [0xFE, 0xFF, rest @ ..] => {
-            let units = rest.as_chunks::<2>().0.iter().map(|unit| u16::from_be_bytes(*unit));
+        [0xFF, 0xFE, remaining @ ..] => text::utf16(remaining),
+        [0xFE, 0xFF, remaining @ ..] => {
+            let units = remaining.as_chunks::<2>().0.iter().map(|unit| u16::from_be_bytes(*unit));
             char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
         }
-        [0xEF, 0xBB, 0xBF, rest @ ..] => text::ansi(rest),
+        [0xEF, 0xBB, 0xBF, remaining @ ..] => text::ansi(remaining),
         _ => text::ansi(file),
     }
 }
@@ -213,18 +213,18 @@ impl TmfParser {
 
     fn parse_directive(&mut self, line: &str) -> Result<()> {
         self.end_message()?;
-        let (keyword, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let (keyword, remaining) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         if !matches!(keyword, "#typev" | "#type") {
             self.warn("the directive is not used");
             return Ok(());
         }
-        self.parse_message_line(rest, 1);
+        self.parse_message_line(remaining, 1);
         Ok(())
     }
 
     /// Parses the text after `#typev`, which extends over `lines` lines so far.
-    fn parse_message_line(&mut self, rest: &str, lines: usize) {
-        match split_quoted(rest) {
+    fn parse_message_line(&mut self, remaining: &str, lines: usize) {
+        match split_quoted(remaining) {
             Some((head, text, comment)) => {
                 let mut words = head.split_whitespace();
                 let (Some(type_name), Some(Ok(number))) = (words.next(), words.next().map(str::parse)) else {
@@ -232,8 +232,8 @@ impl TmfParser {
                 };
                 self.draft = Some(self.create_draft(type_name, number, text, comment));
             }
-            None if rest.contains('"') && lines < MAX_TEXT_LINES && rest.len() < MAX_LINE_BYTES => {
-                self.context = LineContext::Text(rest.to_owned(), lines);
+            None if remaining.contains('"') && lines < MAX_TEXT_LINES && remaining.len() < MAX_LINE_BYTES => {
+                self.context = LineContext::Text(remaining.to_owned(), lines);
             }
             None => self.warn("the message has no text in quotes"),
         }

@@ -164,10 +164,13 @@ impl<'s> FilterLayout<'s> {
 
     /// Finds a field by its name, or by its path: the names of its structures and its name.
     pub fn find(&self, name: &str) -> Result<ComparableField<'s>, String> {
-        let wanted = name.to_lowercase();
-        let has_path = |field: &&ComparableField<'_>| field.path.to_lowercase() == wanted;
+        let lowercase_name = name.to_lowercase();
+        let has_path = |field: &&ComparableField<'_>| field.path.to_lowercase() == lowercase_name;
         let has_name = |field: &&ComparableField<'_>| {
-            field.path.rsplit_once('.').is_some_and(|(_, own)| own.to_lowercase() == wanted)
+            field
+                .path
+                .rsplit_once('.')
+                .is_some_and(|(_, field_name)| field_name.to_lowercase() == lowercase_name)
         };
         let found = self.fields.iter().find(has_path).or_else(|| self.fields.iter().find(has_name));
         found.cloned().ok_or_else(|| self.missing_field_error(name))

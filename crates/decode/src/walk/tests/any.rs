@@ -40,14 +40,14 @@ fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<
         let FieldKind::Value { input, .. } = field.kind else { panic!("simple schemas have no structures") };
         let size = SIMPLE_TYPES.iter().find(|s| s.0 == input).unwrap().1;
         for _ in 0..count {
-            let left = &payload[at..];
-            let (text, step) = match left.iter().position(|&b| b == 0) {
+            let bytes_left = &payload[at..];
+            let (text, step) = match bytes_left.iter().position(|&b| b == 0) {
                 _ if size > 0 => (size, size),
                 Some(n) => (n, n + 1),
-                None => (left.len(), left.len()),
+                None => (bytes_left.len(), bytes_left.len()),
             };
-            let no_string = size == 0 && left.is_empty() && field.count != Count::One;
-            if step > left.len() || no_string {
+            let no_string = size == 0 && bytes_left.is_empty() && field.count != Count::One;
+            if step > bytes_left.len() || no_string {
                 return (found, None);
             }
             found.push((at, text));
@@ -112,14 +112,14 @@ proptest! {
         payload in small_bytes(),
     ) {
         let schema = schema_of(fields);
-        let (expected, left) = walk_slowly(&schema, &payload);
+        let (expected, bytes_left) = walk_slowly(&schema, &payload);
         let (seen, result) = walk(&schema, &payload, 8);
-        prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), left);
+        prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), bytes_left);
         let sizes: Vec<_> = seen.iter().filter_map(|s| match s {
             Call::Value(_, v) => Some(value_bytes(v)),
             _ => None,
         }).collect();
-        if left.is_some() {
+        if bytes_left.is_some() {
             prop_assert_eq!(&sizes, &expected.iter().map(|e| e.1).collect::<Vec<_>>());
             for (seen, (at, size)) in seen.iter().filter(|s| matches!(s, Call::Value(..))).zip(expected) {
                 let Call::Value(_, value) = seen else { unreachable!() };
@@ -143,8 +143,8 @@ proptest! {
         let top = top.min(fields.len());
         let Ok(schema) = Schema::default().seal(fields, top) else { return Ok(()) };
         let (seen, result) = walk(&schema, &payload, if narrow { 4 } else { 8 });
-        if let Ok(rest) = result {
-            prop_assert!(payload.ends_with(rest));
+        if let Ok(remaining) = result {
+            prop_assert!(payload.ends_with(remaining));
         }
         let allowance = (payload.len() + schema.fields().len()) * 2 + 64;
         let values = seen.iter().filter(|s| matches!(s, Call::Value(..))).count();

@@ -21,8 +21,8 @@ fn arrays_of_each_count_are_announced_and_closed() {
     );
     let by_field =
         schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT16).with_count(Count::Field(0))]);
-    let (seen, rest) = walk(&by_field, &[2, 1, 0, 2, 0], 8);
-    assert_eq!((&seen[1..], rest), (&elements(1)[..], Ok(&[][..])));
+    let (seen, remaining) = walk(&by_field, &[2, 1, 0, 2, 0], 8);
+    assert_eq!((&seen[1..], remaining), (&elements(1)[..], Ok(&[][..])));
 }
 
 #[test]

@@ -12,8 +12,8 @@ fn payloads_may_end_at_a_field_boundary_and_bytes_may_remain() {
     ]);
     let mut payload = vec![1, 2, 0];
     payload.put_ansi_z("x").put_guid(&GUID).put_u8(99);
-    for (length, count, rest) in [(0, 0, 0), (1, 1, 0), (3, 2, 0), (5, 3, 0), (21, 4, 0), (22, 4, 1)] {
-        assert_eq!(values_of(&schema, &payload[..length], rest).len(), count, "{length} bytes");
+    for (length, count, remaining) in [(0, 0, 0), (1, 1, 0), (3, 2, 0), (5, 3, 0), (21, 4, 0), (22, 4, 1)] {
+        assert_eq!(values_of(&schema, &payload[..length], remaining).len(), count, "{length} bytes");
     }
     assert_too_short(&schema, &payload[..2], 1);
     assert_too_short(&schema, &payload[..20], 5);

@@ -88,9 +88,10 @@ fn pointer_of_header_event_is_formatted_as_its_name() {
         for (session, file) in NAMES {
             let payload = header_payload(session, file, pointer_size);
             let text = |at: usize, end: usize, opcode| {
-                let rest = &payload[at..end];
-                let decoded = decode_value(InType::POINTER, OutType::NULL, 0, pointer_size, rest).unwrap();
-                let decoded = decoded.shown_in(&class::EVENT_TRACE, opcode, pointer_size, rest);
+                let remaining = &payload[at..end];
+                let decoded =
+                    decode_value(InType::POINTER, OutType::NULL, 0, pointer_size, remaining).unwrap();
+                let decoded = decoded.shown_in(&class::EVENT_TRACE, opcode, pointer_size, remaining);
                 assert_eq!(decoded.consumed, pointer_size);
                 let mut out = Vec::new();
                 decoded.text(&mut out);

@@ -46,9 +46,9 @@ fn each_fixed_type_takes_its_size() {
 fn pointers_have_the_size_of_the_event() {
     let schema = schema_of(vec![field_of(InType::POINTER), field_of(InType::SIZET)]);
     let payload = [1, 0, 0, 0, 2, 0, 0, 0];
-    let (seen, rest) = walk(&schema, &payload, 4);
+    let (seen, remaining) = walk(&schema, &payload, 4);
     assert_eq!(seen, [Call::Value(0, Value::Pointer(1)), Call::Value(1, Value::Pointer(2))]);
-    assert_eq!(rest, Ok(&[][..]));
+    assert_eq!(remaining, Ok(&[][..]));
     assert_eq!(
         values_of(&schema, &payload, 0),
         [Value::Pointer(0x2_0000_0001)],
@@ -184,13 +184,13 @@ fn sid_blocks_are_four_zeros_or_two_pointers_and_a_sid() {
     let schema = schema_of(vec![field_of(InType::WBEMSID), field_of(InType::UINT8)]);
     for pointer_size in [4, 8] {
         let none = [0, 0, 0, 0, 7];
-        let (seen, rest) = walk(&schema, &none, pointer_size);
+        let (seen, remaining) = walk(&schema, &none, pointer_size);
         assert_eq!(seen, [Call::Value(0, Value::Null), Call::Value(1, Value::U8(7))]);
-        assert_eq!(rest, Ok(&[][..]));
+        assert_eq!(remaining, Ok(&[][..]));
         let payload = [&vec![1; pointer_size * 2][..], &SID, &[7]].concat();
-        let (seen, rest) = walk(&schema, &payload, pointer_size);
+        let (seen, remaining) = walk(&schema, &payload, pointer_size);
         assert_eq!(seen, [Call::Value(0, Value::Sid(&SID)), Call::Value(1, Value::U8(7))]);
-        assert_eq!(rest, Ok(&[][..]));
+        assert_eq!(remaining, Ok(&[][..]));
     }
     assert_too_short(&schema, &[1; 3], 0);
     assert_too_short(&schema, &[1; 15], 0);
