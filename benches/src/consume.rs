@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 
 use traceweir_decode::format::{self, Style};
-use traceweir_decode::schema::{Field, Origin};
+use traceweir_decode::schema::{Field, SchemaOrigin};
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_decode::{Decoder, Schema};
@@ -48,7 +48,7 @@ pub(crate) fn decode(path: &Path) -> Result<EventTally> {
             let is_decoded = walker
                 .walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut values)
                 .is_ok();
-            if is_decoded && found.prepared.schema.origin == Origin::TraceLogging {
+            if is_decoded && found.prepared.schema.origin == SchemaOrigin::TraceLogging {
                 total.events += 1;
                 total.sum = total.sum.wrapping_add(values.sum);
             }

@@ -14,12 +14,12 @@ use traceweir_c::consumer::open::{OpenTraceA, OpenTraceFromBufferStream, OpenTra
 use traceweir_c::consumer::query::QueryTraceProcessingHandle;
 use traceweir_c::consumer::*;
 use traceweir_c::tdh::TdhGetEventInformation;
-use traceweir_fuzz::given::{Arguments, Memory, call_with_sizes, folder};
+use traceweir_fuzz::given::{Arguments, Memory, call_with_sizes, work_folder};
 
-const INVALID: u64 = u64::MAX;
-const SUCCESS: u32 = 0;
-const INVALID_HANDLE: u32 = 6;
-const CLOSE_PENDING: u32 = 7007;
+const INVALID_TRACE_HANDLE: u64 = u64::MAX;
+const ERROR_SUCCESS: u32 = 0;
+const ERROR_INVALID_HANDLE: u32 = 6;
+const ERROR_CTX_CLOSE_PENDING: u32 = 7007;
 
 /// The state of the callbacks of one trace; they run while the caller of the library waits.
 #[derive(Default)]
@@ -29,41 +29,41 @@ struct CallbackState {
     /// The event at which a callback closes the trace; 0 for never.
     close_at: u32,
     /// Number of buffers of a stream that the library still holds.
-    lent: Cell<u32>,
+    lent_buffers: Cell<u32>,
     /// Whether buffers are kept beyond their callback.
-    keeps: bool,
+    keeps_buffers: bool,
     is_closed: Cell<bool>,
     sum: Cell<u64>,
 }
 
 impl CallbackState {
     /// Reads memory, so that a sanitizer checks it.
-    fn read(&self, at: *const u8, length: usize) {
+    fn check_readable(&self, at: *const u8, length: usize) {
         if length != 0 {
             assert!(!at.is_null());
             // SAFETY: the library passed this memory to its callback; this target checks that it is
             // readable.
             let bytes = unsafe { std::slice::from_raw_parts(at, length) };
-            let add = |sum: u64, byte: &u8| sum.wrapping_mul(31).wrapping_add((*byte).into());
-            self.sum.set(bytes.iter().fold(self.sum.get(), add));
+            let add_byte = |sum: u64, byte: &u8| sum.wrapping_mul(31).wrapping_add((*byte).into());
+            self.sum.set(bytes.iter().fold(self.sum.get(), add_byte));
         }
     }
 
-    fn close(&self) {
+    fn close_trace(&self) {
         if !self.is_closed.replace(true) {
-            assert_eq!(CloseTrace(self.handle.get()), CLOSE_PENDING);
-            assert_eq!(CloseTrace(self.handle.get()), INVALID_HANDLE);
+            assert_eq!(CloseTrace(self.handle.get()), ERROR_CTX_CLOSE_PENDING);
+            assert_eq!(CloseTrace(self.handle.get()), ERROR_INVALID_HANDLE);
         }
     }
 
-    fn event(&self) {
+    fn count_event(&self) {
         self.events.set(self.events.get() + 1);
         if self.events.get() == 1 {
-            query(self.handle.get());
-            assert_eq!(process(self.handle.get()), INVALID_HANDLE);
+            query_handle(self.handle.get());
+            assert_eq!(process_trace(self.handle.get()), ERROR_INVALID_HANDLE);
         }
         if self.events.get() == self.close_at {
-            self.close();
+            self.close_trace();
         }
     }
 }
@@ -71,30 +71,31 @@ impl CallbackState {
 unsafe extern "C" fn on_record(record: *mut EventRecord) {
     // SAFETY: the library passes a valid record and the context of this target.
     let (record, state) = unsafe { (&*record, &*(*record).user_context.cast::<CallbackState>()) };
-    state.read(record.user_data.cast(), record.user_data_length.into());
+    state.check_readable(record.user_data.cast(), record.user_data_length.into());
     for index in 0..usize::from(record.extended_data_count) {
         // SAFETY: the index is below the record's count of items.
         let item = unsafe { &*record.extended_data.add(index) };
-        state.read(std::ptr::with_exposed_provenance(item.data_ptr as usize), item.data_size.into());
+        state
+            .check_readable(std::ptr::with_exposed_provenance(item.data_ptr as usize), item.data_size.into());
     }
     let _ = call_with_sizes(|buffer, size| {
-        // SAFETY: the record is the library's own, the buffer has `size` bytes.
+        // SAFETY: the library passed the record to this callback, and the buffer has `size` bytes.
         unsafe { TdhGetEventInformation(record, 0, null(), buffer.cast(), size) }
     });
-    state.event();
+    state.count_event();
 }
 
 thread_local! {
     /// The state of the older callbacks, which have no context.
     static CALLBACK_STATE: Cell<*const CallbackState> = const { Cell::new(null()) };
-    static KEEPER: Sender<usize> = keeper();
+    static BUFFER_KEEPER: Sender<usize> = spawn_buffer_keeper();
 }
 
 unsafe extern "C" fn on_event(event: *mut EventTrace) {
     // SAFETY: the library passes a valid event, and the state was set before.
     let (event, state) = unsafe { (&*event, &*CALLBACK_STATE.get()) };
-    state.read(event.mof_data.cast(), event.mof_length as usize);
-    state.event();
+    state.check_readable(event.mof_data.cast(), event.mof_length as usize);
+    state.count_event();
 }
 
 unsafe extern "C" fn on_logfile(log: *mut EventTraceLogfile) -> u32 {
@@ -109,75 +110,80 @@ unsafe extern "C" fn on_buffer(
     information: *const BufferCallbackInformation,
     context: *mut c_void,
 ) -> i32 {
-    // SAFETY: this is the context of this target.
+    // SAFETY: the context is the `CallbackState` that this target passed when it opened the trace.
     let state = unsafe { &*context.cast::<CallbackState>() };
-    state.read(buffer.cast(), size as usize);
-    assert_eq!(information_of(information).trace_handle, state.handle.get());
-    if state.keeps && !state.is_closed.get() {
-        assert_eq!(ProcessTraceBufferIncrementReference(state.handle.get(), buffer), SUCCESS);
-        KEEPER.with(|keeper| keeper.send(buffer.expose_provenance())).expect("a thread that gives it back");
+    state.check_readable(buffer.cast(), size as usize);
+    assert_eq!(read_information(information).trace_handle, state.handle.get());
+    if state.keeps_buffers && !state.is_closed.get() {
+        assert_eq!(ProcessTraceBufferIncrementReference(state.handle.get(), buffer), ERROR_SUCCESS);
+        BUFFER_KEEPER
+            .with(|keeper| keeper.send(buffer.expose_provenance()))
+            .expect("the thread that returns buffers runs");
     }
     1
 }
 
-fn information_of(at: *const BufferCallbackInformation) -> BufferCallbackInformation {
+fn read_information(at: *const BufferCallbackInformation) -> BufferCallbackInformation {
     // SAFETY: the address is valid while the callback runs.
     unsafe { at.read() }
 }
 
 /// Returns a channel to another thread, which reads the kept buffers and returns them, during the
 /// callback or after it.
-fn keeper() -> Sender<usize> {
+fn spawn_buffer_keeper() -> Sender<usize> {
     let (sender, buffers) = channel::<usize>();
     std::thread::spawn(move || {
         for buffer in buffers {
             let buffer: *const BufferHead = std::ptr::with_exposed_provenance(buffer);
-            CallbackState::default().read(buffer.cast(), size_of::<BufferHead>());
-            assert_eq!(ProcessTraceBufferDecrementReference(buffer), SUCCESS);
+            CallbackState::default().check_readable(buffer.cast(), size_of::<BufferHead>());
+            assert_eq!(ProcessTraceBufferDecrementReference(buffer), ERROR_SUCCESS);
         }
     });
     sender
 }
 
 unsafe extern "C" fn on_completion(_: *const BufferHead, context: *mut c_void) {
-    // SAFETY: this is the context of this target.
+    // SAFETY: the context is the `CallbackState` that this target passed when it opened the trace.
     let state = unsafe { &*context.cast::<CallbackState>() };
-    state.lent.set(state.lent.get() - 1);
+    state.lent_buffers.set(state.lent_buffers.get() - 1);
     // Only closing ends a stream.
-    if state.lent.get() == 0 && state.handle.get() != 0 {
-        state.close();
+    if state.lent_buffers.get() == 0 && state.handle.get() != 0 {
+        state.close_trace();
     }
 }
 
-fn query(handle: u64) {
+fn query_handle(handle: u64) {
     for class in 0..6 {
         let _ = call_with_sizes(|buffer, size| {
-            let room = *size;
-            // SAFETY: the buffer has `room` bytes.
-            unsafe { QueryTraceProcessingHandle(handle, class, null(), 0, buffer.cast(), room, size) }
+            let buffer_bytes = *size;
+            // SAFETY: the buffer has `buffer_bytes` bytes.
+            unsafe { QueryTraceProcessingHandle(handle, class, null(), 0, buffer.cast(), buffer_bytes, size) }
         });
     }
 }
 
-fn process(handle: u64) -> u32 {
+fn process_trace(handle: u64) -> u32 {
     // SAFETY: the array has one handle.
     unsafe { ProcessTrace(&handle, 1, null(), null()) }
 }
 
 /// Processes and closes a trace.
-fn processed(state: &CallbackState) {
+fn process_and_close(state: &CallbackState) {
     let handle = state.handle.get();
-    query(handle);
-    process(handle);
-    assert_eq!(process(handle), INVALID_HANDLE);
-    assert_eq!(CloseTrace(handle), if state.is_closed.replace(true) { INVALID_HANDLE } else { SUCCESS });
+    query_handle(handle);
+    process_trace(handle);
+    assert_eq!(process_trace(handle), ERROR_INVALID_HANDLE);
+    assert_eq!(
+        CloseTrace(handle),
+        if state.is_closed.replace(true) { ERROR_INVALID_HANDLE } else { ERROR_SUCCESS }
+    );
 }
 
-fn file(arguments: &mut Arguments<'_>, state: &CallbackState) {
+fn process_file(arguments: &mut Arguments<'_>, state: &CallbackState) {
     let (kind, mode, mut log) =
-        (arguments.byte(), arguments.number(), Memory::new(size_of::<EventTraceLogfile>(), &[]));
-    let path = folder().join("in.etl");
-    std::fs::write(&path, arguments.0).expect("a file");
+        (arguments.take_u8(), arguments.take_u32(), Memory::new(size_of::<EventTraceLogfile>(), &[]));
+    let path = work_folder().join("in.etl");
+    std::fs::write(&path, arguments.0).expect("the input file can be written");
     let narrow: Vec<u8> = path.as_os_str().as_bytes().iter().copied().chain([0]).collect();
     let wide: Vec<u16> = narrow.iter().map(|byte| (*byte).into()).collect();
     let context: *mut c_void = std::ptr::from_ref(state).cast_mut().cast();
@@ -210,17 +216,17 @@ fn file(arguments: &mut Arguments<'_>, state: &CallbackState) {
             });
             state.handle.set(if is_wide { OpenTraceW(at) } else { OpenTraceA(at) });
         }
-        log.check();
+        log.check_canaries();
     }
-    if state.handle.get() != INVALID {
-        processed(state);
+    if state.handle.get() != INVALID_TRACE_HANDLE {
+        process_and_close(state);
     }
 }
 
-fn stream(arguments: &mut Arguments<'_>, state: &CallbackState) {
+fn process_stream(arguments: &mut Arguments<'_>, state: &CallbackState) {
     let context: *mut c_void = std::ptr::from_ref(state).cast_mut().cast();
     let options = OpenTraceOptions {
-        process_trace_modes: u32::from(arguments.byte() & 1),
+        process_trace_modes: u32::from(arguments.take_u8() & 1),
         event_callback: Some(on_record),
         event_callback_context: context,
         buffer_callback: None,
@@ -228,34 +234,35 @@ fn stream(arguments: &mut Arguments<'_>, state: &CallbackState) {
     };
     // SAFETY: options and context live until the trace is closed.
     let handle = unsafe { OpenTraceFromBufferStream(&options, Some(on_completion), context) };
-    assert_ne!(handle, INVALID);
+    assert_ne!(handle, INVALID_TRACE_HANDLE);
     let mut buffers = Vec::new();
     while !arguments.is_empty() {
-        let bytes = arguments.bytes();
+        let bytes = arguments.take_bytes();
         let mut buffer = Memory::new(bytes.len(), &bytes);
         // SAFETY: the buffer has as many bytes as stated, and lives until the trace is closed.
-        if unsafe { ProcessTraceAddBufferToBufferStream(handle, buffer.address(), buffer.size()) } == SUCCESS
+        if unsafe { ProcessTraceAddBufferToBufferStream(handle, buffer.address(), buffer.size()) }
+            == ERROR_SUCCESS
         {
-            state.lent.set(state.lent.get() + 1);
+            state.lent_buffers.set(state.lent_buffers.get() + 1);
             buffers.push(buffer);
         }
     }
     // From here on, the last returned buffer closes the trace.
     state.handle.set(handle);
-    if state.lent.get() == 0 {
-        assert_eq!(CloseTrace(handle), SUCCESS);
+    if state.lent_buffers.get() == 0 {
+        assert_eq!(CloseTrace(handle), ERROR_SUCCESS);
     } else {
-        processed(state);
+        process_and_close(state);
     }
-    assert_eq!(state.lent.get(), 0, "all buffers are returned");
-    buffers.iter().for_each(Memory::check);
+    assert_eq!(state.lent_buffers.get(), 0, "the library must return all buffers");
+    buffers.iter().for_each(Memory::check_canaries);
 }
 
 fuzz_target!(|data: &[u8]| {
-    folder();
+    work_folder();
     let mut arguments = Arguments(data);
-    let (close_at, kind) = (arguments.byte().into(), arguments.byte());
-    let state = CallbackState { close_at, keeps: kind & 2 != 0, ..CallbackState::default() };
+    let (close_at, kind) = (arguments.take_u8().into(), arguments.take_u8());
+    let state = CallbackState { close_at, keeps_buffers: kind & 2 != 0, ..CallbackState::default() };
     CALLBACK_STATE.set(&raw const state);
-    if kind & 1 == 0 { file(&mut arguments, &state) } else { stream(&mut arguments, &state) }
+    if kind & 1 == 0 { process_file(&mut arguments, &state) } else { process_stream(&mut arguments, &state) }
 });

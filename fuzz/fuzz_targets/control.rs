@@ -10,11 +10,11 @@ fuzz_target!(|data: &[u8]| {
     match Message::decode(data) {
         Ok((request, message)) => {
             assert!(data.len() <= MAX_MESSAGE_BYTES);
-            let mut again = Vec::new();
-            message.encode(request, &mut again).expect("what was received can be sent");
-            assert_eq!(again, data, "a message has one form");
+            let mut encoded = Vec::new();
+            message.encode(request, &mut encoded).expect("a received message can be encoded");
+            assert_eq!(encoded, data, "a message must have one encoding");
         }
         Err(Error::Message(_) | Error::Unexpected(_)) => {}
-        Err(other) => panic!("not an error of a decoder: {other}"),
+        Err(other) => panic!("the decoder must not return this error: {other}"),
     }
 });

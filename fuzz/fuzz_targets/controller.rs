@@ -1,5 +1,5 @@
 //! Fuzzes the functions of evntrace.h and evntprov.h that take memory and its length, a few calls
-//! in a row: they touch nothing outside of the memory, whatever its content.
+//! in sequence: no call may access bytes outside of the memory, whatever its content.
 //!
 //! One session runs in the process, so that enables, filters and writes take their full path; no
 //! daemon is reachable.
@@ -22,51 +22,51 @@ use traceweir_c::format_message::{FormatMessageA, FormatMessageW, LocalFree};
 use traceweir_c::types::controller::*;
 use traceweir_c::types::{EventInstanceInfo, MessageArgument, MofField, TraceGuidRegistration};
 use traceweir_format::info::{Answer, Query, Set};
-use traceweir_fuzz::given::{Arguments, Filters, Memory, folder};
+use traceweir_fuzz::given::{Arguments, Filters, Memory, work_folder};
 
 /// The most calls of one input.
-const CALLS: usize = 8;
-const TRACED: u32 = 0x0002_0000;
-const MODE_AT: usize = 64;
-const FILE_AT: usize = 112;
-const FLAGS_AT: usize = 44;
+const MAX_CALLS: usize = 8;
+const WNODE_FLAG_TRACED_GUID: u32 = 0x0002_0000;
+const MODE_OFFSET: usize = 64;
+const FILE_NAME_OFFSET: usize = 112;
+const FLAGS_OFFSET: usize = 44;
 /// Offsets of the count and the address of filters.
-const FILTERS_AT: [usize; 2] = [124, 128];
+const FILTER_OFFSETS: [usize; 2] = [124, 128];
 /// The mode of a session in its own process, which is masked because its files could be anywhere.
-const IN_PROCESS: u32 = 0x0002_0000;
+const EVENT_TRACE_PRIVATE_LOGGER_MODE: u32 = 0x0002_0000;
 const PROVIDER: Guid = Guid::from_u128(0xF022);
-const CLASSIC: Guid = Guid::from_u128(0xF023);
-static LOGGER: AtomicU64 = AtomicU64::new(0);
+const CLASSIC_PROVIDER: Guid = Guid::from_u128(0xF023);
+static CLASSIC_LOGGER: AtomicU64 = AtomicU64::new(0);
 
-/// The session and registration that exist all the time.
-struct Own {
+/// The session and registration that this target creates at its start.
+struct TargetObjects {
     session: u64,
     provider: u64,
 }
 
-unsafe extern "C" fn controlled(_: u32, _: *mut c_void, _: *mut u32, buffer: *mut c_void) -> u32 {
+unsafe extern "C" fn on_control(_: u32, _: *mut c_void, _: *mut u32, buffer: *mut c_void) -> u32 {
     // SAFETY: the buffer is that of the running request.
-    LOGGER.store(unsafe { GetTraceLoggerHandle(buffer) }, Ordering::Relaxed);
+    CLASSIC_LOGGER.store(unsafe { GetTraceLoggerHandle(buffer) }, Ordering::Relaxed);
     0
 }
 
-static OWN: LazyLock<Own> = LazyLock::new(|| {
-    folder();
+static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
+    work_folder();
     let mut block = Memory::new(2000, &2000_u32.to_le_bytes());
     // In this process, and in memory only.
-    for (at, value) in [(FLAGS_AT, TRACED), (MODE_AT, 0x0002_0C00), (116, 144)] {
-        block.put(at, &value.to_le_bytes());
+    for (at, value) in [(FLAGS_OFFSET, WNODE_FLAG_TRACED_GUID), (MODE_OFFSET, 0x0002_0C00), (116, 144)] {
+        block.write_at(at, &value.to_le_bytes());
     }
     let name: Vec<u16> = "the session of this fuzz target".encode_utf16().chain([0]).collect();
-    let (mut own, mut classic) = (Own { session: 0, provider: 0 }, 0);
+    let (mut target, mut classic) = (TargetObjects { session: 0, provider: 0 }, 0);
     // SAFETY: the block has as many bytes as it states, and everything else is valid.
     unsafe {
-        assert_eq!(StartTraceW(&mut own.session, name.as_ptr(), block.address()), 0);
-        assert_eq!(EventRegister(&PROVIDER, None, null_mut(), &mut own.provider), 0);
+        assert_eq!(StartTraceW(&mut target.session, name.as_ptr(), block.address()), 0);
+        assert_eq!(EventRegister(&PROVIDER, None, null_mut(), &mut target.provider), 0);
         let registered = RegisterTraceGuidsW(
-            Some(controlled),
+            Some(on_control),
             null_mut(),
-            &CLASSIC,
+            &CLASSIC_PROVIDER,
             0,
             null_mut(),
             null(),
@@ -74,34 +74,43 @@ static OWN: LazyLock<Own> = LazyLock::new(|| {
             &mut classic,
         );
         assert_eq!(registered, 0);
-        assert_eq!(EnableTraceEx2(own.session, &CLASSIC, 1, 5, !0, 0, 0, null()), 0);
+        assert_eq!(EnableTraceEx2(target.session, &CLASSIC_PROVIDER, 1, 5, !0, 0, 0, null()), 0);
     }
-    own
+    target
 });
 
 /// Reads a block of properties with a correct size, and with valid filters if it states that it has
 /// some.
-fn properties(arguments: &mut Arguments<'_>, filters: &Filters) -> Memory {
-    let mut block = arguments.memory();
+fn take_properties(arguments: &mut Arguments<'_>, filters: &Filters) -> Memory {
+    let mut block = arguments.take_memory();
     if block.size() < 4 {
         block = Memory::new(4, &[]);
     }
     // Names must not leave the folder.
-    block.inside().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
+    block.content().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
     let size = block.size();
-    block.put(0, &size.to_le_bytes());
-    if let Some(mode) = block.inside().get(MODE_AT..).and_then(|rest| rest.first_chunk()).copied() {
-        block.put(MODE_AT, &(u32::from_le_bytes(mode) & !IN_PROCESS).to_le_bytes());
+    block.write_at(0, &size.to_le_bytes());
+    if let Some(mode) =
+        block.content().get(MODE_OFFSET..).and_then(|remaining| remaining.first_chunk()).copied()
+    {
+        block.write_at(
+            MODE_OFFSET,
+            &(u32::from_le_bytes(mode) & !EVENT_TRACE_PRIVATE_LOGGER_MODE).to_le_bytes(),
+        );
     }
-    block.put(FILTERS_AT[0], &(filters.descriptors.len() as u32).to_le_bytes());
-    block.put(FILTERS_AT[1], &(filters.descriptors.as_ptr().expose_provenance() as u64).to_le_bytes());
+    block.write_at(FILTER_OFFSETS[0], &(filters.descriptors.len() as u32).to_le_bytes());
+    block.write_at(
+        FILTER_OFFSETS[1],
+        &(filters.descriptors.as_ptr().expose_provenance() as u64).to_le_bytes(),
+    );
     block
 }
 
-fn start(arguments: &mut Arguments<'_>) {
-    let (filters, mut id) = (arguments.filters(), 7);
-    let (wide, narrow, is_wide) = (arguments.wide(), arguments.narrow(), arguments.byte() & 1 == 0);
-    let mut block = properties(arguments, &filters);
+fn call_start(arguments: &mut Arguments<'_>) {
+    let (filters, mut id) = (arguments.take_filters(), 7);
+    let (wide, narrow, is_wide) =
+        (arguments.take_utf16_name(), arguments.take_name(), arguments.take_u8() & 1 == 0);
+    let mut block = take_properties(arguments, &filters);
     // SAFETY: names are terminated, the block has as many bytes as it states, and its filters
     // exist.
     let status = unsafe {
@@ -111,55 +120,58 @@ fn start(arguments: &mut Arguments<'_>) {
             StartTraceA(&mut id, narrow.as_ptr(), block.address())
         }
     };
-    block.check();
-    assert!(status != 0 && id == 0, "nobody can start it");
+    block.check_canaries();
+    assert!(status != 0 && id == 0, "no session can start without a daemon");
 }
 
-fn control(arguments: &mut Arguments<'_>) {
-    let (filters, own) = (arguments.filters(), arguments.byte() & 1 == 0);
-    let (wide, narrow, is_wide) = (arguments.wide(), arguments.narrow(), arguments.byte() & 1 == 0);
-    let id = if own { OWN.session } else { arguments.long() };
-    let mut block = properties(arguments, &filters);
-    // The target's own session stays, and writes no files.
-    let code = if own { [0, 2, 3][usize::from(arguments.byte() % 3)] } else { arguments.number() };
-    if own && code != 0 {
-        block.put(FILE_AT, &[0; 4]);
+fn call_control(arguments: &mut Arguments<'_>) {
+    let (filters, is_target) = (arguments.take_filters(), arguments.take_u8() & 1 == 0);
+    let (wide, narrow, is_wide) =
+        (arguments.take_utf16_name(), arguments.take_name(), arguments.take_u8() & 1 == 0);
+    let id = if is_target { TARGET.session } else { arguments.take_u64() };
+    let mut block = take_properties(arguments, &filters);
+    // The session of this target must not end or write files.
+    let code = if is_target { [0, 2, 3][usize::from(arguments.take_u8() % 3)] } else { arguments.take_u32() };
+    if is_target && code != 0 {
+        block.write_at(FILE_NAME_OFFSET, &[0; 4]);
     }
-    // SAFETY: same as in `start`.
+    // SAFETY: names are terminated, the block has as many bytes as it states, and its filters
+    // exist.
     unsafe {
         if is_wide {
-            ControlTraceW(id, if own { null() } else { wide.as_ptr() }, block.address(), code);
+            ControlTraceW(id, if is_target { null() } else { wide.as_ptr() }, block.address(), code);
         } else {
-            ControlTraceA(id, if own { null() } else { narrow.as_ptr() }, block.address(), code);
+            ControlTraceA(id, if is_target { null() } else { narrow.as_ptr() }, block.address(), code);
         }
     }
-    block.check();
+    block.check_canaries();
 }
 
-fn lists(arguments: &mut Arguments<'_>) {
-    let none = Arguments(&[]).filters();
-    let mut blocks: Vec<Memory> = (0..arguments.byte() % 5).map(|_| properties(arguments, &none)).collect();
-    let mut places: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::address).collect();
-    let (mut total, is_wide) = (0, arguments.byte() & 1 == 0);
+fn call_lists(arguments: &mut Arguments<'_>) {
+    let none = Arguments(&[]).take_filters();
+    let mut blocks: Vec<Memory> =
+        (0..arguments.take_u8() % 5).map(|_| take_properties(arguments, &none)).collect();
+    let mut addresses: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::address).collect();
+    let (mut total, is_wide) = (0, arguments.take_u8() & 1 == 0);
     // SAFETY: there are as many blocks as stated, each of as many bytes as it states.
     unsafe {
-        let ask = if is_wide { QueryAllTracesW } else { QueryAllTracesA };
-        ask(places.as_mut_ptr(), places.len() as u32, &mut total);
+        let query_all = if is_wide { QueryAllTracesW } else { QueryAllTracesA };
+        query_all(addresses.as_mut_ptr(), addresses.len() as u32, &mut total);
     }
-    blocks.iter().for_each(Memory::check);
-    let mut one = Memory::new(size_of::<TraceGuidProperties>(), &[]);
+    blocks.iter().for_each(Memory::check_canaries);
+    let mut properties = Memory::new(size_of::<TraceGuidProperties>(), &[]);
     // SAFETY: there is one pointer, to memory of the structure's size.
-    unsafe { EnumerateTraceGuids(&mut one.address(), 1, &mut total) };
-    one.check();
+    unsafe { EnumerateTraceGuids(&mut properties.address(), 1, &mut total) };
+    properties.check_canaries();
 }
 
-fn enable(arguments: &mut Arguments<'_>) {
-    let (filters, is_old) = (arguments.filters(), arguments.byte() & 1 != 0);
+fn call_enable(arguments: &mut Arguments<'_>) {
+    let (filters, is_old) = (arguments.take_filters(), arguments.take_u8() & 1 != 0);
     let first = EnableTraceParametersV1 {
-        version: arguments.number() % 4,
-        enable_property: arguments.number(),
-        control_flags: arguments.number(),
-        source_id: arguments.guid(),
+        version: arguments.take_u32() % 4,
+        enable_property: arguments.take_u32(),
+        control_flags: arguments.take_u32(),
+        source_id: arguments.take_guid(),
         enable_filter_desc: if filters.descriptors.is_empty() {
             null()
         } else {
@@ -168,7 +180,7 @@ fn enable(arguments: &mut Arguments<'_>) {
     };
     let params = EnableTraceParameters { first, filter_desc_count: filters.descriptors.len() as u32 };
     let (level, any, all, code) =
-        (arguments.byte(), arguments.long(), arguments.long(), arguments.number() % 4);
+        (arguments.take_u8(), arguments.take_u64(), arguments.take_u64(), arguments.take_u32() % 4);
     // SAFETY: there are as many filters as stated, each with as many bytes as stated.
     unsafe {
         if is_old {
@@ -176,7 +188,7 @@ fn enable(arguments: &mut Arguments<'_>) {
             EnableTraceEx(
                 &PROVIDER,
                 null(),
-                OWN.session,
+                TARGET.session,
                 code,
                 level,
                 any,
@@ -185,7 +197,7 @@ fn enable(arguments: &mut Arguments<'_>) {
                 filter,
             );
         } else {
-            EnableTraceEx2(OWN.session, &PROVIDER, code, level, any, all, 0, &params);
+            EnableTraceEx2(TARGET.session, &PROVIDER, code, level, any, all, 0, &params);
         }
     }
 }
@@ -194,22 +206,22 @@ fn enable(arguments: &mut Arguments<'_>) {
 /// again.
 fn check_round_trip(class: u32, bytes: &[u8]) {
     if let Ok(set) = Set::from_bytes(class, Some(bytes), bytes.len()) {
-        let made = set.to_bytes();
-        assert_eq!(Set::from_bytes(class, Some(&made), made.len()).as_ref(), Ok(&set));
+        let encoded = set.to_bytes();
+        assert_eq!(Set::from_bytes(class, Some(&encoded), encoded.len()).as_ref(), Ok(&set));
     }
     if let Ok(query) = Query::from_bytes(class, Some(bytes), bytes.len())
         && let Ok(answer) = Answer::from_bytes(query, bytes)
     {
-        let made = answer.to_bytes();
-        assert_eq!(Answer::from_bytes(query, &made).as_ref(), Ok(&answer));
+        let encoded = answer.to_bytes();
+        assert_eq!(Answer::from_bytes(query, &encoded).as_ref(), Ok(&answer));
     }
 }
 
-fn information(arguments: &mut Arguments<'_>) {
-    let (class, session, kind) = (arguments.number() % 40, arguments.long(), arguments.byte());
-    let session = if session & 1 == 0 { OWN.session } else { session };
-    let (mut memory, mut input, mut length) = (arguments.memory(), arguments.memory(), 0);
-    check_round_trip(class, memory.inside());
+fn call_information(arguments: &mut Arguments<'_>) {
+    let (class, session, kind) = (arguments.take_u32() % 40, arguments.take_u64(), arguments.take_u8());
+    let session = if session & 1 == 0 { TARGET.session } else { session };
+    let (mut memory, mut input, mut length) = (arguments.take_memory(), arguments.take_memory(), 0);
+    check_round_trip(class, memory.content());
     // SAFETY: the memory has as many bytes as stated.
     unsafe {
         match kind % 3 {
@@ -225,50 +237,52 @@ fn information(arguments: &mut Arguments<'_>) {
             ),
         }
     };
-    memory.check();
-    input.check();
+    memory.check_canaries();
+    input.check_canaries();
 }
 
-fn access(arguments: &mut Arguments<'_>) {
-    let (object, mut sid, mut list) = (arguments.guid(), arguments.bytes(), arguments.memory());
+fn call_access(arguments: &mut Arguments<'_>) {
+    let (object, mut sid, mut list) =
+        (arguments.take_guid(), arguments.take_bytes(), arguments.take_memory());
     // A SID has as many parts as it states.
     sid.resize(sid.len().max(8 + 4 * usize::from(*sid.get(1).unwrap_or(&0))), 0);
-    let (operation, rights, mut size) = (arguments.number() % 5, arguments.number(), list.size());
+    let (operation, rights, mut size) = (arguments.take_u32() % 5, arguments.take_u32(), list.size());
     // SAFETY: the SID is complete, the list has as many bytes as stated.
     unsafe {
-        EventAccessControl(&object, operation, sid.as_ptr().cast(), rights, arguments.byte());
+        EventAccessControl(&object, operation, sid.as_ptr().cast(), rights, arguments.take_u8());
         EventAccessQuery(&object, list.address(), &mut size);
     }
-    list.check();
+    list.check_canaries();
 }
 
-fn texts(arguments: &mut Arguments<'_>) {
+fn call_format_message(arguments: &mut Arguments<'_>) {
     const ALLOCATE: u32 = 0x100;
-    let (flags, code, language) = (arguments.number(), arguments.number(), arguments.number());
-    let (mut memory, mut made): (Memory, *mut u16) = (arguments.memory(), null_mut());
+    let (flags, code, language) = (arguments.take_u32(), arguments.take_u32(), arguments.take_u32());
+    let (mut memory, mut allocated): (Memory, *mut u16) = (arguments.take_memory(), null_mut());
     // SAFETY: the text has as many characters as stated, or the address is writable; the allocated
     // text is freed.
     unsafe {
         if flags & ALLOCATE != 0 {
-            let size = arguments.number();
-            FormatMessageW(flags, null(), code, language, (&raw mut made).cast(), size, null_mut());
-            assert!(LocalFree(made.cast()).is_null());
+            let size = arguments.take_u32();
+            FormatMessageW(flags, null(), code, language, (&raw mut allocated).cast(), size, null_mut());
+            assert!(LocalFree(allocated.cast()).is_null());
         } else if flags & 0x2000 != 0 {
             FormatMessageA(flags, null(), code, language, memory.address(), memory.size(), null_mut());
         } else {
             FormatMessageW(flags, null(), code, language, memory.address(), memory.size() / 2, null_mut());
         }
     }
-    memory.check();
+    memory.check_canaries();
 }
 
-fn provider(arguments: &mut Arguments<'_>) {
-    let (class, memory, text) = (arguments.number() % 6, arguments.bytes(), arguments.wide());
+fn call_provider(arguments: &mut Arguments<'_>) {
+    let (class, memory, text) =
+        (arguments.take_u32() % 6, arguments.take_bytes(), arguments.take_utf16_name());
     let mut registered = 0;
     // SAFETY: the memory has as many bytes as stated, and the text is terminated.
     unsafe {
-        EventSetInformation(OWN.provider, class, memory.as_ptr().cast(), memory.len() as u32);
-        EventWriteString(OWN.provider, arguments.byte(), arguments.long(), text.as_ptr());
+        EventSetInformation(TARGET.provider, class, memory.as_ptr().cast(), memory.len() as u32);
+        EventWriteString(TARGET.provider, arguments.take_u8(), arguments.take_u64(), text.as_ptr());
         // Traits can be set only once, so each call gets a new registration.
         EventRegister(&PROVIDER, None, null_mut(), &mut registered);
         EventSetInformation(registered, class, memory.as_ptr().cast(), memory.len() as u32);
@@ -276,9 +290,9 @@ fn provider(arguments: &mut Arguments<'_>) {
     }
 }
 
-fn write(arguments: &mut Arguments<'_>) {
+fn call_write(arguments: &mut Arguments<'_>) {
     let blocks: Vec<(Vec<u8>, u32)> =
-        (0..arguments.byte() % 8).map(|_| (arguments.bytes(), arguments.number() & 0xFF)).collect();
+        (0..arguments.take_u8() % 8).map(|_| (arguments.take_bytes(), arguments.take_u32() & 0xFF)).collect();
     // Address, then size and type, as published.
     let described: Vec<[u64; 2]> = blocks
         .iter()
@@ -287,25 +301,25 @@ fn write(arguments: &mut Arguments<'_>) {
         })
         .collect();
     let event = EventDescriptor {
-        id: arguments.short(),
-        version: arguments.byte(),
-        channel: arguments.byte(),
-        level: arguments.byte(),
-        opcode: arguments.byte(),
-        task: arguments.short(),
-        keyword: arguments.long(),
+        id: arguments.take_u16(),
+        version: arguments.take_u8(),
+        channel: arguments.take_u8(),
+        level: arguments.take_u8(),
+        opcode: arguments.take_u8(),
+        task: arguments.take_u16(),
+        keyword: arguments.take_u64(),
     };
-    let (activity, related) = (arguments.guid(), arguments.guid());
+    let (activity, related) = (arguments.take_guid(), arguments.take_guid());
     let (data, count) = (described.as_ptr().cast(), described.len() as u32);
     // SAFETY: there are as many blocks as stated, each of as many bytes as stated.
     unsafe {
-        EventWrite(OWN.provider, &event, count, data);
-        EventWriteTransfer(OWN.provider, &event, &activity, &related, count, data);
+        EventWrite(TARGET.provider, &event, count, data);
+        EventWriteTransfer(TARGET.provider, &event, &activity, &related, count, data);
         EventWriteEx(
-            OWN.provider,
+            TARGET.provider,
             &event,
-            arguments.long(),
-            arguments.number(),
+            arguments.take_u64(),
+            arguments.take_u32(),
             &activity,
             null(),
             count,
@@ -314,23 +328,25 @@ fn write(arguments: &mut Arguments<'_>) {
     }
 }
 
-fn classic(arguments: &mut Arguments<'_>) {
+fn call_classic(arguments: &mut Arguments<'_>) {
     const USE_GUID_PTR: u32 = 0x0008_0000;
     const USE_MOF_PTR: u32 = 0x0010_0000;
-    const FLAGS: usize = 44;
-    let (blocks, logger): (Vec<Vec<u8>>, u64) =
-        ((0..arguments.byte() % 20).map(|_| arguments.bytes()).collect(), LOGGER.load(Ordering::Relaxed));
-    let mut event = arguments.memory();
+    const EVENT_FLAGS_OFFSET: usize = 44;
+    let (blocks, logger): (Vec<Vec<u8>>, u64) = (
+        (0..arguments.take_u8() % 20).map(|_| arguments.take_bytes()).collect(),
+        CLASSIC_LOGGER.load(Ordering::Relaxed),
+    );
+    let mut event = arguments.take_memory();
     let mut head = [0; 48];
-    let copied = event.inside().len().min(48);
-    head[..copied].copy_from_slice(&event.inside()[..copied]);
-    let flags = u32::from_le_bytes([head[FLAGS], head[45], head[46], head[47]]) & !USE_GUID_PTR;
+    let copied = event.content().len().min(48);
+    head[..copied].copy_from_slice(&event.content()[..copied]);
+    let flags = u32::from_le_bytes([head[EVENT_FLAGS_OFFSET], head[45], head[46], head[47]]) & !USE_GUID_PTR;
     // As many bytes as the size field states, but at least a header; addresses are those of the
     // blocks.
-    let mut bytes = event.inside().to_vec();
+    let mut bytes = event.content().to_vec();
     let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
     bytes.resize(size.max(48), 0);
-    bytes[FLAGS..48].copy_from_slice(&flags.to_le_bytes());
+    bytes[EVENT_FLAGS_OFFSET..48].copy_from_slice(&flags.to_le_bytes());
     if flags & USE_MOF_PTR != 0 {
         let fields = blocks.iter().map(|block| MofField {
             data_ptr: block.as_ptr().expose_provenance() as u64,
@@ -339,65 +355,74 @@ fn classic(arguments: &mut Arguments<'_>) {
         });
         let mut fields = fields.chain(std::iter::repeat(MofField { data_ptr: 0, length: 0, data_type: 0 }));
         for place in bytes[48..].chunks_exact_mut(16) {
-            let field = fields.next().expect("endless");
+            let field = fields.next().expect("the iterator has no end");
             place[..8].copy_from_slice(&field.data_ptr.to_le_bytes());
             place[8..12].copy_from_slice(&field.length.to_le_bytes());
         }
     }
-    let mut whole = Memory::new(bytes.len(), &bytes);
+    let mut event_memory = Memory::new(bytes.len(), &bytes);
     let message_arguments: Vec<MessageArgument> = blocks
         .iter()
         .map(|block| MessageArgument { data: block.as_ptr().cast(), size: block.len() })
         .collect();
-    let class = std::ptr::without_provenance_mut(arguments.long() as usize);
-    let instance = EventInstanceInfo { reg_handle: class, instance_id: arguments.number() };
+    let class = std::ptr::without_provenance_mut(arguments.take_u64() as usize);
+    let instance = EventInstanceInfo { reg_handle: class, instance_id: arguments.take_u32() };
     // SAFETY: the memory has as many bytes as stated, addresses are valid; an instance's header is
     // longer, and the size shows whether it is present.
     unsafe {
-        TraceEvent(logger, whole.address());
-        if flags & USE_MOF_PTR == 0 && whole.size() >= 56 {
-            TraceEventInstance(logger, whole.address(), &instance, &instance);
+        TraceEvent(logger, event_memory.address());
+        if flags & USE_MOF_PTR == 0 && event_memory.size() >= 56 {
+            TraceEventInstance(logger, event_memory.address(), &instance, &instance);
         }
-        let mut classes = [TraceGuidRegistration { guid: &CLASSIC, reg_handle: null_mut() }; 4];
-        let (count, mut registered) = (arguments.byte() % 5, 0);
-        let (at, of) = (classes.as_mut_ptr(), count.into());
-        RegisterTraceGuidsW(Some(controlled), null_mut(), &PROVIDER, of, at, null(), null(), &mut registered);
+        let mut classes = [TraceGuidRegistration { guid: &CLASSIC_PROVIDER, reg_handle: null_mut() }; 4];
+        let (count, mut registered) = (arguments.take_u8() % 5, 0);
+        let (class_array, class_count) = (classes.as_mut_ptr(), count.into());
+        RegisterTraceGuidsW(
+            Some(on_control),
+            null_mut(),
+            &PROVIDER,
+            class_count,
+            class_array,
+            null(),
+            null(),
+            &mut registered,
+        );
         for class in classes {
-            let mut made = EventInstanceInfo { reg_handle: null_mut(), instance_id: 0 };
-            CreateTraceInstanceId(class.reg_handle, &mut made);
+            let mut instance = EventInstanceInfo { reg_handle: null_mut(), instance_id: 0 };
+            CreateTraceInstanceId(class.reg_handle, &mut instance);
         }
         UnregisterTraceGuids(registered);
-        let id = arguments.guid();
+        let id = arguments.take_guid();
         TraceweirTraceMessage(
             logger,
-            arguments.number(),
+            arguments.take_u32(),
             &id,
-            arguments.short(),
+            arguments.take_u16(),
             message_arguments.as_ptr(),
             message_arguments.len() as u32,
         );
     }
-    whole.check();
+    event_memory.check_canaries();
 }
 
 fuzz_target!(|data: &[u8]| {
-    LazyLock::force(&OWN);
+    LazyLock::force(&TARGET);
     let mut arguments = Arguments(data);
-    for _ in 0..CALLS {
+    for _ in 0..MAX_CALLS {
         if arguments.is_empty() {
             break;
         }
-        match arguments.byte() % 10 {
-            0 => start(&mut arguments),
-            1 => control(&mut arguments),
-            2 => lists(&mut arguments),
-            3 => enable(&mut arguments),
-            4 => information(&mut arguments),
-            5 => access(&mut arguments),
-            6 => texts(&mut arguments),
-            7 => provider(&mut arguments),
-            8 => write(&mut arguments),
-            _ => classic(&mut arguments),
+        match arguments.take_u8() % 10 {
+            0 => call_start(&mut arguments),
+            1 => call_control(&mut arguments),
+            2 => call_lists(&mut arguments),
+            3 => call_enable(&mut arguments),
+            4 => call_information(&mut arguments),
+            5 => call_access(&mut arguments),
+            6 => call_format_message(&mut arguments),
+            7 => call_provider(&mut arguments),
+            8 => call_write(&mut arguments),
+            _ => call_classic(&mut arguments),
         }
     }
 });

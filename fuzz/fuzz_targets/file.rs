@@ -4,28 +4,28 @@
 
 use libfuzzer_sys::fuzz_target;
 use traceweir_format::etl::{Tail, Trace, Writer, check, repair};
-use traceweir_fuzz::Decoding;
+use traceweir_fuzz::RecordRenderer;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(tail) = Tail::find(&data) {
-        let length = usize::try_from(tail.length()).expect("no longer than the file");
+        let length = usize::try_from(tail.length()).expect("the tail ends within the file");
         let mut continued = data[..length].to_vec();
         let writer = Writer::reopen(&mut continued, &tail);
         assert!(writer.and_then(|writer| writer.finish(Default::default())).is_ok());
-        assert!(Trace::open(continued).is_ok(), "a continued file opens");
+        assert!(Trace::open(continued).is_ok(), "a continued file must open");
     }
     let Ok(trace) = Trace::open(data) else { return };
-    let mut decoding = Decoding::default();
+    let mut renderer = RecordRenderer::default();
     let mut events = trace.events();
     let mut count = 0_u64;
     while let Ok(Some(record)) = events.next() {
-        decoding.record(&record);
+        renderer.render_record(&record);
         let _ = trace.clock().file_time(record.time()).to_string();
         count += 1;
     }
     assert!(
         count <= data.len() as u64 * 2048 / 8,
-        "a record takes eight bytes at least, and unpacking is bounded"
+        "a record takes at least eight bytes, and unpacking is bounded"
     );
     let mut findings = 0_u64;
     let _ = check(&trace, &mut |finding| {
@@ -34,20 +34,28 @@ fuzz_target!(|data: &[u8]| {
     });
     let mut end = 0;
     for (offset, size) in trace.holes() {
-        assert!(offset >= end && size > 0, "holes do not overlap");
+        assert!(offset >= end && size > 0, "holes must not overlap");
         end = offset + size;
     }
-    assert!(end <= data.len() as u64, "holes lie within the file");
+    assert!(end <= data.len() as u64, "holes must lie within the file");
     let mut repaired = Vec::new();
-    if let Ok(done) = repair(&trace, &mut repaired) {
-        let repaired = Trace::open(repaired).expect("a repaired file opens");
-        assert_eq!(repaired.buffers().len(), done.buffers as usize, "the buffers of a repaired file");
-        assert_eq!(repaired.header().buffers_written, done.buffers, "BuffersWritten of a repaired file");
+    if let Ok(summary) = repair(&trace, &mut repaired) {
+        let repaired = Trace::open(repaired).expect("a repaired file can be opened");
+        assert_eq!(
+            repaired.buffers().len(),
+            summary.buffers as usize,
+            "a repaired file must have the reported buffers"
+        );
+        assert_eq!(
+            repaired.header().buffers_written,
+            summary.buffers,
+            "BuffersWritten of a repaired file must be right"
+        );
         let mut events = repaired.events();
         let mut readable = 0;
         while let Ok(Some(_)) = events.next() {
             readable += 1;
         }
-        assert_eq!(readable, done.events, "the events of a repaired file");
+        assert_eq!(readable, summary.events, "a repaired file must have the reported events");
     }
 });

@@ -14,55 +14,58 @@ use traceweir_format::{Guid, spec::event::class::SYSTEM_TRACE_CONTROL};
 fuzz_target!(|data: &[u8]| {
     let Some((kind, data)) = data.split_first_chunk() else { return };
     let kind = u32::from_le_bytes(*kind);
-    let taken = filter::check(kind, data);
+    let single_check = filter::check(kind, data);
     for (provider, is_group) in [(Guid::NULL, false), (Guid::NULL, true), (SYSTEM_TRACE_CONTROL, false)] {
-        let one = filter::check_all([(kind, data)].into_iter(), &provider, is_group);
+        let once = filter::check_all([(kind, data)].into_iter(), &provider, is_group);
         assert!(
-            one.is_err() || taken.is_ok() || kind == EVENT_FILTER_TYPE_NONE,
-            "a call is no laxer than one filter"
+            once.is_err() || single_check.is_ok() || kind == EVENT_FILTER_TYPE_NONE,
+            "a call must not accept a filter that the single check refuses"
         );
         let twice = filter::check_all([(kind, data); 2].into_iter(), &provider, is_group);
-        assert!(twice.is_err() || kind == EVENT_FILTER_TYPE_NONE, "each type once");
+        assert!(
+            twice.is_err() || kind == EVENT_FILTER_TYPE_NONE,
+            "a call must refuse two filters of one type"
+        );
     }
     // Regardless of the type, all views of the bytes: a view that accepts them also accepts their
     // encoding.
-    ids(data);
-    names(data);
-    level_keyword(data);
-    lists(data);
-    headers(data);
+    check_event_ids(data);
+    check_event_names(data);
+    check_level_keyword(data);
+    check_lists(data);
+    check_headers(data);
     if let Ok(filters) = payload::Filters::parse(data) {
-        payloads(&filters, data);
-        evaluate(&filters, data);
+        check_payload_filters(&filters, data);
+        check_evaluation(&filters, data);
     }
 });
 
-fn ids(data: &[u8]) {
+fn check_event_ids(data: &[u8]) {
     let Ok(view) = EventIds::parse(data) else { return };
     let ids: Vec<u16> = view.ids().collect();
-    let made = encode::event_ids(view.filter_in, &ids);
-    let back = EventIds::parse(&made).expect("our own bytes");
+    let encoded = encode::event_ids(view.filter_in, &ids);
+    let back = EventIds::parse(&encoded).expect("encoded bytes can be parsed");
     assert_eq!((back.filter_in, back.ids().collect::<Vec<_>>()), (view.filter_in, ids));
 }
 
-fn names(data: &[u8]) {
+fn check_event_names(data: &[u8]) {
     let Ok(view) = EventNames::parse(data) else { return };
     let names: Vec<&[u8]> = view.names().collect();
-    let made = encode::event_names(view.gate, view.filter_in, &names);
-    assert!(data.len() >= made.len(), "nothing was added");
-    let back = EventNames::parse(&made).expect("our own bytes");
+    let encoded = encode::event_names(view.gate, view.filter_in, &names);
+    assert!(data.len() >= encoded.len(), "encoding must not add bytes");
+    let back = EventNames::parse(&encoded).expect("encoded bytes can be parsed");
     assert_eq!((back.gate, back.filter_in), (view.gate, view.filter_in));
     assert_eq!(back.names().collect::<Vec<_>>(), names);
-    gates(view.gate);
+    check_gate(view.gate);
 }
 
-fn level_keyword(data: &[u8]) {
+fn check_level_keyword(data: &[u8]) {
     let Ok(view) = LevelKeyword::parse(data) else { return };
     assert_eq!(LevelKeyword::parse(&encode::level_keyword(view.gate, view.filter_in)), Ok(view));
-    gates(view.gate);
+    check_gate(view.gate);
 }
 
-fn gates(gate: Gate) {
+fn check_gate(gate: Gate) {
     for level in [0, 1, gate.level, u8::MAX] {
         for keyword in [0, gate.any, gate.all, gate.any | gate.all, !gate.any, u64::MAX] {
             let in_level = gate.level == 0 || level <= gate.level;
@@ -73,9 +76,9 @@ fn gates(gate: Gate) {
     }
 }
 
-fn lists(data: &[u8]) {
+fn check_lists(data: &[u8]) {
     if let Ok(ids) = filter::pids(data) {
-        assert_eq!(encode::pids(&ids), data, "process ids have one form");
+        assert_eq!(encode::pids(&ids), data, "process ids must have one encoding");
     }
     if let Ok(names) = filter::names_as_given(data) {
         assert_eq!(filter::names_as_given(&encode::name_list(&names)), Ok(names.clone()));
@@ -84,8 +87,8 @@ fn lists(data: &[u8]) {
     }
 }
 
-fn headers(data: &[u8]) {
-    assert!(Header::chain(data).count() <= data.len() / filter::HEADER_BYTES, "a chain goes forward");
+fn check_headers(data: &[u8]) {
+    assert!(Header::chain(data).count() <= data.len() / filter::HEADER_BYTES, "a chain must go forward");
     let Ok(view) = Header::parse(data) else { return };
     let (mut chain, mut last) = (Vec::new(), 0);
     filter::append_to_chain(&mut chain, &mut last, data, 1);
@@ -98,32 +101,37 @@ fn headers(data: &[u8]) {
     assert!(found.iter().all(|header| header.data == view.data));
 }
 
-fn payloads(filters: &payload::Filters<'_>, data: &[u8]) {
-    assert!(filters.iter().count() * 24 <= data.len(), "each has its bytes");
-    let Some(made) = rebuilt(filters) else { return };
-    let back = payload::Filters::parse(&made).expect("our own bytes");
+fn check_payload_filters(filters: &payload::Filters<'_>, data: &[u8]) {
+    assert!(filters.iter().count() * 24 <= data.len(), "each filter takes at least 24 bytes");
+    let Some(encoded) = rebuild_filters(filters) else { return };
+    let back = payload::Filters::parse(&encoded).expect("encoded bytes can be parsed");
     assert_eq!(back.iter().count(), filters.iter().count());
-    for (back, given) in back.iter().zip(filters.iter()) {
-        assert_eq!((back.event_id, back.event_version), (given.event_id, given.event_version));
-        assert_eq!((back.any, back.required), (given.any, given.required));
-        assert!(back.predicates().eq(given.predicates()));
+    for (back, original) in back.iter().zip(filters.iter()) {
+        assert_eq!((back.event_id, back.event_version), (original.event_id, original.event_version));
+        assert_eq!((back.any, back.required), (original.any, original.required));
+        assert!(back.predicates().eq(original.predicates()));
         // Fields after the last one that a predicate uses are left out.
-        assert!(back.fields().eq(given.fields().take(back.fields().count())));
+        assert!(back.fields().eq(original.fields().take(back.fields().count())));
     }
 }
 
-/// Evaluates filters on a payload of their own bytes: the split into blocks changes nothing.
-fn evaluate(filters: &payload::Filters<'_>, data: &[u8]) {
-    let given = [Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: data.to_vec() }];
+/// Checks that the result of filters does not depend on how the payload is split into blocks. The
+/// payload is the bytes of the filters.
+fn check_evaluation(filters: &payload::Filters<'_>, data: &[u8]) {
+    let filter_list = [Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: data.to_vec() }];
     for filter in filters.iter() {
         let (id, version) = (filter.event_id, filter.event_version);
         let descriptor = EventDescriptor { id, version, ..EventDescriptor::default() };
         for from in [0, data.len() / 2, data.len()] {
             let payload = data.get(from..).unwrap_or_default();
-            let whole = filters_pass(&given, &descriptor, &[payload]);
+            let unsplit = filters_pass(&filter_list, &descriptor, &[payload]);
             for cut in [1, 7, payload.len() / 2] {
                 let (one, two) = payload.split_at(cut.min(payload.len()));
-                assert_eq!(filters_pass(&given, &descriptor, &[one, &[], two]), whole, "cut at {cut}");
+                assert_eq!(
+                    filters_pass(&filter_list, &descriptor, &[one, &[], two]),
+                    unsplit,
+                    "cut at {cut}"
+                );
             }
         }
     }
@@ -131,24 +139,25 @@ fn evaluate(filters: &payload::Filters<'_>, data: &[u8]) {
 
 /// Builds the same filters from their values; `None` if the builder does not accept a value, such
 /// as a number that its field never has.
-fn rebuilt(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
+fn rebuild_filters(filters: &payload::Filters<'_>) -> Option<Vec<u8>> {
     let mut builder = payload::Builder::new();
     for filter in filters.iter() {
         let mut event = payload::Event::new(filter.event_id, filter.event_version, filter.any);
         for field in filter.fields() {
             event.field(field).ok()?;
         }
-        for it in filter.predicates() {
-            let has_two = matches!(it.operator, PayloadOperator::BETWEEN | PayloadOperator::NOTBETWEEN);
-            let operand = match it.value {
+        for predicate in filter.predicates() {
+            let has_two =
+                matches!(predicate.operator, PayloadOperator::BETWEEN | PayloadOperator::NOTBETWEEN);
+            let operand = match predicate.value {
                 Value::Numbers(low, high) if has_two => Operand::Range(low, high),
                 Value::Numbers(number, _) => Operand::Number(number),
                 Value::Guid(guid) => Operand::Guid(guid),
                 Value::Text(text) => Operand::Text(text),
             };
-            event.predicate(it.field, it.kind, it.operator, operand).ok()?;
+            event.predicate(predicate.field, predicate.kind, predicate.operator, operand).ok()?;
         }
-        builder.add(&event, filter.required).expect("no longer than it was");
+        builder.add(&event, filter.required).expect("the rebuilt filter is not longer than the original");
     }
-    Some(builder.finish().expect("there are filters"))
+    Some(builder.finish().expect("the builder has filters"))
 }

@@ -15,61 +15,62 @@ use traceweir_c::tdh::{TdhGetEventInformation, TdhGetEventMapInformation};
 use traceweir_c::types::FilterDescriptor;
 use traceweir_c::types::record::EventRecord;
 use traceweir_c::types::tdh::{PayloadFilterPredicate, TdhContext};
-use traceweir_fuzz::given::{Arguments, Memory, call_with_sizes, folder};
+use traceweir_format::spec::event::{EVENT_HEADER_FLAG_64_BIT_HEADER, EVENT_HEADER_FLAG_TRACE_MESSAGE};
+use traceweir_fuzz::given::{Arguments, Memory, call_with_sizes, work_folder};
 
 /// The most providers and events that are queried, and filters that are created.
-const ASKED: usize = 8;
-const SUCCESS: u32 = 0;
-const INVALID_PARAMETER: u32 = 87;
-const INVALID_HANDLE: u32 = 6;
+const MAX_QUERIES: usize = 8;
+const ERROR_SUCCESS: u32 = 0;
+const ERROR_INVALID_PARAMETER: u32 = 87;
+const ERROR_INVALID_HANDLE: u32 = 6;
 
-fn guid(words: &[u64], at: usize) -> Guid {
+fn read_guid(words: &[u64], at: usize) -> Guid {
     let bytes: Vec<u8> = words[at..at + 2].iter().flat_map(|word| word.to_le_bytes()).collect();
-    Guid::from_bytes(bytes.first_chunk().expect("16 bytes"))
+    Guid::from_bytes(bytes.first_chunk().expect("two words have 16 bytes"))
 }
 
 /// Queries everything about a loaded manifest.
-fn manifest(arguments: &mut Arguments<'_>) {
-    let predicates = predicates(arguments);
-    let (kind, value, payload) = (arguments.number() % 8, arguments.long(), arguments.bytes());
+fn query_manifest(arguments: &mut Arguments<'_>) {
+    let predicates = take_predicates(arguments);
+    let (kind, value, payload) = (arguments.take_u32() % 8, arguments.take_u64(), arguments.take_bytes());
     let mut memory = Memory::new(arguments.0.len(), arguments.0);
     // SAFETY: the memory has as many bytes as stated.
     let loaded = unsafe { TdhLoadManifestFromMemory(memory.address(), memory.size()) };
     // SAFETY: `call_with_sizes` passes buffers of the stated size.
     let list = call_with_sizes(|buffer, size| unsafe { TdhEnumerateProviders(buffer.cast(), size) });
     let list = list.unwrap_or_default();
-    // One word of head, then three for each provider: GUID, source, name.
+    // One word of header, then three for each provider: GUID, source, name.
     let count = list.first().map_or(0, |word| *word as u32 as usize);
-    for index in 0..count.min(ASKED) {
-        let provider = guid(&list, 1 + index * 3);
+    for index in 0..count.min(MAX_QUERIES) {
+        let provider = read_guid(&list, 1 + index * 3);
         for kind in 0..6 {
-            // SAFETY: same as above.
+            // SAFETY: `call_with_sizes` passes buffers of the stated size.
             let _ = call_with_sizes(|buffer, size| unsafe {
                 TdhEnumerateProviderFieldInformation(&provider, kind, buffer.cast(), size)
             });
         }
-        // SAFETY: same as above.
+        // SAFETY: `call_with_sizes` passes buffers of the stated size.
         let _ = call_with_sizes(|buffer, size| unsafe {
             TdhQueryProviderFieldInformation(&provider, value, kind, buffer.cast(), size)
         });
-        // SAFETY: same as above.
+        // SAFETY: `call_with_sizes` passes buffers of the stated size.
         let events = call_with_sizes(|buffer, size| unsafe {
             TdhEnumerateManifestProviderEvents(&provider, buffer.cast(), size)
         });
         let events = events.unwrap_or_default();
         let count = events.first().map_or(0, |word| *word as u32 as usize);
-        for index in 0..count.min(ASKED) {
-            event(&provider, [events[1 + index * 2], events[2 + index * 2]], &payload, &predicates);
+        for index in 0..count.min(MAX_QUERIES) {
+            query_event(&provider, [events[1 + index * 2], events[2 + index * 2]], &payload, &predicates);
         }
     }
     // SAFETY: the memory has as many bytes as stated.
     let unloaded = unsafe { TdhUnloadManifestFromMemory(memory.address(), memory.size()) };
-    assert!(loaded != SUCCESS || unloaded == SUCCESS, "{unloaded}");
-    memory.check();
+    assert!(loaded != ERROR_SUCCESS || unloaded == ERROR_SUCCESS, "{unloaded}");
+    memory.check_canaries();
 }
 
 /// Queries one event of a manifest: its schema, an event of it, filters on it.
-fn event(provider: &Guid, words: [u64; 2], payload: &[u8], predicates: &Predicates) {
+fn query_event(provider: &Guid, words: [u64; 2], payload: &[u8], predicates: &Predicates) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&words[0].to_le_bytes());
     bytes[8..].copy_from_slice(&words[1].to_le_bytes());
@@ -83,27 +84,28 @@ fn event(provider: &Guid, words: [u64; 2], payload: &[u8], predicates: &Predicat
     // SAFETY: zeros are a valid, empty record.
     let mut record: EventRecord = unsafe { std::mem::zeroed() };
     (record.event_header.provider_id, record.event_header.event_descriptor) = (*provider, descriptor);
-    record.event_header.flags = 0x40;
+    record.event_header.flags = EVENT_HEADER_FLAG_64_BIT_HEADER;
     (record.user_data, record.user_data_length) = (data.as_mut_ptr().cast(), data.len() as u16);
-    // SAFETY: same as above.
+    // SAFETY: `call_with_sizes` passes buffers of the stated size.
     let _ = call_with_sizes(|buffer, size| unsafe {
         TdhGetEventInformation(&record, 0, null(), buffer.cast(), size)
     });
-    maps(&record, &info, &data);
-    filters(provider, &descriptor, predicates);
+    query_maps(&record, &info, &data);
+    create_filters(provider, &descriptor, predicates);
 }
 
 /// Queries the maps that a schema names, and formats values with them.
-fn maps(record: &EventRecord, info: &[u64], data: &[u8]) {
-    const PROPERTY_COUNT_AT: usize = 100;
-    const PROPERTIES_AT: usize = 112;
-    const PROPERTY: usize = 24;
+fn query_maps(record: &EventRecord, info: &[u64], data: &[u8]) {
+    const PROPERTY_COUNT_OFFSET: usize = 100;
+    const PROPERTIES_OFFSET: usize = 112;
+    const PROPERTY_BYTES: usize = 24;
     let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let number =
-        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n));
-    let (count, mut text) = (number(PROPERTY_COUNT_AT) as usize, vec![0_u16; 2048]);
-    for index in 0..count.min(ASKED) {
-        let at = PROPERTIES_AT + index * PROPERTY;
+    let number = |at: usize| {
+        bytes.get(at..).and_then(|remaining| remaining.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n))
+    };
+    let (count, mut text) = (number(PROPERTY_COUNT_OFFSET) as usize, vec![0_u16; 2048]);
+    for index in 0..count.min(MAX_QUERIES) {
+        let at = PROPERTIES_OFFSET + index * PROPERTY_BYTES;
         let (types, name) = (number(at + 8), number(at + 12) as usize);
         let name: Vec<u16> = bytes
             .get(name..)
@@ -141,11 +143,13 @@ fn maps(record: &EventRecord, info: &[u64], data: &[u8]) {
 /// Fields, operators and values of predicates.
 type Predicates = Vec<(Vec<u16>, u16, Vec<u16>)>;
 
-fn predicates(arguments: &mut Arguments<'_>) -> Predicates {
-    (0..arguments.byte() % 10).map(|_| (arguments.wide(), arguments.short() % 40, arguments.wide())).collect()
+fn take_predicates(arguments: &mut Arguments<'_>) -> Predicates {
+    (0..arguments.take_u8() % 10)
+        .map(|_| (arguments.take_utf16_name(), arguments.take_u16() % 40, arguments.take_utf16_name()))
+        .collect()
 }
 
-fn filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicates) {
+fn create_filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicates) {
     let structures: Vec<PayloadFilterPredicate> = predicates
         .iter()
         .map(|(field, operator, value)| PayloadFilterPredicate {
@@ -160,7 +164,7 @@ fn filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicate
     // have valid addresses.
     unsafe {
         let count = structures.len() as u32;
-        let made = TdhCreatePayloadFilter(
+        let status = TdhCreatePayloadFilter(
             provider,
             descriptor,
             count as u8 & 1,
@@ -168,63 +172,70 @@ fn filters(provider: &Guid, descriptor: &EventDescriptor, predicates: &Predicate
             structures.as_ptr(),
             &mut filter,
         );
-        if made != SUCCESS {
+        if status != ERROR_SUCCESS {
             return;
         }
-        assert_eq!(TdhCloseDecodingHandle(filter), INVALID_HANDLE, "a filter is none");
-        if TdhAggregatePayloadFilters(1, &filter, null(), &mut blob) == SUCCESS {
+        assert_eq!(
+            TdhCloseDecodingHandle(filter),
+            ERROR_INVALID_HANDLE,
+            "a filter must not be accepted as a decoding handle"
+        );
+        if TdhAggregatePayloadFilters(1, &filter, null(), &mut blob) == ERROR_SUCCESS {
             let mut again = blob;
-            assert_eq!(TdhCleanupPayloadEventFilterDescriptor(&mut blob), SUCCESS);
-            assert_eq!(TdhCleanupPayloadEventFilterDescriptor(&mut again), INVALID_PARAMETER);
+            assert_eq!(TdhCleanupPayloadEventFilterDescriptor(&mut blob), ERROR_SUCCESS);
+            assert_eq!(TdhCleanupPayloadEventFilterDescriptor(&mut again), ERROR_INVALID_PARAMETER);
         }
         let mut again = filter;
-        assert_eq!(TdhDeletePayloadFilter(&mut filter), SUCCESS);
-        assert_eq!(TdhDeletePayloadFilter(&mut again), INVALID_PARAMETER);
+        assert_eq!(TdhDeletePayloadFilter(&mut filter), ERROR_SUCCESS);
+        assert_eq!(TdhDeletePayloadFilter(&mut again), ERROR_INVALID_PARAMETER);
     }
 }
 
 /// Loads message formats from a file, and formats messages with them.
-fn messages(arguments: &mut Arguments<'_>) {
+fn query_messages(arguments: &mut Arguments<'_>) {
     /// TDH_CONTEXT_WPP_TMFFILE, TMFSEARCHPATH and PDB_PATH; the others are numbers.
-    const PATHS: [u32; 3] = [0, 1, 4];
+    const PATH_CONTEXTS: [u32; 3] = [0, 1, 4];
     let (provider, id, mut payload, name) =
-        (arguments.guid(), arguments.short(), arguments.bytes(), arguments.wide());
-    let file = folder().join("messages.tmf");
-    std::fs::write(&file, arguments.0).expect("a file");
-    let path: Vec<u16> = file.to_str().expect("text").encode_utf16().chain([0]).collect();
+        (arguments.take_guid(), arguments.take_u16(), arguments.take_bytes(), arguments.take_utf16_name());
+    let file = work_folder().join("messages.tmf");
+    std::fs::write(&file, arguments.0).expect("the message file can be written");
+    let path: Vec<u16> = file.to_str().expect("the path is UTF-8").encode_utf16().chain([0]).collect();
     let mut handle = null_mut();
     // SAFETY: zeros are a valid, empty record.
     let mut record: EventRecord = unsafe { std::mem::zeroed() };
-    record.event_header.flags = 0x48;
+    record.event_header.flags = EVENT_HEADER_FLAG_64_BIT_HEADER | EVENT_HEADER_FLAG_TRACE_MESSAGE;
     record.event_header.provider_id = provider;
     record.event_header.event_descriptor.id = id;
     (record.user_data, record.user_data_length) = (payload.as_mut_ptr().cast(), payload.len() as u16);
     // SAFETY: contexts point to a terminated text, or to a buffer of the stated size.
     unsafe {
-        assert_eq!(TdhOpenDecodingHandle(&mut handle), SUCCESS);
+        assert_eq!(TdhOpenDecodingHandle(&mut handle), ERROR_SUCCESS);
         for kind in 0..5 {
-            let value =
-                if PATHS.contains(&kind) { path.as_ptr().expose_provenance() as u64 } else { id.into() };
+            let value = if PATH_CONTEXTS.contains(&kind) {
+                path.as_ptr().expose_provenance() as u64
+            } else {
+                id.into()
+            };
             let context = TdhContext { parameter_value: value, parameter_type: kind, parameter_size: 0 };
             TdhSetDecodingParameter(handle, &context);
-            let mut room = Memory::new(usize::from(id) % 300, &[]);
-            let mut got =
-                TdhContext { parameter_value: 0, parameter_type: kind, parameter_size: room.size() };
-            got.parameter_value = room.address::<u8>().expose_provenance() as u64;
-            TdhGetDecodingParameter(handle, &mut got);
-            room.check();
+            let mut buffer = Memory::new(usize::from(id) % 300, &[]);
+            let mut returned =
+                TdhContext { parameter_value: 0, parameter_type: kind, parameter_size: buffer.size() };
+            returned.parameter_value = buffer.address::<u8>().expose_provenance() as u64;
+            TdhGetDecodingParameter(handle, &mut returned);
+            buffer.check_canaries();
         }
         let _ = call_with_sizes(|buffer, size| TdhGetWppMessage(handle, &record, size, buffer));
         let _ =
             call_with_sizes(|buffer, size| TdhGetWppProperty(handle, &record, name.as_ptr(), size, buffer));
-        assert_eq!(TdhCloseDecodingHandle(handle), SUCCESS);
-        assert_eq!(TdhCloseDecodingHandle(handle), INVALID_HANDLE);
-        assert_eq!(TdhGetWppMessage(handle, &record, &mut 0, null_mut()), INVALID_HANDLE);
+        assert_eq!(TdhCloseDecodingHandle(handle), ERROR_SUCCESS);
+        assert_eq!(TdhCloseDecodingHandle(handle), ERROR_INVALID_HANDLE);
+        assert_eq!(TdhGetWppMessage(handle, &record, &mut 0, null_mut()), ERROR_INVALID_HANDLE);
     }
 }
 
 fuzz_target!(|data: &[u8]| {
-    folder();
+    work_folder();
     let mut arguments = Arguments(data);
-    if arguments.byte() & 1 == 0 { manifest(&mut arguments) } else { messages(&mut arguments) }
+    if arguments.take_u8() & 1 == 0 { query_manifest(&mut arguments) } else { query_messages(&mut arguments) }
 });

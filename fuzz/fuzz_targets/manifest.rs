@@ -8,21 +8,21 @@ use traceweir_decode::source::{PreparedSchema, manifest, wevt};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::{Guid, Record};
-use traceweir_fuzz::{Decoding, Render, check_c, check_rust};
+use traceweir_fuzz::{RecordRenderer, Renderer, check_c, check_rust};
 
 /// Checks that every compiled manifest reads back completely.
-fn compile(data: &[u8]) {
-    let Ok(definitions) = manifest::definitions(data, "en-US") else { return };
+fn check_compiled(data: &[u8]) {
+    let Ok(definitions) = manifest::read_definitions(data, "en-US") else { return };
     let Ok(compiled) = wevt::compile(&definitions) else { return };
-    let messages = MessageTable::parse(&compiled.messages).expect("our own table");
+    let messages = MessageTable::parse(&compiled.messages).expect("a compiled message table can be parsed");
     // A manifest may be within its limits while its compiled form exceeds those of a reader.
-    let Ok(read) = wevt::providers(&compiled.template, &messages) else { return };
+    let Ok(read) = wevt::read_providers(&compiled.template, &messages) else { return };
     let events = |n: usize| definitions.get(n).map_or(0, |p| p.events.len());
     assert!(read.iter().enumerate().all(|(n, p)| p.events.len() == events(n)));
 }
 
 /// Checks that a manifest that compiles becomes code in which names and texts stay in their places.
-fn generate(data: &[u8]) {
+fn check_generated_code(data: &[u8]) {
     let Ok(manifest) = Manifest::parse("fuzz.man", data, "en-US") else { return };
     check_c(&manifest.c_header(&COptions::default()));
     let (Ok(module), Ok(resource)) = (manifest.rust_module("fuzz.etw"), manifest.c_resource()) else {
@@ -33,13 +33,13 @@ fn generate(data: &[u8]) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    compile(data);
-    generate(data);
+    check_compiled(data);
+    check_generated_code(data);
     let Ok(providers) = manifest::parse(data) else { return };
-    let mut render = Render::default();
+    let mut render = Renderer::default();
     for provider in &providers {
         for event in provider.events.iter().take(64) {
-            render.payload(
+            render.render_payload(
                 &PreparedSchema::new(event.schema.clone()),
                 &data[..data.len().min(128)],
                 8,
@@ -47,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
             );
         }
     }
-    let mut decoding = Decoding::default();
+    let mut renderer = RecordRenderer::default();
     let descriptor = EventDescriptor { id: 0xFFFE, task: 0xFFFE, opcode: 0xFE, ..Default::default() };
     let chunk = [&[1, 1, 0, 0x5B, 1, 0, 0, 0], &data[..data.len().min(0xFF00 - 80)]].concat();
     let first = providers.first();
@@ -57,7 +57,7 @@ fuzz_target!(|data: &[u8]| {
         let mut bytes = Vec::new();
         EventHeader { provider: id, descriptor, ..Default::default() }
             .encode(payload, &mut bytes)
-            .expect("it fits");
-        decoding.record(&Record::parse(&bytes, 0).expect("our own record"));
+            .expect("the event fits into a record");
+        renderer.render_record(&Record::parse(&bytes, 0).expect("an encoded record can be parsed"));
     }
 });

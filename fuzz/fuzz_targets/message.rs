@@ -2,15 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::message::{Message, Spec};
+use traceweir_decode::message::{EventMessage, InsertFormat};
 
 /// The most characters that one insert of one byte may become: its width and precision are at most
 /// 255.
-const MOST_PER_INSERT: usize = 1024;
+const MAX_CHARS_PER_INSERT: usize = 1024;
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
-    let message = Message::parse(&text);
+    let message = EventMessage::parse(&text);
     for supplied in [true, false] {
         let mut out = Vec::new();
         let mut inserts = 0;
@@ -18,22 +18,22 @@ fuzz_target!(|data: &[u8]| {
             inserts += 1;
             if supplied {
                 match spec {
-                    Some(spec) if spec.is_text() => spec.text("é\"x", out),
-                    Some(spec) => spec.number(-(number as i128) << (number % 60), 8, out),
+                    Some(spec) if spec.is_text() => spec.push_text("é\"x", out),
+                    Some(spec) => spec.push_number(-(number as i128) << (number % 60), 8, out),
                     None => out.push(b'x'),
                 }
             }
             supplied
         });
-        assert!(std::str::from_utf8(&out).is_ok(), "a message is text");
-        assert!(out.len() <= text.len() * 3 + inserts * MOST_PER_INSERT);
+        assert!(std::str::from_utf8(&out).is_ok(), "the message must be UTF-8");
+        assert!(out.len() <= text.len() * 3 + inserts * MAX_CHARS_PER_INSERT);
     }
     let mut out = Vec::new();
-    if let Some(spec) = Spec::parse(&text) {
+    if let Some(spec) = InsertFormat::parse(&text) {
         for value in [i128::from(i64::MIN), -1, 0, 65, i128::from(u64::MAX)] {
-            (1..=8).for_each(|bytes| spec.number(value, bytes, &mut out));
+            (1..=8).for_each(|bytes| spec.push_number(value, bytes, &mut out));
         }
-        spec.text(&text, &mut out);
+        spec.push_text(&text, &mut out);
         assert!(std::str::from_utf8(&out).is_ok());
     }
 });

@@ -3,12 +3,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use traceweir_decode::source::PreparedSchema;
-use traceweir_fuzz::{Render, schema};
+use traceweir_fuzz::{Renderer, schema};
 
 fuzz_target!(|data: &[u8]| {
-    let Some((schema, pointer_size, payload)) = schema::from_bytes(data) else { return };
-    let known = PreparedSchema::new(schema);
-    let mut render = Render::default();
-    render.payload(&known, payload, pointer_size, false);
-    render.payload(&known, payload, pointer_size, true);
+    let Some((schema, pointer_size, payload)) = schema::schema_from_bytes(data) else { return };
+    let prepared = PreparedSchema::new(schema);
+    let mut render = Renderer::default();
+    render.render_payload(&prepared, payload, pointer_size, false);
+    render.render_payload(&prepared, payload, pointer_size, true);
 });

@@ -13,17 +13,17 @@ use traceweir_transport::clock::Counter;
 use traceweir_transport::map::Mapping;
 use traceweir_transport::ring::{RegionReader, RingReader};
 
-const MAX_RECORD: u32 = 1000;
+const MAX_RECORD_BYTES: u32 = 1000;
 
 /// Drains a ring; the result is never more than a ring holds.
-fn drain(ring: &mut RingReader, layout: &Layout) {
-    let mut out = [0; MAX_RECORD as usize];
+fn drain_ring(ring: &mut RingReader, layout: &Layout) {
+    let mut out = [0; MAX_RECORD_BYTES as usize];
     let mut bytes = 0;
     let _ = ring.poll();
     while let Ok(Some(head)) = ring.peek() {
         assert!((1..=out.len()).contains(&head.length) && head.cpu < layout.cpus());
         bytes += abi::size_in_ring(head.length);
-        assert!(bytes <= layout.ring_bytes() as usize, "more than a ring holds");
+        assert!(bytes <= layout.ring_bytes() as usize, "the reader must not return more than a ring holds");
         ring.take(&mut out[..head.length]);
     }
     ring.release();
@@ -32,28 +32,31 @@ fn drain(ring: &mut RingReader, layout: &Layout) {
 fuzz_target!(|data: &[u8]| {
     let Some((flags, steps)) = data.split_first() else { return };
     let ring_bytes = if flags & 2 == 0 { 4096 } else { 32768 };
-    let layout = Layout::new(1 + u16::from(flags & 1), ring_bytes).expect("a sound layout");
-    let params = RegionParams { layout, clock: Counter::Cycles, wake_at: 1, max_record: MAX_RECORD };
-    let (mut reader, memory) = RegionReader::create(&params).expect("a region");
-    let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).expect("its mapping");
+    let layout = Layout::new(1 + u16::from(flags & 1), ring_bytes).expect("the layout is valid");
+    let params = RegionParams { layout, clock: Counter::Cycles, wake_at: 1, max_record: MAX_RECORD_BYTES };
+    let (mut reader, memory) = RegionReader::create(&params).expect("the region can be created");
+    let map =
+        Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).expect("the region can be mapped");
     let mut lost = 0;
     for step in steps.chunks_exact(11) {
         let ring = usize::from(step[0] >> 4) % layout.rings();
         let word = usize::from(u16::from_le_bytes([step[1], step[2]])) * 8;
         let value = u64::from_le_bytes(step[3..].try_into().expect("eight bytes"));
         let (control, data) = (layout.control_offset(ring), layout.data_offset(ring));
-        let in_data = word % ring_bytes as usize;
-        let store = |at: usize| map.word(at).expect("inside").store(value, Ordering::Relaxed);
+        let data_offset = word % ring_bytes as usize;
+        let store = |at: usize| {
+            map.word(at).expect("the word is inside of the region").store(value, Ordering::Relaxed)
+        };
         match step[0] & 7 {
-            0..=2 => store(data + in_data),
+            0..=2 => store(data + data_offset),
             3 | 4 => store(control + word % CONTROL_BYTES),
-            5 => map.give_back(data + in_data / PAGE * PAGE, PAGE),
-            6 => drain(&mut reader.rings()[ring], &layout),
+            5 => map.give_back(data + data_offset / PAGE * PAGE, PAGE),
+            6 => drain_ring(&mut reader.rings()[ring], &layout),
             _ => reader.give_back(),
         }
         let now = reader.lost();
-        assert!(now >= lost, "a loss is never taken back");
+        assert!(now >= lost, "the number of lost events must not fall");
         lost = now;
     }
-    reader.rings().iter_mut().for_each(|ring| drain(ring, &layout));
+    reader.rings().iter_mut().for_each(|ring| drain_ring(ring, &layout));
 });

@@ -10,16 +10,10 @@ use traceweir::relog::{EventKind, Output, Relogger, Settings, TraceEvent};
 use traceweir_format::etl::{ReadAt, Rule, Trace, check};
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::time::FileTime;
-use traceweir_fuzz::given::{Arguments, folder};
+use traceweir_fuzz::given::{Arguments, work_folder};
 
 /// Relogs the input, and drops, changes or injects some events.
-fn relogged(
-    input: &Path,
-    output: &Path,
-    times: u8,
-    settings: Settings,
-    changes: u8,
-) -> traceweir::Result<u64> {
+fn relog(input: &Path, output: &Path, times: u8, settings: Settings, changes: u8) -> traceweir::Result<u64> {
     let mut relogger = Relogger::new();
     for _ in 0..times {
         relogger.add_file(input)?;
@@ -32,8 +26,8 @@ fn relogged(
         match (changes & 7, number % 3) {
             (1, 0) => return Ok(()),
             // An edit may be rejected; the file is intact all the same.
-            (2, 0) => drop(changed(event).and_then(|event| output.inject(&event))),
-            (3, 0) => drop(made(event, output)),
+            (2, 0) => drop(change_event(event).and_then(|event| output.inject(&event))),
+            (3, 0) => drop(inject_event(event, output)),
             _ => {}
         }
         output.keep(event)
@@ -41,7 +35,7 @@ fn relogged(
     Ok(done.events)
 }
 
-fn changed(event: &Event<'_>) -> traceweir::Result<TraceEvent> {
+fn change_event(event: &Event<'_>) -> traceweir::Result<TraceEvent> {
     let mut copy = TraceEvent::from_event(event)?;
     let payload = event.record.payload().to_vec();
     copy.set_payload(&payload[..payload.len() / 2])?;
@@ -50,7 +44,7 @@ fn changed(event: &Event<'_>) -> traceweir::Result<TraceEvent> {
     Ok(copy)
 }
 
-fn made(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
+fn inject_event(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
     let mut new = output.create_event(event.trace, EventKind::Modern)?;
     new.set_descriptor(&EventDescriptor { id: 7, ..EventDescriptor::default() })?;
     new.set_time(FileTime(event.time.0.saturating_add(1)))?;
@@ -59,7 +53,7 @@ fn made(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
 }
 
 /// Returns the rules that a file breaks.
-fn broken<R: ReadAt>(trace: &Trace<R>) -> Vec<(Rule, String)> {
+fn find_faults<R: ReadAt>(trace: &Trace<R>) -> Vec<(Rule, String)> {
     let mut faults = Vec::new();
     let checked = check(trace, &mut |finding| {
         if !finding.rule.is_remark() {
@@ -70,13 +64,14 @@ fn broken<R: ReadAt>(trace: &Trace<R>) -> Vec<(Rule, String)> {
     faults
 }
 
-fn sound(path: &Path, events: u64) {
-    let trace = Trace::open(std::fs::read(path).expect("the output")).expect("an output opens");
-    let faults = broken(&trace);
+fn check_output(path: &Path, events: u64) {
+    let trace =
+        Trace::open(std::fs::read(path).expect("the output can be read")).expect("the output can be opened");
+    let faults = find_faults(&trace);
     assert!(faults.is_empty(), "{faults:?}");
     let mut walk = trace.events();
     let mut found = 0_u64;
-    while let Some(_record) = walk.next().expect("an output is read to its end") {
+    while let Some(_record) = walk.next().expect("the events of the output can be read") {
         found += 1;
     }
     assert!(found >= events, "{found} of {events} events");
@@ -85,9 +80,9 @@ fn sound(path: &Path, events: u64) {
 fuzz_target!(|data: &[u8]| {
     let mut arguments = Arguments(data);
     let [times, changes, size, flags] =
-        [arguments.byte() % 3, arguments.byte(), arguments.byte(), arguments.byte()];
-    let (input, output) = (folder().join("in.etl"), folder().join("out.etl"));
-    std::fs::write(&input, arguments.0).expect("a file");
+        [arguments.take_u8() % 3, arguments.take_u8(), arguments.take_u8(), arguments.take_u8()];
+    let (input, output) = (work_folder().join("in.etl"), work_folder().join("out.etl"));
+    std::fs::write(&input, arguments.0).expect("the input file can be written");
     // Removes the output of the previous run.
     let _ = std::fs::remove_file(&output);
     let from = (flags & 4 != 0).then_some(FileTime(132_000_000_500_000_000));
@@ -95,11 +90,11 @@ fuzz_target!(|data: &[u8]| {
     let mut settings =
         Settings::default().compressed(flags & 1 != 0).window(from, to).new_file(flags & 16 != 0);
     settings.buffer_size = (flags & 2 != 0).then(|| u32::from(size) * 1024);
-    match relogged(&input, &output, times, settings, changes) {
-        Ok(events) => sound(&output, events),
+    match relog(&input, &output, times, settings, changes) {
+        Ok(events) => check_output(&output, events),
         Err(error) => {
             assert!(!error.to_string().is_empty());
-            assert!(!output.exists(), "a failure leaves nothing behind");
+            assert!(!output.exists(), "a failed relog must leave no file");
         }
     }
 });

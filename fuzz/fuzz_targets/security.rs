@@ -1,5 +1,5 @@
-//! Fuzzes untrusted security descriptors and SIDs: what parses can be encoded, and parses to the
-//! same value again.
+//! Fuzzes untrusted security descriptors and SIDs: a parsed value can be encoded, and parses to
+//! the same value again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,15 +10,19 @@ fuzz_target!(|data: &[u8]| {
         let lists = [&descriptor.sacl, &descriptor.dacl];
         let entries: usize = lists.into_iter().flatten().map(|list| list.entries.len()).sum();
         // Both lists may share bytes; an entry has at least sixteen.
-        assert!(entries <= data.len() / 8, "no more entries than there are bytes for");
+        assert!(entries <= data.len() / 8, "each entry takes at least 16 bytes of a list");
         if let Ok(bytes) = descriptor.to_bytes() {
-            let back = SecurityDescriptor::parse(&bytes).expect("our own bytes");
-            assert_eq!(back, descriptor, "what was written reads back");
-            assert_eq!(back.to_bytes().expect("as before"), bytes, "and writes to the same bytes");
+            let back = SecurityDescriptor::parse(&bytes).expect("an encoded descriptor can be parsed");
+            assert_eq!(back, descriptor, "the encoded descriptor must read back equal");
+            assert_eq!(
+                back.to_bytes().expect("the parsed descriptor can be encoded"),
+                bytes,
+                "the second encoding must be equal"
+            );
         }
     }
     if let Ok(sid) = Sid::parse(data) {
-        assert_eq!(sid.to_bytes(), data, "a SID has one form");
+        assert_eq!(sid.to_bytes(), data, "a SID must have one encoding");
         assert_eq!(sid.to_string().parse(), Ok(sid));
     }
     if let Ok(sid) = String::from_utf8_lossy(data).parse::<Sid>() {

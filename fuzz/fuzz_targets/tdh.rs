@@ -11,24 +11,18 @@ use traceweir_c::tdh::{
 };
 use traceweir_c::types::record::{BufferContext, EventHeader, EventRecord, ExtendedDataItem};
 use traceweir_c::types::tdh::PropertyDataDescriptor;
-use traceweir_decode::schema::Kind;
-use traceweir_decode::source::embedded::event_info;
+use traceweir_decode::schema::FieldKind;
+use traceweir_decode::source::embedded::parse_event_info;
 use traceweir_format::Guid;
-use traceweir_format::spec::event::{EventDescriptor, ExtType};
+use traceweir_format::spec::event::*;
+use traceweir_fuzz::given::split_event_input;
 
+const ERROR_SUCCESS: u32 = 0;
+const ERROR_INSUFFICIENT_BUFFER: u32 = 122;
 /// The most properties of an event that are queried.
-const ASKED: usize = 32;
+const MAX_PROPERTIES: usize = 32;
 
-/// Splits the input: one byte of traits length, two of metadata length, then traits, metadata and
-/// payload.
-fn split(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let ([a, b, c], rest) = data.split_first_chunk()?;
-    let (traits, rest) = rest.split_at_checked((*a).into())?;
-    let (metadata, payload) = rest.split_at_checked(u16::from_le_bytes([*b, *c]).into())?;
-    Some((traits, metadata, payload))
-}
-
-fn item(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
+fn extended_item(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
     ExtendedDataItem {
         reserved1: 0,
         ext_type: kind.0,
@@ -38,7 +32,7 @@ fn item(kind: ExtType, data: &[u8]) -> ExtendedDataItem {
     }
 }
 
-fn record(items: &mut [ExtendedDataItem], payload: &mut [u8], flags: u16) -> EventRecord {
+fn event_record(items: &mut [ExtendedDataItem], payload: &mut [u8], flags: u16) -> EventRecord {
     let descriptor =
         EventDescriptor { opcode: payload.first().copied().unwrap_or(0), ..EventDescriptor::default() };
     EventRecord {
@@ -66,26 +60,26 @@ fn record(items: &mut [ExtendedDataItem], payload: &mut [u8], flags: u16) -> Eve
 }
 
 /// Queries the schema with buffers of three sizes.
-fn schema(event: &EventRecord) -> Option<Vec<u64>> {
+fn query_schema(event: &EventRecord) -> Option<Vec<u64>> {
     let mut size = 0;
     // SAFETY: the record's addresses are valid, and there is no buffer.
     let status = unsafe { TdhGetEventInformation(event, 0, null(), null_mut(), &mut size) };
-    if status != 122 {
+    if status != ERROR_INSUFFICIENT_BUFFER {
         return None;
     }
     let needed = size;
     let mut info = vec![0_u64; (needed as usize).div_ceil(8)];
-    for (room, wanted) in [(needed - 1, 122), (needed, 0)] {
-        size = room;
+    for (buffer_bytes, expected) in [(needed - 1, ERROR_INSUFFICIENT_BUFFER), (needed, ERROR_SUCCESS)] {
+        size = buffer_bytes;
         // SAFETY: the buffer has at least `size` bytes.
         let status = unsafe { TdhGetEventInformation(event, 0, null(), info.as_mut_ptr().cast(), &mut size) };
-        assert_eq!((status, size), (wanted, needed));
+        assert_eq!((status, size), (expected, needed));
     }
     Some(info)
 }
 
 /// Queries one property: its size, its bytes, and its map.
-fn property(event: &EventRecord, name: &str, index: u32) {
+fn query_property(event: &EventRecord, name: &str, index: u32) {
     let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
     let step = PropertyDataDescriptor {
         property_name: name.as_ptr().expose_provenance() as u64,
@@ -106,7 +100,7 @@ fn property(event: &EventRecord, name: &str, index: u32) {
 }
 
 /// Formats one value as text.
-fn value(info: &[u64], (input, output, length): (u16, u16, u16), payload: &[u8]) {
+fn format_value(info: &[u64], (input, output, length): (u16, u16, u16), payload: &[u8]) {
     let mut text = vec![0_u16; 4096];
     let (mut size, mut used) = (8192, 0);
     // SAFETY: the buffer has the stated size, and there is no map.
@@ -132,22 +126,29 @@ fn value(info: &[u64], (input, output, length): (u16, u16, u16), payload: &[u8])
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some((traits, metadata, payload)) = split(data) else { return };
+    let Some((traits, metadata, payload)) = split_event_input(data) else { return };
     // Separate allocations, so that an access one byte too far is outside.
     let (traits, metadata, mut payload) = (traits.to_vec(), metadata.to_vec(), payload.to_vec());
     payload.truncate(usize::from(u16::MAX));
-    let mut items = [item(ExtType::PROV_TRAITS, &traits), item(ExtType::EVENT_SCHEMA_TL, &metadata)];
-    for flags in [0x40, 0x20, 0x100, 0x8, 0x4] {
-        let event = record(&mut items, &mut payload, flags);
-        let Some(info) = schema(&event) else { continue };
+    let mut items =
+        [extended_item(ExtType::PROV_TRAITS, &traits), extended_item(ExtType::EVENT_SCHEMA_TL, &metadata)];
+    for flags in [
+        EVENT_HEADER_FLAG_64_BIT_HEADER,
+        EVENT_HEADER_FLAG_32_BIT_HEADER,
+        EVENT_HEADER_FLAG_CLASSIC_HEADER,
+        EVENT_HEADER_FLAG_TRACE_MESSAGE,
+        EVENT_HEADER_FLAG_STRING_ONLY,
+    ] {
+        let event = event_record(&mut items, &mut payload, flags);
+        let Some(info) = query_schema(&event) else { continue };
         let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let read = event_info(&bytes).expect("our own structure");
-        for field in read.schema.fields().iter().take(ASKED) {
-            property(&event, &field.name, u32::MAX);
-            property(&event, &field.name, 1);
-            if let Kind::Value { input, output, .. } = &field.kind {
-                value(&info, (input.0, output.0, payload.len() as u16 / 3), &payload);
-                value(&info, (input.0, output.0, 0), &payload);
+        let read = parse_event_info(&bytes).expect("the returned structure can be parsed");
+        for field in read.schema.fields().iter().take(MAX_PROPERTIES) {
+            query_property(&event, &field.name, u32::MAX);
+            query_property(&event, &field.name, 1);
+            if let FieldKind::Value { input, output, .. } = &field.kind {
+                format_value(&info, (input.0, output.0, payload.len() as u16 / 3), &payload);
+                format_value(&info, (input.0, output.0, 0), &payload);
             }
         }
     }

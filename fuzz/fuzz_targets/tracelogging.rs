@@ -9,19 +9,11 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
 use traceweir_format::tracelogging::{EventMetadata, Traits};
 use traceweir_format::{Guid, Record};
-use traceweir_fuzz::{Decoding, Render};
-
-/// Splits the input: one byte of traits length, two of metadata length, then traits, metadata and
-/// payload.
-fn split(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let ([a, b, c], rest) = data.split_first_chunk()?;
-    let (traits, rest) = rest.split_at_checked((*a).into())?;
-    let (metadata, payload) = rest.split_at_checked(u16::from_le_bytes([*b, *c]).into())?;
-    Some((traits, metadata, payload))
-}
+use traceweir_fuzz::given::split_event_input;
+use traceweir_fuzz::{RecordRenderer, Renderer};
 
 fuzz_target!(|data: &[u8]| {
-    let Some((traits, metadata, payload)) = split(data) else { return };
+    let Some((traits, metadata, payload)) = split_event_input(data) else { return };
     if let Ok(t) = Traits::parse(traits) {
         assert!(t.size() <= traits.len() && t.iter().count() <= traits.len());
         let _ = (t.group(), t.decode_guid(), Traits::parse_strict(traits).is_ok());
@@ -30,22 +22,24 @@ fuzz_target!(|data: &[u8]| {
         assert!(m.size() <= metadata.len() && m.fields().count() <= metadata.len());
         assert!(m.tags < 1 << 28);
     }
-    if let Ok(schema) = tracelogging::schema(Guid::NULL, Some(traits), metadata) {
-        Render::default().payload(&PreparedSchema::new(schema), payload, 8, false);
+    if let Ok(schema) = tracelogging::build_schema(Guid::NULL, Some(traits), metadata) {
+        Renderer::default().render_payload(&PreparedSchema::new(schema), payload, 8, false);
     }
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..Default::default() };
-    let mut decoding = Decoding::default();
+    let mut renderer = RecordRenderer::default();
     let items = [
         Item { kind: ExtType::PROV_TRAITS, data: traits },
         Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata },
     ];
     let with_items = EventHeader { items: &items, descriptor, ..Default::default() };
-    let whole = [traits, metadata, payload].concat();
-    let without = EventHeader { descriptor, pointer_size: 4, ..Default::default() };
-    for (header, payload) in [(&with_items, payload), (&with_items, payload), (&without, &whole)] {
+    let payload_with_metadata = [traits, metadata, payload].concat();
+    let without_items = EventHeader { descriptor, pointer_size: 4, ..Default::default() };
+    for (header, payload) in
+        [(&with_items, payload), (&with_items, payload), (&without_items, &payload_with_metadata)]
+    {
         let mut bytes = Vec::new();
         if header.encode(payload, &mut bytes).is_ok() {
-            decoding.record(&Record::parse(&bytes, 0).expect("our own record"));
+            renderer.render_record(&Record::parse(&bytes, 0).expect("an encoded record can be parsed"));
         }
     }
 });

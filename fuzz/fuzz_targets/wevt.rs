@@ -6,16 +6,16 @@ use libfuzzer_sys::fuzz_target;
 use traceweir_decode::schema::Schema;
 use traceweir_decode::source::messages::MessageTable;
 use traceweir_decode::source::{PreparedSchema, ProviderSchemas, binary, embedded, wevt};
-use traceweir_fuzz::Render;
+use traceweir_fuzz::Renderer;
 
-fn render(providers: &[ProviderSchemas], payload: &[u8]) {
+fn render_events(providers: &[ProviderSchemas], payload: &[u8]) {
     for event in providers.iter().flat_map(|p| &p.events).take(64) {
-        one(&event.schema, payload);
+        render_schema(&event.schema, payload);
     }
 }
 
-fn one(schema: &Schema, payload: &[u8]) {
-    Render::default().payload(
+fn render_schema(schema: &Schema, payload: &[u8]) {
+    Renderer::default().render_payload(
         &PreparedSchema::new(schema.clone()),
         &payload[..payload.len().min(128)],
         8,
@@ -27,28 +27,28 @@ fuzz_target!(|data: &[u8]| {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 5 {
         0 => {
-            if let Ok(providers) = wevt::providers(bytes, &MessageTable::default()) {
-                render(&providers, bytes);
+            if let Ok(providers) = wevt::read_providers(bytes, &MessageTable::default()) {
+                render_events(&providers, bytes);
             }
         }
         1 => {
             if let Ok(table) = MessageTable::parse(bytes) {
-                assert!(table.len() <= bytes.len() / 4, "an entry takes four bytes at least");
+                assert!(table.len() <= bytes.len() / 4, "an entry takes at least four bytes");
             }
         }
         2 => {
-            let _ = binary::provider_binary_kind(bytes);
+            let _ = binary::detect_file_kind(bytes);
             if let Ok(providers) = binary::load(bytes) {
-                render(&providers, bytes);
+                render_events(&providers, bytes);
             }
         }
         3 => {
-            if let Ok(event) = embedded::event_info(bytes) {
-                one(&event.schema, bytes);
+            if let Ok(event) = embedded::parse_event_info(bytes) {
+                render_schema(&event.schema, bytes);
             }
         }
         _ => {
-            if let Ok((_, map)) = embedded::event_map(bytes) {
+            if let Ok((_, map)) = embedded::parse_event_map(bytes) {
                 assert!(map.entries().len() <= bytes.len() / 8);
             }
         }

@@ -6,7 +6,8 @@ use proc_macro2::{TokenStream, TokenTree};
 /// Checks a Rust module: it parses to tokens, and its top level has as many modules as the manifest
 /// has providers, one static, and nothing else.
 pub fn check_rust(text: &str, providers: usize) {
-    let tokens: TokenStream = text.parse().unwrap_or_else(|e| panic!("no tokens: {e}\n{text}"));
+    let tokens: TokenStream =
+        text.parse().unwrap_or_else(|e| panic!("the module has no valid tokens: {e}\n{text}"));
     let words: Vec<String> = tokens
         .into_iter()
         .filter_map(|token| if let TokenTree::Ident(word) = token { Some(word.to_string()) } else { None })
@@ -24,14 +25,15 @@ pub fn check_rust(text: &str, providers: usize) {
 pub fn check_c(text: &str) {
     let mut depth = 0_i64;
     for line in text.lines() {
-        let code = without_comments(line);
+        let code = strip_comments(line);
         assert!(code.bytes().all(|b| b.is_ascii_graphic() || b == b' '), "{line}");
         assert!(!code.ends_with('\\') && !code.contains("??"), "{line}");
         if let Some(directive) = code.trim_start().strip_prefix('#') {
             let known = ["include", "ifndef", "define", "endif", "if "];
             assert!(known.iter().any(|word| directive.starts_with(word)), "{line}");
         }
-        let count = |brace: char| i64::try_from(code.matches(brace).count()).expect("a short line");
+        let count =
+            |brace: char| i64::try_from(code.matches(brace).count()).expect("the count of braces fits");
         depth += count('{') - count('}');
         assert!(depth >= 0, "{line}");
     }
@@ -39,12 +41,15 @@ pub fn check_c(text: &str) {
 }
 
 /// Returns the part of a line outside of comments, which must end on the same line.
-fn without_comments(line: &str) -> String {
+fn strip_comments(line: &str) -> String {
     let mut code = String::new();
-    let mut rest = line;
-    while let Some((before, comment)) = rest.split_once("/*") {
+    let mut remaining = line;
+    while let Some((before, comment)) = remaining.split_once("/*") {
         code.push_str(before);
-        rest = comment.split_once("*/").unwrap_or_else(|| panic!("a comment that goes on: {line}")).1;
+        remaining = comment
+            .split_once("*/")
+            .unwrap_or_else(|| panic!("the comment does not end on its line: {line}"))
+            .1;
     }
-    code + rest
+    code + remaining
 }

@@ -1,8 +1,8 @@
-//! Code shared by the fuzz targets: an allocation limit, and the whole way from a record to text
-//! and JSON with its guarantees checked.
+//! Code shared by the fuzz targets: an allocation limit, and a renderer that turns records into
+//! text and JSON and checks its guarantees.
 //!
 //! ```text
-//!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Render (text, JSON, message) ──▶ asserts
+//!   bytes ──▶ decoder under test ──▶ Record or Schema ──▶ Renderer (text, JSON, message) ──▶ asserts
 //! ```
 //!
 //! A target finds more than panics: output that is not JSON, more values than a payload can hold,
@@ -16,4 +16,4 @@ mod render;
 pub mod schema;
 
 pub use code::{check_c, check_rust};
-pub use render::{Decoding, Render};
+pub use render::{RecordRenderer, Renderer};

@@ -6,15 +6,15 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::abort;
 
-const LARGEST: usize = 128 << 20;
+const MAX_ALLOCATION_BYTES: usize = 128 << 20;
 
-struct Limited;
+struct LimitedAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Limited = Limited;
+static ALLOCATOR: LimitedAllocator = LimitedAllocator;
 
-fn check(size: usize) {
-    if size > LARGEST {
+fn abort_if_too_large(size: usize) {
+    if size > MAX_ALLOCATION_BYTES {
         // Nothing here may allocate; the stack trace in the report shows the caller.
         abort();
     }
@@ -22,28 +22,28 @@ fn check(size: usize) {
 
 // SAFETY: every call is passed on to the system allocator with unchanged arguments, so its
 // guarantees hold.
-unsafe impl GlobalAlloc for Limited {
+unsafe impl GlobalAlloc for LimitedAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        check(layout.size());
-        // SAFETY: the caller's promises about `layout` are passed on.
+        abort_if_too_large(layout.size());
+        // SAFETY: the caller passes a layout of non-zero size, which `System` gets unchanged.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        check(layout.size());
-        // SAFETY: the caller's promises about `layout` are passed on.
+        abort_if_too_large(layout.size());
+        // SAFETY: the caller passes a layout of non-zero size, which `System` gets unchanged.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        check(new_size);
-        // SAFETY: `ptr` came from `System`, as every pointer of this allocator does; the caller
-        // guarantees the rest.
+        abort_if_too_large(new_size);
+        // SAFETY: `ptr` came from `System` with `layout`, as every pointer of this allocator does, and
+        // the caller passes a new size that is not zero and does not overflow.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `System`, as every pointer of this allocator does.
+        // SAFETY: `ptr` came from `System` with `layout`, as every pointer of this allocator does.
         unsafe { System.dealloc(ptr, layout) }
     }
 }

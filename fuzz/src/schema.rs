@@ -9,25 +9,25 @@
 use std::sync::Arc;
 
 use traceweir_decode::Schema;
-use traceweir_decode::schema::{Count, Field, Kind, Length, ValueMap};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length, ValueMap};
 use traceweir_format::spec::types::{InType, OutType};
 
 /// Returns a schema, a pointer size and the payload after them; `None` if the bytes end early or
 /// the schema is rejected.
 #[must_use]
-pub fn from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
-    let ([fields, top, flags], mut rest) = bytes.split_first_chunk::<3>()?;
+pub fn schema_from_bytes(bytes: &[u8]) -> Option<(Schema, usize, &[u8])> {
+    let ([fields, top, flags], mut remaining) = bytes.split_first_chunk::<3>()?;
     let mut list = Vec::new();
     for index in 0..fields % 32 {
-        let (row, behind) = rest.split_first_chunk::<8>()?;
-        list.push(field(index, row));
-        rest = behind;
+        let (row, after) = remaining.split_first_chunk::<8>()?;
+        list.push(field_from_row(index, row));
+        remaining = after;
     }
     let mut schema = Schema::default();
     schema.message = Some("%1 of %2!08x!: %3!-20.5s!%n%4!c!%%%5!p!".into());
     let top = usize::from(*top) % (list.len() + 1);
     let schema = schema.seal(list, top).ok()?;
-    Some((schema, if flags & 1 == 0 { 8 } else { 4 }, rest))
+    Some((schema, if flags & 1 == 0 { 8 } else { 4 }, remaining))
 }
 
 /// Maps a byte to a type number. Types after the first block begin at 300.
@@ -35,14 +35,14 @@ fn type_number(byte: u8, block: u8) -> u16 {
     if byte < block { byte.into() } else { 300 + u16::from(byte - block) }
 }
 
-fn field(index: u8, row: &[u8; 8]) -> Field {
+fn field_from_row(index: u8, row: &[u8; 8]) -> Field {
     let [kind, input, output, count_kind, count, length_kind, length, map] = *row;
     let (wide_count, wide_length) = (u16::from(count), u16::from(length));
     let kind = if kind % 4 == 3 {
-        Kind::Struct { first: u16::from(input), members: u16::from(output) % 32 }
+        FieldKind::Struct { first: u16::from(input), members: u16::from(output) % 32 }
     } else {
         let (input, output) = (InType(type_number(input % 40, 26)), OutType(type_number(output % 44, 40)));
-        Kind::Value { input, output, map: None }
+        FieldKind::Value { input, output, map: None }
     };
     let count = match count_kind % 8 {
         0..=2 => Count::One,
@@ -58,7 +58,7 @@ fn field(index: u8, row: &[u8; 8]) -> Field {
         _ => Length::Field(wide_length % 32),
     };
     let map = (map & 1 != 0).then(|| Arc::new(value_map(map)));
-    Field::new(&format!("f{}\"\\\n", index / 2), kind).times(count).long(length).mapped(map)
+    Field::new(&format!("f{}\"\\\n", index / 2), kind).with_count(count).with_length(length).with_map(map)
 }
 
 fn value_map(byte: u8) -> ValueMap {

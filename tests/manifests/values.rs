@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 use traceweir_format::spec::types::InType;
 
 /// Usual values, the smallest, and large ones.
@@ -97,8 +97,10 @@ impl Maker<'_> {
 
     /// Returns the number of elements or units of the fields whose size field `index` holds.
     fn size(&self, index: u16) -> usize {
-        let small =
-            matches!(self.schema.fields()[usize::from(index)].kind, Kind::Value { input: InType::UINT8, .. });
+        let small = matches!(
+            self.schema.fields()[usize::from(index)].kind,
+            FieldKind::Value { input: InType::UINT8, .. }
+        );
         let most = match (self.is_nested(), small) {
             (true, _) => 40,
             (false, true) => 255,
@@ -118,7 +120,7 @@ impl Maker<'_> {
         for (index, field) in (first..).zip(fields) {
             if field.referenced {
                 let n = self.size(index as u16);
-                let Kind::Value { input, .. } = field.kind else { panic!("a size is a number") };
+                let FieldKind::Value { input, .. } = field.kind else { panic!("a size is a number") };
                 let bytes = (n as u64).to_le_bytes()[..width(input)].to_vec();
                 add(index, None, n.to_string(), bytes);
                 continue;
@@ -130,16 +132,18 @@ impl Maker<'_> {
                 _ => panic!("no count of manifests"),
             };
             let (rust, c, bytes) = match (&field.kind, count) {
-                (Kind::Struct { .. }, _) => self.structure(index, field, count),
-                (Kind::Value { input, .. }, None) => self.value(*input, field.length, index),
-                (Kind::Value { input, .. }, Some(count)) => self.array(*input, field.length, index, count),
+                (FieldKind::Struct { .. }, _) => self.structure(index, field, count),
+                (FieldKind::Value { input, .. }, None) => self.value(*input, field.length, index),
+                (FieldKind::Value { input, .. }, Some(count)) => {
+                    self.array(*input, field.length, index, count)
+                }
             };
             add(index, Some(rust), c, bytes);
         }
     }
 
     fn structure(&self, index: usize, field: &Field, count: Option<usize>) -> (String, String, Vec<u8>) {
-        let Kind::Struct { first, members } = field.kind else { panic!("a structure") };
+        let FieldKind::Struct { first, members } = field.kind else { panic!("a structure") };
         let members = self.schema.members(first, members);
         let (mut values, mut bytes) = (Vec::new(), Vec::new());
         for _ in 0..count.unwrap_or(1) {

@@ -20,16 +20,16 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition};
+use traceweir_decode::source::manifest::{MapDefinition, NameDefinition, ProviderDefinition};
 use traceweir_format::Guid;
 
-use crate::code::{Code, comment};
-use crate::ident::{UsedNames, c_name, c_symbol, constant};
+use crate::code::{SourceText, sanitize_comment};
+use crate::ident::{UsedNames, to_c_name, to_c_symbol, to_constant_name};
 use crate::manifest::{Manifest, write_file};
 use crate::{Result, plan};
 
 /// The part that all headers of a program share.
-const COMMON: &str = include_str!("c/common.h");
+const COMMON_HEADER: &str = include_str!("c/common.h");
 
 /// Options for C headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +48,12 @@ impl Manifest {
     /// Returns the source of a C and C++ header.
     #[must_use]
     pub fn c_header(&self, options: &COptions) -> String {
-        header(self, options)
+        generate_header(self, options)
     }
 
     /// Returns the source of a C file with the resource, to be compiled into the program.
     pub fn c_resource(&self) -> Result<String> {
-        Ok(resource(self, &self.resource()?))
+        Ok(generate_resource_file(self, &self.resource()?))
     }
 
     /// Writes `STEM.h` and `STEM_etw.c`, which holds the resource, into a folder, and returns both
@@ -68,148 +68,158 @@ impl Manifest {
 }
 
 /// Returns the source of the header.
-fn header(manifest: &Manifest, options: &COptions) -> String {
-    let mut code = Code::default();
-    let guard = format!("TRACEWEIR_MC_{}_H", constant(&manifest.stem()));
-    code.line(format!(
+fn generate_header(manifest: &Manifest, options: &COptions) -> String {
+    let mut code = SourceText::default();
+    let guard = format!("TRACEWEIR_MC_{}_H", to_constant_name(&manifest.stem()));
+    code.push(format!(
         "/* Made from {} by the manifest compiler of Traceweir. Do not edit. */",
-        comment(&manifest.file_name())
+        sanitize_comment(&manifest.file_name())
     ));
-    code.line(format!("#ifndef {guard}"));
-    code.line(format!("#define {guard}"));
-    code.line("");
-    COMMON.lines().for_each(|line| code.line(line));
-    let mut taken = UsedNames::default();
-    let mut symbols = Symbols { taken: plan::symbols(manifest.providers()), defined: HashSet::new() };
+    code.push(format!("#ifndef {guard}"));
+    code.push(format!("#define {guard}"));
+    code.push("");
+    COMMON_HEADER.lines().for_each(|line| code.push(line));
+    let mut used_names = UsedNames::default();
+    let mut symbols =
+        HeaderNames { used_names: plan::manifest_symbols(manifest.providers()), defined: HashSet::new() };
     for provider in manifest.providers() {
-        let name = taken.unique(c_name(provider.name.as_deref().unwrap_or_default()));
+        let name = used_names.make_unique(to_c_name(provider.name.as_deref().unwrap_or_default()));
         write_provider(&mut code, provider, &name, options, &mut symbols);
     }
-    code.line("");
-    code.line(format!("#endif /* {guard} */"));
+    code.push("");
+    code.push(format!("#endif /* {guard} */"));
     code.finish()
 }
 
 /// The names of a header, which has one scope for all of them.
-struct Symbols {
-    taken: UsedNames,
+struct HeaderNames {
+    used_names: UsedNames,
     /// Constants of the manifest that are already in the header: a manifest may name the same
     /// number twice.
     defined: HashSet<String>,
 }
 
-impl Symbols {
-    /// Writes a constant under its symbol in the manifest, or under the name that `otherwise`
+impl HeaderNames {
+    /// Writes a constant under its symbol in the manifest, or under the name that `default_name`
     /// returns.
-    fn constant(
+    fn write_constant(
         &mut self,
-        code: &mut Code,
+        code: &mut SourceText,
         symbol: Option<&str>,
-        otherwise: impl FnOnce() -> String,
+        default_name: impl FnOnce() -> String,
         value: &str,
     ) {
         let name = match symbol {
             Some(symbol) if !self.defined.insert(symbol.to_owned()) => return,
-            Some(symbol) => c_symbol(symbol),
-            None => self.taken.unique(otherwise()),
+            Some(symbol) => to_c_symbol(symbol),
+            None => self.used_names.make_unique(default_name()),
         };
-        code.line(format!("#define {name} {value}"));
+        code.push(format!("#define {name} {value}"));
     }
 }
 
 /// Returns the source of the file with the resource.
-fn resource(manifest: &Manifest, bytes: &[u8]) -> String {
-    let mut code = Code::default();
-    code.line(format!(
+fn generate_resource_file(manifest: &Manifest, bytes: &[u8]) -> String {
+    let mut code = SourceText::default();
+    code.push(format!(
         "/* The compiled manifest of {}. Compile it into the program: readers of traces find it there. */",
-        comment(&manifest.file_name())
+        sanitize_comment(&manifest.file_name())
     ));
-    code.line("#if defined(__has_attribute)");
-    code.line("#if __has_attribute(retain)");
-    code.line("#define TRACEWEIR_MC_KEEP __attribute__((used, retain))");
-    code.line("#endif");
-    code.line("#endif");
-    code.line("#ifndef TRACEWEIR_MC_KEEP");
-    code.line("#define TRACEWEIR_MC_KEEP __attribute__((used))");
-    code.line("#endif");
-    let name = format!("{}_etw_manifest", c_name(&manifest.stem()));
-    code.line(format!("extern const unsigned char {name}[{}];", bytes.len()));
-    code.line("TRACEWEIR_MC_KEEP");
+    code.push("#if defined(__has_attribute)");
+    code.push("#if __has_attribute(retain)");
+    code.push("#define TRACEWEIR_MC_KEEP __attribute__((used, retain))");
+    code.push("#endif");
+    code.push("#endif");
+    code.push("#ifndef TRACEWEIR_MC_KEEP");
+    code.push("#define TRACEWEIR_MC_KEEP __attribute__((used))");
+    code.push("#endif");
+    let name = format!("{}_etw_manifest", to_c_name(&manifest.stem()));
+    code.push(format!("extern const unsigned char {name}[{}];", bytes.len()));
+    code.push("TRACEWEIR_MC_KEEP");
     let section = traceweir_decode::source::binary::ELF_SECTION;
-    code.line(format!("__attribute__((section(\"{section}\"), aligned(4)))"));
-    code.block(format!("const unsigned char {name}[{}] = {{", bytes.len()), "};", |code| {
+    code.push(format!("__attribute__((section(\"{section}\"), aligned(4)))"));
+    code.push_block(format!("const unsigned char {name}[{}] = {{", bytes.len()), "};", |code| {
         for row in bytes.chunks(24) {
             let mut line = String::new();
             for byte in row {
                 let _ = write!(line, "{byte},");
             }
-            code.line(line);
+            code.push(line);
         }
     });
     code.finish()
 }
 
 fn write_provider(
-    code: &mut Code,
+    code: &mut SourceText,
     provider: &ProviderDefinition,
     name: &str,
     options: &COptions,
-    symbols: &mut Symbols,
+    symbols: &mut HeaderNames,
 ) {
-    let own = provider.symbol.as_deref().map(c_symbol);
-    let symbol = own.unwrap_or_else(|| symbols.taken.unique(format!("{name}_ProviderId")));
-    code.line("");
-    code.line(format!(
+    let symbol = provider.symbol.as_deref().map(to_c_symbol);
+    let symbol = symbol.unwrap_or_else(|| symbols.used_names.make_unique(format!("{name}_ProviderId")));
+    code.push("");
+    code.push(format!(
         "/* Provider {} {{{}}} */",
-        comment(provider.name.as_deref().unwrap_or_default()),
+        sanitize_comment(provider.name.as_deref().unwrap_or_default()),
         provider.id
     ));
-    code.line(format!("static const GUID {symbol} __attribute__((unused)) = {};", guid(&provider.id)));
-    let prefix = constant(name);
-    for (what, names) in plan::tables(provider) {
-        write_constants(code, what, names, &prefix, symbols);
+    code.push(format!(
+        "static const GUID {symbol} __attribute__((unused)) = {};",
+        guid_initializer(&provider.id)
+    ));
+    let prefix = to_constant_name(name);
+    for (kind, names) in plan::name_tables(provider) {
+        write_constants(code, kind, names, &prefix, symbols);
     }
     write_maps(code, &provider.maps, &prefix, symbols);
-    let context = symbols.taken.unique(format!("{name}_Context"));
-    code.line("");
-    code.line(format!("extern MCGEN_TRACE_CONTEXT {context} __attribute__((weak, visibility(\"hidden\")));"));
-    code.line(format!("MCGEN_TRACE_CONTEXT {context} = {{0, 0, 0, 0, 0}};"));
-    code.line(format!("#define EventRegister{name}() McGenEventRegister(&{symbol}, &{context})"));
-    code.line(format!("#define EventUnregister{name}() McGenEventUnregister(&{context})"));
-    for event in plan::events(provider, &mut symbols.taken) {
-        event::write(code, &event, &context, &options.prefix);
+    let context = symbols.used_names.make_unique(format!("{name}_Context"));
+    code.push("");
+    code.push(format!("extern MCGEN_TRACE_CONTEXT {context} __attribute__((weak, visibility(\"hidden\")));"));
+    code.push(format!("MCGEN_TRACE_CONTEXT {context} = {{0, 0, 0, 0, 0}};"));
+    code.push(format!("#define EventRegister{name}() McGenEventRegister(&{symbol}, &{context})"));
+    code.push(format!("#define EventUnregister{name}() McGenEventUnregister(&{context})"));
+    for event in plan::plan_events(provider, &mut symbols.used_names) {
+        event::write_event(code, &event, &context, &options.prefix);
     }
 }
 
-fn guid(id: &Guid) -> String {
-    let b = id.to_bytes();
-    let [b0, b1, b2, b3, b4, b5, b6, b7, rest @ ..] = b;
-    let rest = rest.map(|byte| format!("{byte:#04x}")).join(", ");
+fn guid_initializer(id: &Guid) -> String {
+    let [b0, b1, b2, b3, b4, b5, b6, b7, data4 @ ..] = id.to_bytes();
+    let data4 = data4.map(|byte| format!("{byte:#04x}")).join(", ");
     format!(
-        "{{{:#010x}, {:#06x}, {:#06x}, {{{rest}}}}}",
+        "{{{:#010x}, {:#06x}, {:#06x}, {{{data4}}}}}",
         u32::from_le_bytes([b0, b1, b2, b3]),
         u16::from_le_bytes([b4, b5]),
         u16::from_le_bytes([b6, b7])
     )
 }
 
-fn write_constants(code: &mut Code, what: &str, names: &[Name], prefix: &str, symbols: &mut Symbols) {
+fn write_constants(
+    code: &mut SourceText,
+    kind: &str,
+    names: &[NameDefinition],
+    prefix: &str,
+    symbols: &mut HeaderNames,
+) {
     for name in names {
-        let otherwise = || format!("{prefix}_{}_{}", constant(what), constant(&name.name));
-        let ending = if what == "keyword" { "ull" } else { "" };
-        let value = format!("{:#x}{ending} /* {} */", name.value, comment(name.display()));
-        symbols.constant(code, name.symbol.as_deref(), otherwise, &value);
+        let default_name = || format!("{prefix}_{}_{}", to_constant_name(kind), to_constant_name(&name.name));
+        let suffix = if kind == "keyword" { "ull" } else { "" };
+        let value = format!("{:#x}{suffix} /* {} */", name.value, sanitize_comment(name.display()));
+        symbols.write_constant(code, name.symbol.as_deref(), default_name, &value);
     }
 }
 
-fn write_maps(code: &mut Code, maps: &[MapDefinition], prefix: &str, symbols: &mut Symbols) {
+fn write_maps(code: &mut SourceText, maps: &[MapDefinition], prefix: &str, symbols: &mut HeaderNames) {
     for map in maps {
-        let map_name = map.symbol.clone().unwrap_or_else(|| format!("{prefix}_{}", constant(&map.map.name)));
-        code.line(format!("/* Map {} */", comment(&map.map.name)));
+        let map_name =
+            map.symbol.clone().unwrap_or_else(|| format!("{prefix}_{}", to_constant_name(&map.map.name)));
+        code.push(format!("/* Map {} */", sanitize_comment(&map.map.name)));
         for (value, text, symbol) in &map.entries {
-            let own = || text.as_deref().map_or_else(|| format!("VALUE_{value}"), constant);
-            let otherwise = || format!("{map_name}_{}", own());
-            symbols.constant(code, symbol.as_deref(), otherwise, &format!("{value:#x}u"));
+            let entry_name = || text.as_deref().map_or_else(|| format!("VALUE_{value}"), to_constant_name);
+            let default_name = || format!("{map_name}_{}", entry_name());
+            symbols.write_constant(code, symbol.as_deref(), default_name, &format!("{value:#x}u"));
         }
     }
 }

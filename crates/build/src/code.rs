@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 /// Source text that grows line by line.
 #[derive(Default)]
-pub(crate) struct Code {
+pub(crate) struct SourceText {
     text: String,
     depth: usize,
 }
 
-impl Code {
+impl SourceText {
     /// Adds a line; an empty line gets no indentation.
-    pub(crate) fn line(&mut self, line: impl AsRef<str>) {
+    pub(crate) fn push(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref();
         if !line.is_empty() {
             self.text.extend(std::iter::repeat_n("    ", self.depth));
@@ -20,13 +20,13 @@ impl Code {
         self.text.push('\n');
     }
 
-    /// Adds a head line, the indented lines that `inside` adds, and an end line.
-    pub(crate) fn block(&mut self, head: impl AsRef<str>, end: &str, inside: impl FnOnce(&mut Self)) {
-        self.line(head);
+    /// Adds a first line, the indented lines that `inside` adds, and an end line.
+    pub(crate) fn push_block(&mut self, head: impl AsRef<str>, end: &str, inside: impl FnOnce(&mut Self)) {
+        self.push(head);
         self.depth = self.depth.saturating_add(1);
         inside(self);
         self.depth = self.depth.saturating_sub(1);
-        self.line(end);
+        self.push(end);
     }
 
     pub(crate) fn finish(self) -> String {
@@ -36,10 +36,10 @@ impl Code {
 
 /// Makes a name or message safe for a single-line comment, in both languages and at any position of
 /// the line.
-pub(crate) fn comment(text: &str) -> String {
-    const MOST: usize = 160;
+pub(crate) fn sanitize_comment(text: &str) -> String {
+    const MAX_CHARS: usize = 160;
     let mut out = String::new();
-    for c in text.chars().take(MOST) {
+    for c in text.chars().take(MAX_CHARS) {
         match c {
             '\\' => out.push('/'),
             '*' => out.push('·'),
@@ -50,7 +50,7 @@ pub(crate) fn comment(text: &str) -> String {
                 out.push(' ')
             }
             // Characters that change the direction of text could make the code look different from
-            // what it is.
+            // its meaning.
             '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => out.push(' '),
             '[' | ']' | '<' | '>' | '`' => out.push('\''),
             c => out.push(c),
@@ -61,7 +61,7 @@ pub(crate) fn comment(text: &str) -> String {
 }
 
 /// Returns a string literal, valid in both languages, for a text.
-pub(crate) fn literal(text: &str, escape: impl Fn(u32) -> String) -> String {
+pub(crate) fn quote_literal(text: &str, escape: impl Fn(u32) -> String) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {
@@ -90,13 +90,13 @@ mod tests {
             ("\u{202E}x", "x"),
             ("```[`x`](y)", "'''''x''(y)"),
         ] {
-            assert_eq!(comment(text), expected, "{text:?}");
+            assert_eq!(sanitize_comment(text), expected, "{text:?}");
         }
     }
 
     #[test]
     fn literal_escapes_special_characters() {
-        let escaped = literal("\"\\\n?é~", |c| format!("<{c:x}>"));
+        let escaped = quote_literal("\"\\\n?é~", |c| format!("<{c:x}>"));
         assert_eq!(escaped, "\"<22><5c><a><3f><e9>~\"");
     }
 }

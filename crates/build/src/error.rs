@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use traceweir_decode::source::manifest::Mistake;
+use traceweir_decode::source::manifest::ManifestMistake;
 use traceweir_format::spec::status::Status;
 
 /// The result of compiling.
@@ -27,7 +27,7 @@ pub enum Error {
         /// The manifest with the error.
         name: String,
         /// All mistakes, in the order of their lines.
-        mistakes: Vec<Mistake>,
+        mistakes: Vec<ManifestMistake>,
     },
     /// Definitions of the manifest have no compiled form.
     #[error("{name}: {source}")]
@@ -58,7 +58,7 @@ impl Error {
 }
 
 /// Lists mistakes like compilers do: one per line, with file, line and column.
-fn list_mistakes(name: &str, mistakes: &[Mistake]) -> String {
+fn list_mistakes(name: &str, mistakes: &[ManifestMistake]) -> String {
     let mut text = String::new();
     for mistake in mistakes {
         let line_end = if text.is_empty() { "" } else { "\n" };

@@ -1,4 +1,4 @@
-//! Identifiers made from arbitrary names.
+//! Identifiers identifiers from arbitrary names.
 //!
 //! | Name | C macro or constant | Rust constant | Rust function or argument | Rust type |
 //! |---|---|---|---|---|
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Keywords of C and C++, and macros that any header may define.
-const C_WORDS: &str = " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t \
+const C_KEYWORDS: &str = " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t \
     char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype \
     default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int \
     linux long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register \
@@ -23,21 +23,21 @@ const C_WORDS: &str = " alignas alignof and and_eq asm auto bitand bitor bool br
     WORD DWORD GUID SID CONST ";
 
 /// Keywords of Rust.
-const RUST_WORDS: &str = " abstract as async await become box break const continue crate do dyn else enum extern false final fn \
+const RUST_KEYWORDS: &str = " abstract as async await become box break const continue crate do dyn else enum extern false final fn \
     for gen if impl in let loop macro match mod move mut override priv pub ref return self Self static struct super trait \
     true try type typeof union unsafe unsized use virtual where while yield ";
 
-/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the whole
+/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the complete
 /// name, so that cut names stay distinct.
 ///
 /// Names are combined with others, so long ones would make a header many times as long as its
 /// manifest. A symbol is never cut in C, because programs use it as the manifest spells it
-/// ([`c_symbol`]).
-const MAX_CHARS: usize = 200;
+/// ([`to_c_symbol`]).
+const MAX_NAME_CHARS: usize = 200;
 
 /// Returns the name, or the start of a long name with its hash (FNV-1a).
-fn cut(name: &str) -> Cow<'_, str> {
-    let Some((end, _)) = name.char_indices().nth(MAX_CHARS) else { return name.into() };
+fn shorten(name: &str) -> Cow<'_, str> {
+    let Some((end, _)) = name.char_indices().nth(MAX_NAME_CHARS) else { return name.into() };
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
     let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, step);
     format!("{}_{hash:016x}", name.get(..end).unwrap_or_default()).into()
@@ -57,13 +57,13 @@ impl UsedNames {
     }
 
     /// Returns the name, with a number appended if it is used already.
-    pub(crate) fn unique(&mut self, name: String) -> String {
-        self.unique_with(name, &[""])
+    pub(crate) fn make_unique(&mut self, name: String) -> String {
+        self.make_unique_with(name, &[""])
     }
 
-    /// Like [`Self::unique`], for a name that is used with each of several endings: the result is
+    /// Like [`Self::make_unique`], for a name that is used with each of several endings: the result is
     /// unused with all of them.
-    pub(crate) fn unique_with(&mut self, name: String, endings: &[&str]) -> String {
+    pub(crate) fn make_unique_with(&mut self, name: String, endings: &[&str]) -> String {
         let mut number = self.0.get(&name).copied().unwrap_or(0).max(1);
         let mut candidate = name.clone();
         while endings.iter().any(|ending| self.0.contains_key(&format!("{candidate}{ending}"))) {
@@ -80,33 +80,33 @@ impl UsedNames {
 
 /// Splits a name into words: runs of letters and digits, split again where camel case starts a
 /// word.
-fn words(name: &str) -> Vec<String> {
+fn split_words(name: &str) -> Vec<String> {
     let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
-    let chars: Vec<char> = cut(name).chars().collect();
+    let chars: Vec<char> = shorten(name).chars().collect();
     let mut words: Vec<String> = Vec::new();
-    let mut inside = false;
+    let mut in_word = false;
     for (at, &c) in chars.iter().enumerate() {
         if !c.is_ascii_alphanumeric() {
-            inside = false;
+            in_word = false;
             continue;
         }
         let before = at.checked_sub(1).and_then(|i| chars.get(i)).copied().unwrap_or(' ');
         let after = chars.get(at.saturating_add(1)).copied().unwrap_or(' ');
-        let hump = c.is_ascii_uppercase()
+        let starts_word = c.is_ascii_uppercase()
             && (before.is_ascii_lowercase()
                 || before.is_ascii_digit()
                 || (before.is_ascii_uppercase() && after.is_ascii_lowercase()));
         match words.last_mut() {
-            Some(word) if inside && !hump => word.push(c),
+            Some(word) if in_word && !starts_word => word.push(c),
             _ => words.push(c.to_string()),
         }
-        inside = true;
+        in_word = true;
     }
     words
 }
 
 /// Returns an identifier with a valid first character.
-fn with_valid_start(identifier: String) -> String {
+fn fix_first_char(identifier: String) -> String {
     match identifier.chars().next() {
         Some(c) if c.is_ascii_digit() => format!("_{identifier}"),
         Some(_) => identifier,
@@ -119,36 +119,36 @@ fn avoid_keyword(list: &str, identifier: String) -> String {
 }
 
 /// Returns a name in the style `LOW_VOLUME`.
-pub(crate) fn constant(name: &str) -> String {
-    with_valid_start(words(name).join("_").to_ascii_uppercase())
+pub(crate) fn to_constant_name(name: &str) -> String {
+    fix_first_char(split_words(name).join("_").to_ascii_uppercase())
 }
 
 /// Returns a name in the style `low_volume`.
-pub(crate) fn snake(name: &str) -> String {
-    avoid_keyword(RUST_WORDS, with_valid_start(words(name).join("_").to_ascii_lowercase()))
+pub(crate) fn to_snake_case(name: &str) -> String {
+    avoid_keyword(RUST_KEYWORDS, fix_first_char(split_words(name).join("_").to_ascii_lowercase()))
 }
 
 /// Returns a name in the style `LowVolume`.
-pub(crate) fn camel(name: &str) -> String {
+pub(crate) fn to_camel_case(name: &str) -> String {
     let mut out = String::new();
-    for word in words(name) {
+    for word in split_words(name) {
         let mut chars = word.chars();
         out.extend(chars.next().map(|c| c.to_ascii_uppercase()));
         out.push_str(chars.as_str());
     }
-    avoid_keyword(RUST_WORDS, with_valid_start(out))
+    avoid_keyword(RUST_KEYWORDS, fix_first_char(out))
 }
 
 /// Returns the name with underscores for characters that C does not allow.
-pub(crate) fn c_name(name: &str) -> String {
-    c_symbol(&cut(name.rsplit_once(':').map_or(name, |(_, local)| local)))
+pub(crate) fn to_c_name(name: &str) -> String {
+    to_c_symbol(&shorten(name.rsplit_once(':').map_or(name, |(_, local)| local)))
 }
 
-/// Like [`c_name`], at any length: the symbol that the manifest gives to programs.
-pub(crate) fn c_symbol(name: &str) -> String {
+/// Like [`to_c_name`], at any length: the symbol that the manifest gives to programs.
+pub(crate) fn to_c_symbol(name: &str) -> String {
     let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
     let cleaned = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    avoid_keyword(C_WORDS, with_valid_start(cleaned))
+    avoid_keyword(C_KEYWORDS, fix_first_char(cleaned))
 }
 
 #[cfg(test)]
@@ -168,7 +168,12 @@ mod tests {
             ("", ["UNNAMED", "unnamed", "unnamed", "unnamed"]),
         ] {
             assert_eq!(
-                [constant(name).replace("unnamed", "UNNAMED"), snake(name), camel(name), c_name(name)],
+                [
+                    to_constant_name(name).replace("unnamed", "UNNAMED"),
+                    to_snake_case(name),
+                    to_camel_case(name),
+                    to_c_name(name)
+                ],
                 expected
             );
         }
@@ -178,37 +183,40 @@ mod tests {
     fn long_names_stay_distinct() {
         let long = "ü1Name-".repeat(100);
         let others = [format!("{long}A"), format!("{long}B")];
-        for identifier in [constant, snake, camel, c_name] {
-            let made = others.each_ref().map(|name| identifier(name));
-            assert_ne!(made[0], made[1]);
-            assert!(made.iter().all(|name| name.len() < 2 * MAX_CHARS && name.is_ascii()), "{made:?}");
-            assert_eq!(made[0], identifier(&others[0]), "the same name is cut in the same way");
+        for identifier in [to_constant_name, to_snake_case, to_camel_case, to_c_name] {
+            let identifiers = others.each_ref().map(|name| identifier(name));
+            assert_ne!(identifiers[0], identifiers[1]);
+            assert!(
+                identifiers.iter().all(|name| name.len() < 2 * MAX_NAME_CHARS && name.is_ascii()),
+                "{identifiers:?}"
+            );
+            assert_eq!(identifiers[0], identifier(&others[0]), "the same name must be cut in the same way");
         }
-        let exact = "x".repeat(MAX_CHARS);
-        assert_eq!((c_name(&exact), c_name(&format!("{exact}x")).len()), (exact, MAX_CHARS + 17));
-        let symbol = "S".repeat(3 * MAX_CHARS);
-        assert_eq!(c_symbol(&symbol), symbol, "programs use symbols as they are");
+        let exact = "x".repeat(MAX_NAME_CHARS);
+        assert_eq!((to_c_name(&exact), to_c_name(&format!("{exact}x")).len()), (exact, MAX_NAME_CHARS + 17));
+        let symbol = "S".repeat(3 * MAX_NAME_CHARS);
+        assert_eq!(to_c_symbol(&symbol), symbol, "symbols must not be cut");
     }
 
     #[test]
     fn used_name_gets_a_number() {
-        let mut taken = UsedNames::default();
-        let names = ["a", "a", "a_2", "a"].map(|name| taken.unique(name.to_owned()));
+        let mut used_names = UsedNames::default();
+        let names = ["a", "a", "a_2", "a"].map(|name| used_names.make_unique(name.to_owned()));
         assert_eq!(names, ["a", "a_2", "a_2_2", "a_3"]);
     }
 
     #[test]
     fn name_is_used_with_all_its_endings() {
-        let mut taken = UsedNames::default();
-        let names =
-            ["on_enabled", "on", "on"].map(|name| taken.unique_with(name.to_owned(), &["", "_enabled"]));
+        let mut used_names = UsedNames::default();
+        let names = ["on_enabled", "on", "on"]
+            .map(|name| used_names.make_unique_with(name.to_owned(), &["", "_enabled"]));
         assert_eq!(names, ["on_enabled", "on_2", "on_3"]);
     }
 
     #[test]
     fn one_name_can_be_made_unique_200000_times() {
-        let mut taken = UsedNames::default();
-        let last = (0..200_000).map(|_| taken.unique("a".to_owned())).last();
+        let mut used_names = UsedNames::default();
+        let last = (0..200_000).map(|_| used_names.make_unique("a".to_owned())).last();
         assert_eq!(last.as_deref(), Some("a_200000"));
     }
 }

@@ -57,4 +57,4 @@ mod rust;
 pub use c::COptions;
 pub use error::{Error, Result};
 pub use manifest::Manifest;
-pub use traceweir_decode::source::manifest::Mistake;
+pub use traceweir_decode::source::manifest::ManifestMistake;

@@ -11,10 +11,10 @@ use crate::ident;
 use crate::{Error, Result};
 
 /// The culture whose texts are used by default.
-const CULTURE: &str = "en-US";
+const DEFAULT_CULTURE: &str = "en-US";
 
-/// The largest file that is read; the manifest parser accepts no more.
-const MAX_FILE: u64 = (64 << 20) + 1;
+/// The most bytes that are read of a file. The manifest parser refuses files of this size.
+const MAX_FILE_BYTES: u64 = (64 << 20) + 1;
 
 /// A manifest without mistakes.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Manifest {
 impl Manifest {
     /// Reads a manifest from a file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::open_in(path, CULTURE)
+        Self::open_in(path, DEFAULT_CULTURE)
     }
 
     /// Reads a manifest from a file, with the texts of a culture such as `de-DE`; missing texts are
@@ -34,7 +34,8 @@ impl Manifest {
     pub fn open_in(path: impl AsRef<Path>, culture: &str) -> Result<Self> {
         let path = path.as_ref();
         let mut bytes = Vec::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
+        let read =
+            std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
         read.map_err(|source| Error::File { path: path.to_owned(), source })?;
         Self::parse(&path.to_string_lossy(), &bytes, culture)
     }
@@ -42,7 +43,7 @@ impl Manifest {
     /// Parses a manifest. Mistakes are reported under `name`, and the file stem of `name` names the
     /// generated files.
     pub fn parse(name: &str, bytes: &[u8], culture: &str) -> Result<Self> {
-        let providers = manifest::definitions(bytes, culture)
+        let providers = manifest::read_definitions(bytes, culture)
             .map_err(|mistakes| Error::Manifest { name: name.to_owned(), mistakes })?;
         Ok(Self { name: name.to_owned(), providers })
     }
@@ -51,7 +52,7 @@ impl Manifest {
     #[must_use]
     pub fn stem(&self) -> String {
         let stem = Path::new(&self.name).file_stem().unwrap_or_default().to_string_lossy();
-        ident::c_name(&stem)
+        ident::to_c_name(&stem)
     }
 
     /// Returns the file name of the manifest, for comments.
@@ -69,7 +70,7 @@ impl Manifest {
     pub fn resource(&self) -> Result<Vec<u8>> {
         let compiled = wevt::compile(&self.providers)
             .map_err(|source| Error::Compile { name: self.name.clone(), source })?;
-        Ok(binary::section(&compiled))
+        Ok(binary::encode_elf_section(&compiled))
     }
 }
 
@@ -96,7 +97,7 @@ mod tests {
             </events></provider></events></instrumentation></instrumentationManifest>"#,
             symbols[0], symbols[1]
         );
-        let manifest = Manifest::parse("long.man", text.as_bytes(), CULTURE).unwrap();
+        let manifest = Manifest::parse("long.man", text.as_bytes(), DEFAULT_CULTURE).unwrap();
         let header = manifest.c_header(&COptions::default());
         for symbol in &symbols {
             let declared = format!("static const EVENT_DESCRIPTOR {symbol} ");

@@ -1,57 +1,64 @@
 //! Facts about the definitions of a manifest that both target languages need: names for code, and
 //! the forms of field values.
 
-use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
-use traceweir_decode::source::manifest::{EventDefinition, Name, ProviderDefinition};
+use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
+use traceweir_decode::source::manifest::{EventDefinition, NameDefinition, ProviderDefinition};
 use traceweir_format::spec::types::InType;
 
 use crate::ident::UsedNames;
 
 /// An event, and its symbol in generated code.
-pub(crate) struct Event<'m> {
+pub(crate) struct PlannedEvent<'m> {
     pub(crate) definition: &'m EventDefinition,
     pub(crate) symbol: String,
 }
 
-impl Event<'_> {
+impl PlannedEvent<'_> {
     pub(crate) fn schema(&self) -> &Schema {
         &self.definition.event.schema
     }
 }
 
 /// Returns the symbols that the manifest defines; no generated name may equal one of them. A
-/// manifest uses each symbol for one thing only.
-pub(crate) fn symbols(providers: &[ProviderDefinition]) -> UsedNames {
-    let mut taken = UsedNames::default();
+/// manifest defines each symbol only once.
+pub(crate) fn manifest_symbols(providers: &[ProviderDefinition]) -> UsedNames {
+    let mut used_names = UsedNames::default();
     for provider in providers {
         let events = provider.events.iter().filter_map(|event| event.event.schema.names.event.as_deref());
-        let names = tables(provider).into_iter().flat_map(|(_, names)| names);
+        let names = name_tables(provider).into_iter().flat_map(|(_, names)| names);
         let entries = provider.maps.iter().flat_map(|map| &map.entries);
         let all = events
             .chain(provider.symbol.as_deref())
             .chain(names.filter_map(|name| name.symbol.as_deref()))
             .chain(entries.filter_map(|(_, _, symbol)| symbol.as_deref()));
-        all.for_each(|symbol| taken.reserve(symbol));
+        all.for_each(|symbol| used_names.reserve(symbol));
     }
-    taken
+    used_names
 }
 
 /// Returns the events of a provider. An event without a symbol is named after its number, with a
-/// name that is not `taken` yet.
-pub(crate) fn events<'m>(provider: &'m ProviderDefinition, taken: &mut UsedNames) -> Vec<Event<'m>> {
-    let mut symbol = |definition: &EventDefinition| {
+/// name that is not `used_names` yet.
+pub(crate) fn plan_events<'m>(
+    provider: &'m ProviderDefinition,
+    used_names: &mut UsedNames,
+) -> Vec<PlannedEvent<'m>> {
+    let mut symbol_of = |definition: &EventDefinition| {
         let descriptor = &definition.event.descriptor;
         match (definition.event.schema.names.event.as_deref(), descriptor.version) {
             (Some(symbol), _) => symbol.to_owned(),
-            (None, 0) => taken.unique(format!("Event{}", descriptor.id)),
-            (None, version) => taken.unique(format!("Event{}_V{version}", descriptor.id)),
+            (None, 0) => used_names.make_unique(format!("Event{}", descriptor.id)),
+            (None, version) => used_names.make_unique(format!("Event{}_V{version}", descriptor.id)),
         }
     };
-    provider.events.iter().map(|definition| Event { definition, symbol: symbol(definition) }).collect()
+    provider
+        .events
+        .iter()
+        .map(|definition| PlannedEvent { definition, symbol: symbol_of(definition) })
+        .collect()
 }
 
 /// Returns the tables of names that become constants, each with its kind.
-pub(crate) fn tables(provider: &ProviderDefinition) -> [(&'static str, &[Name]); 5] {
+pub(crate) fn name_tables(provider: &ProviderDefinition) -> [(&'static str, &[NameDefinition]); 5] {
     [
         ("channel", &provider.channels),
         ("level", &provider.levels),
@@ -63,7 +70,7 @@ pub(crate) fn tables(provider: &ProviderDefinition) -> [(&'static str, &[Name]);
 
 /// The form of a single value, regardless of the number of values in a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ValueForm {
     /// A number: its type in Rust and in C.
     Number(&'static str, &'static str),
     /// 32 bits; any bit that is set means true.
@@ -83,50 +90,50 @@ pub(crate) enum Form {
     Sid,
 }
 
-pub(crate) fn form(input: InType) -> Form {
+pub(crate) fn value_form(input: InType) -> ValueForm {
     match input {
-        InType::UNICODESTRING => Form::Text16,
-        InType::ANSISTRING => Form::Text8,
-        InType::INT8 => Form::Number("i8", "signed char"),
-        InType::INT16 => Form::Number("i16", "SHORT"),
-        InType::UINT16 => Form::Number("u16", "USHORT"),
-        InType::INT32 => Form::Number("i32", "INT"),
-        InType::UINT32 | InType::HEXINT32 => Form::Number("u32", "ULONG"),
-        InType::INT64 => Form::Number("i64", "LONGLONG"),
-        InType::UINT64 | InType::HEXINT64 => Form::Number("u64", "ULONGLONG"),
-        InType::FLOAT => Form::Number("f32", "float"),
-        InType::DOUBLE => Form::Number("f64", "double"),
-        InType::BOOLEAN => Form::Boolean,
-        InType::BINARY => Form::Bytes,
-        InType::GUID => Form::Guid,
-        InType::POINTER => Form::Pointer,
-        InType::FILETIME => Form::FileTime,
-        InType::SYSTEMTIME => Form::SystemTime,
-        InType::SID => Form::Sid,
-        InType::COUNTEDSTRING => Form::Counted16,
-        InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => Form::Counted8,
+        InType::UNICODESTRING => ValueForm::Text16,
+        InType::ANSISTRING => ValueForm::Text8,
+        InType::INT8 => ValueForm::Number("i8", "signed char"),
+        InType::INT16 => ValueForm::Number("i16", "SHORT"),
+        InType::UINT16 => ValueForm::Number("u16", "USHORT"),
+        InType::INT32 => ValueForm::Number("i32", "INT"),
+        InType::UINT32 | InType::HEXINT32 => ValueForm::Number("u32", "ULONG"),
+        InType::INT64 => ValueForm::Number("i64", "LONGLONG"),
+        InType::UINT64 | InType::HEXINT64 => ValueForm::Number("u64", "ULONGLONG"),
+        InType::FLOAT => ValueForm::Number("f32", "float"),
+        InType::DOUBLE => ValueForm::Number("f64", "double"),
+        InType::BOOLEAN => ValueForm::Boolean,
+        InType::BINARY => ValueForm::Bytes,
+        InType::GUID => ValueForm::Guid,
+        InType::POINTER => ValueForm::Pointer,
+        InType::FILETIME => ValueForm::FileTime,
+        InType::SYSTEMTIME => ValueForm::SystemTime,
+        InType::SID => ValueForm::Sid,
+        InType::COUNTEDSTRING => ValueForm::Counted16,
+        InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => ValueForm::Counted8,
         // The manifest reader accepts no other type.
-        _ => Form::Number("u8", "UCHAR"),
+        _ => ValueForm::Number("u8", "UCHAR"),
     }
 }
 
 /// Returns the form of a field that is not a structure.
-pub(crate) fn form_of(field: &Field) -> Option<Form> {
+pub(crate) fn field_form(field: &Field) -> Option<ValueForm> {
     match field.kind {
-        Kind::Value { input, .. } => Some(form(input)),
-        Kind::Struct { .. } => None,
+        FieldKind::Value { input, .. } => Some(value_form(input)),
+        FieldKind::Struct { .. } => None,
     }
 }
 
 /// Returns the field that determines the value of a counting field, so that the caller does not
 /// have to pass it: the first array that it counts, or the first single value whose length it is.
-pub(crate) fn measured_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
+pub(crate) fn find_measured_field(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let counts = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let measures = |field: &Field| {
         field.count == Count::One && Length::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.length
     };
-    let own = fields.get(index.checked_sub(first)?)?;
-    if own.count != Count::One {
+    let counting_field = fields.get(index.checked_sub(first)?)?;
+    if counting_field.count != Count::One {
         return None;
     }
     let position = fields.iter().position(|field| counts(field) || measures(field))?;

@@ -24,64 +24,69 @@ use traceweir_format::spec::types::OutType;
 
 use self::processors::Processors;
 use crate::format::{Style, text};
-use crate::schema::{Field, Kind};
+use crate::schema::{Field, FieldKind};
 use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
-/// The most memory for spans of one kind, and the memory of one span without its text.
-const MAX_BYTES: usize = 24 << 20;
-const SPAN_BYTES: usize = 96;
+/// The most memory for spans of one kind.
+const MAX_SPAN_BYTES: usize = 24 << 20;
+/// The memory of one span without its text.
+const BYTES_PER_SPAN: usize = 96;
+
+/// The high bytes of the hook ids of process and thread events.
+const PROCESS_GROUP: u8 = 3;
+const THREAD_GROUP: u8 = 5;
 
 /// The longest image name that is kept, in bytes.
-const MAX_IMAGE: usize = 1024;
+const MAX_IMAGE_NAME_BYTES: usize = 1024;
 
 /// A time span in which an id had one meaning.
 #[derive(Clone, Debug)]
-struct Span<T> {
+struct IdSpan<T> {
     from: i64,
     until: i64,
-    what: T,
+    meaning: T,
 }
 
 /// All spans of one kind of id; the spans of each id are in order of time.
 #[derive(Debug)]
-struct Spans<T> {
-    by_id: HashMap<u32, Vec<Span<T>>>,
+struct IdSpans<T> {
+    by_id: HashMap<u32, Vec<IdSpan<T>>>,
     bytes: usize,
 }
 
-impl<T> Default for Spans<T> {
+impl<T> Default for IdSpans<T> {
     fn default() -> Self {
         Self { by_id: HashMap::default(), bytes: 0 }
     }
 }
 
-impl<T: Clone + PartialEq> Spans<T> {
+impl<T: Clone + PartialEq> IdSpans<T> {
     /// Records a start, end or rundown event; events come in order of time. `size` is the memory
-    /// that `what` holds, in bytes.
-    fn record(&mut self, id: u32, life: Life, time: i64, what: T, size: usize) {
-        let cost = SPAN_BYTES.saturating_add(size);
-        let has_room = self.bytes.saturating_add(cost) <= MAX_BYTES;
+    /// that `meaning` holds, in bytes.
+    fn record(&mut self, id: u32, life: LifeEvent, time: i64, meaning: T, size: usize) {
+        let cost = BYTES_PER_SPAN.saturating_add(size);
+        let fits = self.bytes.saturating_add(cost) <= MAX_SPAN_BYTES;
         let last = self.by_id.get_mut(&id).and_then(|spans| spans.last_mut());
-        let known = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.what == what);
+        let known = last.as_ref().is_some_and(|s| s.until == i64::MAX && s.meaning == meaning);
         // Without a start event the span begins when the id was last free, or before the trace.
         let free_since = last.as_ref().map_or(i64::MIN, |s| if s.until == i64::MAX { time } else { s.until });
         if let Some(span) = last.filter(|s| s.until == i64::MAX) {
             match life {
-                Life::End if known => span.until = time,
-                Life::Rundown if known => {}
+                LifeEvent::End if known => span.until = time,
+                LifeEvent::Rundown if known => {}
                 // The trace has no end event for the previous span.
                 _ => span.until = time,
             }
         }
-        if (known && life != Life::Start) || !has_room {
+        if (known && life != LifeEvent::Start) || !fits {
             return;
         }
-        let from = if life == Life::Start { time } else { free_since };
-        let until = if life == Life::End { time } else { i64::MAX };
+        let from = if life == LifeEvent::Start { time } else { free_since };
+        let until = if life == LifeEvent::End { time } else { i64::MAX };
         self.bytes = self.bytes.saturating_add(cost);
-        self.by_id.entry(id).or_default().push(Span { from, until, what });
+        self.by_id.entry(id).or_default().push(IdSpan { from, until, meaning });
     }
 
     /// Returns what the id meant at a time: from the span that holds the time, else from the
@@ -95,23 +100,24 @@ impl<T: Clone + PartialEq> Spans<T> {
             (Some(b), Some(n)) if time > b.until && n.from.abs_diff(time) < time.abs_diff(b.until) => Some(n),
             (b, n) => b.or(n),
         };
-        nearest.map(|s| &s.what)
+        nearest.map(|s| &s.meaning)
     }
 }
 
 /// The kind of a process or thread event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum LifeEvent {
     Start,
     End,
     Rundown,
 }
 
-impl Life {
+impl LifeEvent {
     const fn from_opcode(opcode: u8) -> Option<Self> {
         match opcode {
             1 => Some(Self::Start),
             2 => Some(Self::End),
+            // DCStart, DCEnd and, of processes, Defunct.
             3 | 4 | 39 => Some(Self::Rundown),
             _ => None,
         }
@@ -130,24 +136,24 @@ pub struct Actor {
 /// The processes and threads of a trace.
 #[derive(Debug, Default)]
 pub struct Actors {
-    threads: Spans<u32>,
-    processes: Spans<Arc<str>>,
+    threads: IdSpans<u32>,
+    processes: IdSpans<Arc<str>>,
     processors: Processors,
     walker: Walker,
 }
 
-/// The process, thread and image name that the fields of an event hold; the first field of each
-/// kind counts.
+/// The process, thread and image name in the payload of an event. The first process id and the
+/// first thread id count.
 #[derive(Default)]
-struct Names {
+struct PayloadIds {
     pid: Option<u32>,
     tid: Option<u32>,
     image: Option<Arc<str>>,
 }
 
-impl<'p> Visitor<'p> for Names {
+impl<'p> Visitor<'p> for PayloadIds {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let Kind::Value { output, .. } = &field.kind else { return };
+        let FieldKind::Value { output, .. } = &field.kind else { return };
         let id = || value.as_u64().and_then(|v| u32::try_from(v).ok());
         match *output {
             OutType::PID if self.pid.is_none() => self.pid = id(),
@@ -155,16 +161,12 @@ impl<'p> Visitor<'p> for Names {
             _ if &*field.name == "ImageFileName" => {
                 let mut name = Vec::new();
                 text(field, &value, Style::default(), &mut name);
-                name.truncate(MAX_IMAGE);
+                name.truncate(MAX_IMAGE_NAME_BYTES);
                 self.image = Some(String::from_utf8_lossy(&name).into());
             }
             _ => {}
         }
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 impl Actors {
@@ -174,16 +176,17 @@ impl Actors {
     pub fn is_informative(record: &Record<'_>) -> bool {
         record.hook().is_some_and(|hook| {
             let [opcode, group] = hook.to_le_bytes();
-            matches!(group, 3 | 5) && Life::from_opcode(opcode).is_some()
+            matches!(group, PROCESS_GROUP | THREAD_GROUP) && LifeEvent::from_opcode(opcode).is_some()
         })
     }
 
     /// Learns from a process or thread event.
     pub fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
-        let (class, Some(life)) = (record.provider(), Life::from_opcode(record.descriptor().opcode)) else {
+        let (class, Some(life)) = (record.provider(), LifeEvent::from_opcode(record.descriptor().opcode))
+        else {
             return;
         };
-        let names = self.read_names(record, found);
+        let names = self.read_payload_ids(record, found);
         let time = record.time();
         match (names.pid, names.tid, names.image) {
             (Some(pid), _, Some(image)) if class == class::PROCESS => {
@@ -197,40 +200,40 @@ impl Actors {
         }
     }
 
-    fn read_names(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> Names {
-        let mut names = Names::default();
+    fn read_payload_ids(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> PayloadIds {
+        let mut names = PayloadIds::default();
         // A payload that ends early still gives the ids before its end.
         let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut names);
         names
     }
 
-    /// Reads a context switch before its turn in time order, to learn which threads run when the
-    /// trace begins.
+    /// Reads a context switch ahead of time order, to learn which threads run when the trace
+    /// begins.
     #[inline]
     pub fn foresee(&mut self, record: &Record<'_>) {
-        self.processors.pass(record, true);
+        self.processors.record_switch(record, true);
     }
 
     /// Follows context switches in time order, to know which threads run.
     #[inline]
     pub fn follow(&mut self, record: &Record<'_>) {
-        self.processors.pass(record, false);
+        self.processors.record_switch(record, false);
     }
 
     /// Returns the thread that runs on the processor of a kernel event whose header names no
-    /// thread, if the trace says which.
+    /// thread, if the context switches of the trace name it.
     #[must_use]
     pub fn running(&self, record: &Record<'_>) -> Option<Actor> {
         record.hook().filter(|_| record.thread_id() == NO_ID)?;
-        let tid = self.processors.running(record.cpu(), record.time())?;
+        let tid = self.processors.running_thread(record.cpu(), record.time())?;
         Some(Actor { pid: self.process_of(tid, record.time()).unwrap_or(NO_ID), tid })
     }
 
-    /// Returns the process and thread that a kernel event is about, if its header names others or
-    /// none.
+    /// Returns the process and thread that a kernel event is about, if they differ from those in
+    /// its header.
     pub fn attribute(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> Option<Actor> {
         record.hook()?;
-        let names = self.read_names(record, found);
+        let names = self.read_payload_ids(record, found);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
         let actor = match (names.pid, names.tid) {
             (Some(pid), Some(tid)) => Actor { pid, tid },
@@ -279,10 +282,10 @@ mod tests {
 
     #[test]
     fn reused_id_keeps_each_meaning_in_its_time() {
-        let mut spans = Spans::default();
-        spans.record(42, Life::Rundown, 100, 7, 0);
-        spans.record(42, Life::End, 200, 7, 0);
-        spans.record(42, Life::Start, 300, 9, 0);
+        let mut spans = IdSpans::default();
+        spans.record(42, LifeEvent::Rundown, 100, 7, 0);
+        spans.record(42, LifeEvent::End, 200, 7, 0);
+        spans.record(42, LifeEvent::Start, 300, 9, 0);
         let at = |t| spans.find(42, t).copied();
         assert_eq!(
             (at(0), at(150), at(299), at(301), at(i64::MAX)),
@@ -293,33 +296,36 @@ mod tests {
 
     #[test]
     fn missing_end_does_not_hide_the_next_start() {
-        let mut spans = Spans::default();
-        spans.record(1, Life::Start, 10, "a", 0);
-        spans.record(1, Life::Start, 20, "b", 0);
+        let mut spans = IdSpans::default();
+        spans.record(1, LifeEvent::Start, 10, "a", 0);
+        spans.record(1, LifeEvent::Start, 20, "b", 0);
         assert_eq!((spans.find(1, 15), spans.find(1, 25)), (Some(&"a"), Some(&"b")));
     }
 
     #[test]
     fn spans_are_bounded_and_found_by_time() {
-        let mut spans = Spans::default();
+        let mut spans = IdSpans::default();
         for time in 0..1_000_000_i64 {
-            spans.record(7, Life::Start, time, time, 0);
+            spans.record(7, LifeEvent::Start, time, time, 0);
         }
-        assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() == 1);
+        assert!(spans.bytes <= MAX_SPAN_BYTES && spans.by_id.len() == 1);
         let kept = spans.by_id[&7].len() as i64;
         for time in (0..kept).step_by(997) {
             assert_eq!(spans.find(7, time), Some(&time));
         }
         for id in 0..1_000_000 {
-            spans.record(id, Life::End, 0, 0, 1 << 10);
+            spans.record(id, LifeEvent::End, 0, 0, 1 << 10);
         }
-        assert!(spans.bytes <= MAX_BYTES && spans.by_id.len() < 1000, "no empty lists either");
+        assert!(
+            spans.bytes <= MAX_SPAN_BYTES && spans.by_id.len() < 1000,
+            "ids without spans must not get empty lists"
+        );
     }
 
     #[test]
     fn end_without_start_covers_the_time_before() {
-        let mut spans = Spans::default();
-        spans.record(5, Life::End, 10, 3, 0);
+        let mut spans = IdSpans::default();
+        spans.record(5, LifeEvent::End, 10, 3, 0);
         assert_eq!(spans.find(5, -1), Some(&3));
     }
 }

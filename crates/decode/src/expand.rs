@@ -2,7 +2,7 @@
 
 use crate::error::Undecoded;
 use crate::format::{Style, text};
-use crate::message::Spec;
+use crate::message::InsertFormat;
 use crate::schema::Field;
 use crate::source::SchemaMatch;
 use crate::value::Value;
@@ -10,7 +10,7 @@ use crate::walk::{Visitor, Walker};
 
 /// The size limit of all inserts of a message, in bytes: a few bytes of payload can give a long
 /// text.
-const MAX_INSERTS: usize = 4 << 20;
+const MAX_INSERT_BYTES: usize = 4 << 20;
 
 /// Expands the messages of events; keeps its memory between events.
 #[derive(Debug, Default)]
@@ -48,44 +48,44 @@ impl MessageExpander {
         let schema = &found.prepared.schema;
         let walked = self.walker.walk(schema, found.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;
-        message.expand(out, &mut |number, spec, out| inserts.push(number, spec, out));
+        message.expand(out, &mut |number, spec, out| inserts.append_insert(number, spec, out));
         Some(walked.map(|_| ()))
     }
 }
 
 impl Inserts {
-    fn push(&self, number: usize, spec: Option<&Spec>, out: &mut Vec<u8>) -> bool {
+    fn append_insert(&self, number: usize, spec: Option<&InsertFormat>, out: &mut Vec<u8>) -> bool {
         let Some(index) = number.checked_sub(1) else { return false };
         let Some((end, value)) = self.ends.get(index) else { return false };
         let start = index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |e| e.0);
         let text = self.text.get(start..*end).unwrap_or_default();
         match (spec, value) {
-            (Some(spec), Some((value, bytes))) if !spec.is_text() => spec.number(*value, *bytes, out),
-            (Some(spec), _) => spec.text(&String::from_utf8_lossy(text), out),
+            (Some(spec), Some((value, bytes))) if !spec.is_text() => spec.push_number(*value, *bytes, out),
+            (Some(spec), _) => spec.push_text(&String::from_utf8_lossy(text), out),
             (None, _) => out.extend_from_slice(text),
         }
         true
     }
 
-    fn close(&mut self, value: Option<(i128, usize)>) {
+    fn end_insert(&mut self, value: Option<(i128, usize)>) {
         if self.depth == 0 {
             self.ends.push((self.text.len(), value));
         }
     }
 
-    fn leave(&mut self, bracket: u8) {
+    fn close_bracket(&mut self, bracket: u8) {
         self.text.push(bracket);
         self.depth = self.depth.saturating_sub(1);
-        self.close(None);
+        self.end_insert(None);
     }
 
-    fn enter(&mut self, bracket: u8) {
-        self.separate();
+    fn open_bracket(&mut self, bracket: u8) {
+        self.push_separator();
         self.text.push(bracket);
         self.depth = self.depth.saturating_add(1);
     }
 
-    fn separate(&mut self) {
+    fn push_separator(&mut self) {
         if self.depth > 0 && !matches!(self.text.last(), Some(b'[' | b'{')) {
             self.text.extend_from_slice(b", ");
         }
@@ -94,29 +94,29 @@ impl Inserts {
 
 impl<'p> Visitor<'p> for Inserts {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        self.separate();
+        self.push_separator();
         text(field, &value, self.style, &mut self.text);
-        self.close(number_of(&value));
+        self.end_insert(integer_and_size(&value));
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
-        self.enter(b'[');
+        self.open_bracket(b'[');
     }
     fn end_array(&mut self, _: usize, _: &Field) {
-        self.leave(b']');
+        self.close_bracket(b']');
     }
     fn begin_struct(&mut self, _: usize, _: &Field) {
-        self.enter(b'{');
+        self.open_bracket(b'{');
     }
     fn end_struct(&mut self, _: usize, _: &Field) {
-        self.leave(b'}');
+        self.close_bracket(b'}');
     }
     fn is_full(&self) -> bool {
-        self.text.len() > MAX_INSERTS
+        self.text.len() > MAX_INSERT_BYTES
     }
 }
 
 /// Returns an integer and the size of its type in bytes.
-fn number_of(value: &Value<'_>) -> Option<(i128, usize)> {
+fn integer_and_size(value: &Value<'_>) -> Option<(i128, usize)> {
     Some(match *value {
         Value::I8(v) => (i128::from(v), 1),
         Value::U8(v) => (i128::from(v), 1),

@@ -25,7 +25,7 @@ pub use word::{is_plain_word, push_line, push_word};
 
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Field, Kind, ValueMap};
+use crate::schema::{Field, FieldKind, ValueMap};
 use crate::value::Value;
 
 /// Options for the display of values.
@@ -35,28 +35,28 @@ pub struct Style {
     pub numeric: bool,
 }
 
-/// Returns the out type and map of a field; structures have neither.
-fn shown_as(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
+/// Returns the out type and map that display a field; structures have neither.
+fn display_type(field: &Field, style: Style) -> (OutType, Option<&ValueMap>) {
     match &field.kind {
-        Kind::Value { input, output, map } => {
-            (effective(*input, *output), map.as_deref().filter(|_| !style.numeric))
+        FieldKind::Value { input, output, map } => {
+            (effective_out_type(*input, *output), map.as_deref().filter(|_| !style.numeric))
         }
-        Kind::Struct { .. } => (OutType::NULL, None),
+        FieldKind::Struct { .. } => (OutType::NULL, None),
     }
 }
 
 /// Returns the out type that applies: hexadecimal types stay hexadecimal unless their out type is
 /// for integers. Other values keep their out type.
 #[inline]
-const fn effective(input: InType, output: OutType) -> OutType {
+const fn effective_out_type(input: InType, output: OutType) -> OutType {
     match input {
-        InType::HEXINT32 if !suits_integers(output) => OutType::HEXINT32,
-        InType::HEXINT64 if !suits_integers(output) => OutType::HEXINT64,
+        InType::HEXINT32 if !is_integer_out_type(output) => OutType::HEXINT32,
+        InType::HEXINT64 if !is_integer_out_type(output) => OutType::HEXINT64,
         _ => output,
     }
 }
 
-const fn suits_integers(output: OutType) -> bool {
+const fn is_integer_out_type(output: OutType) -> bool {
     match output {
         OutType::DATETIME
         | OutType::CIMDATETIME
@@ -70,16 +70,16 @@ const fn suits_integers(output: OutType) -> bool {
         | OutType::CODE_POINTER => true,
         OutType::ERRORCODE | OutType::WIN32ERROR | OutType::NTSTATUS | OutType::HRESULT => true,
         OutType::PORT | OutType::IPV4 => true,
-        _ => text::signed(output) || text::unsigned(output),
+        _ => text::is_signed_out_type(output) || text::is_unsigned_out_type(output),
     }
 }
 
 /// The size limit of the names that are shown for a number, in bytes.
-const MAX_NAMES: usize = 4096;
+const MAX_NAMES_BYTES: usize = 4096;
 
 /// Appends the names that a map gives a value, joined by `|`; unnamed bits follow in hexadecimal.
-/// Returns `false` if there are none.
-fn mapped(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
+/// Returns `false` if the map names neither the value nor any of its bits.
+fn push_map_names(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
     let Some(bits) = value.bits() else { return false };
     if !map.bits {
         let Some(name) = map.value(bits) else { return false };
@@ -87,25 +87,25 @@ fn mapped(map: &ValueMap, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
         return true;
     }
     let start = out.len();
-    let mut left = bits;
+    let mut unnamed = bits;
     for (mask, name) in map.entries() {
-        let named = if *mask == 0 { bits == 0 } else { bits & mask == *mask };
-        if named {
+        let matches = if *mask == 0 { bits == 0 } else { bits & mask == *mask };
+        if matches {
             if out.len() > start {
                 out.push(b'|');
             }
             out.extend_from_slice(name.as_bytes());
-            left &= !mask;
+            unnamed &= !mask;
             // A map may give one bit a thousand names; the number is then easier to read.
-            if out.len().saturating_sub(start) > MAX_NAMES {
+            if out.len().saturating_sub(start) > MAX_NAMES_BYTES {
                 out.truncate(start);
                 return false;
             }
         }
     }
-    if out.len() > start && left != 0 {
+    if out.len() > start && unnamed != 0 {
         out.extend_from_slice(b"|0x");
-        hex_lower(left, out);
+        hex_lower(unnamed, out);
     }
     out.len() > start
 }

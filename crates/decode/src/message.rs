@@ -23,7 +23,7 @@
 //!
 //! Invariants: a message is parsed once and expanded often; expansion allocates nothing besides the
 //! growth of the output; an insert that the caller cannot supply stays as written; no format pads
-//! by more than 255 characters.
+//! to more than 255 characters.
 //!
 //! The caller supplies the text of each insert; [`expand`](crate::expand) uses the fields of an
 //! event.
@@ -37,19 +37,19 @@ mod tests;
 
 /// The size limit of an expanded message in bytes, since it may repeat a long insert very often.
 /// Longer messages are cut.
-const MAX_EXPANDED: usize = 1 << 20;
+const MAX_EXPANDED_BYTES: usize = 1 << 20;
 
 /// A parsed message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct EventMessage {
     /// The text of all parts, one after the other: escapes resolved, inserts as written.
     text: Box<str>,
-    parts: Box<[Part]>,
+    parts: Box<[MessagePart]>,
 }
 
 /// A piece of the text, from the end of the part before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct MessagePart {
     end: usize,
     insert: Option<Insert>,
 }
@@ -57,16 +57,16 @@ struct Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Insert {
     number: u8,
-    spec: Option<Spec>,
+    spec: Option<InsertFormat>,
 }
 
 /// Supplies inserts: gets the number of an insert, from 1 on, and its format, and appends its text
 /// or returns false.
-pub type Supply<'a> = dyn FnMut(usize, Option<&Spec>, &mut Vec<u8>) -> bool + 'a;
+pub type Supply<'a> = dyn FnMut(usize, Option<&InsertFormat>, &mut Vec<u8>) -> bool + 'a;
 
 /// The format of an insert, between exclamation marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct InsertFormat {
     /// The form of the value.
     pub conversion: Conversion,
     /// The smallest number of characters.
@@ -106,13 +106,13 @@ pub enum Conversion {
     Pointer,
 }
 
-impl Message {
+impl EventMessage {
     /// Parses a message. Every text is a valid message.
     ///
     /// ```
-    /// # use traceweir_decode::message::Message;
+    /// # use traceweir_decode::message::EventMessage;
     /// let mut out = Vec::new();
-    /// Message::parse("%1 of %2%%\r\n").expand(&mut out, &mut |number, _spec, out| {
+    /// EventMessage::parse("%1 of %2%%\r\n").expand(&mut out, &mut |number, _spec, out| {
     ///     out.extend_from_slice(b"half");
     ///     number == 1
     /// });
@@ -120,24 +120,24 @@ impl Message {
     /// ```
     #[must_use]
     pub fn parse(message: &str) -> Self {
-        let mut rest = message.trim_end_matches(['\r', '\n', '\0']);
-        let mut text = String::with_capacity(rest.len());
+        let mut remaining = message.trim_end_matches(['\r', '\n', '\0']);
+        let mut text = String::with_capacity(remaining.len());
         let mut parts = Vec::new();
-        while let Some((literal, escape)) = rest.split_once('%') {
+        while let Some((literal, escape)) = remaining.split_once('%') {
             text.push_str(literal);
             if let Some((insert, after)) = Insert::parse(escape) {
-                close(&mut parts, &text, None);
+                end_part(&mut parts, &text, None);
                 let written = escape.len().saturating_sub(after.len());
                 text.push('%');
                 text.push_str(escape.get(..written).unwrap_or_default());
-                close(&mut parts, &text, Some(insert));
-                rest = after;
+                end_part(&mut parts, &text, Some(insert));
+                remaining = after;
                 continue;
             }
             let mut chars = escape.chars();
             match chars.next() {
                 Some('0') => {
-                    rest = "";
+                    remaining = "";
                     break;
                 }
                 Some('n') => text.push('\n'),
@@ -147,10 +147,10 @@ impl Message {
                 Some(other) => text.push(other),
                 None => text.push('%'),
             }
-            rest = chars.as_str();
+            remaining = chars.as_str();
         }
-        text.push_str(rest);
-        close(&mut parts, &text, None);
+        text.push_str(remaining);
+        end_part(&mut parts, &text, None);
         Self { text: text.into(), parts: parts.into() }
     }
 
@@ -161,7 +161,7 @@ impl Message {
     /// insert stays as written.
     pub fn expand(&self, out: &mut Vec<u8>, insert: &mut Supply<'_>) {
         let mut start = 0;
-        let end = out.len().saturating_add(MAX_EXPANDED);
+        let end = out.len().saturating_add(MAX_EXPANDED_BYTES);
         for part in &self.parts {
             let before = out.len();
             if before > end {
@@ -180,10 +180,10 @@ impl Message {
 }
 
 /// Ends a part at the end of the text; adds no part if it would be empty.
-fn close(parts: &mut Vec<Part>, text: &str, insert: Option<Insert>) {
+fn end_part(parts: &mut Vec<MessagePart>, text: &str, insert: Option<Insert>) {
     let end = text.len();
     if parts.last().map_or(0, |p| p.end) < end {
-        parts.push(Part { end, insert });
+        parts.push(MessagePart { end, insert });
     }
 }
 
@@ -197,32 +197,33 @@ impl Insert {
         }
         let number = number.parse().ok()?;
         let mut spec = None;
-        if let Some((format, rest)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
-            spec = Spec::parse(format);
+        if let Some((format, remaining)) = after.strip_prefix('!').and_then(|f| f.split_once('!')) {
+            spec = InsertFormat::parse(format);
             if spec.is_some() {
-                after = rest;
+                after = remaining;
             }
         }
         Some((Self { number, spec }, after))
     }
 }
 
-impl Spec {
+impl InsertFormat {
     /// Parses the text between two exclamation marks as a format.
     #[must_use]
     pub fn parse(format: &str) -> Option<Self> {
         let flags = format.len().saturating_sub(format.trim_start_matches(['-', '0', '+', ' ', '#']).len());
-        let (flags, rest) = format.split_at_checked(flags)?;
-        let (width, rest) = leading_number(rest);
-        let (precision, rest) = match rest.strip_prefix('.') {
-            Some(rest) => {
-                let (precision, rest) = leading_number(rest);
-                (Some(precision), rest)
+        let (flags, remaining) = format.split_at_checked(flags)?;
+        let (width, remaining) = split_leading_number(remaining);
+        let (precision, remaining) = match remaining.strip_prefix('.') {
+            Some(remaining) => {
+                let (precision, remaining) = split_leading_number(remaining);
+                (Some(precision), remaining)
             }
-            None => (None, rest),
+            None => (None, remaining),
         };
-        let sized = ["I64", "I32", "ll", "I", "l", "h", "w"].iter().find_map(|size| rest.strip_prefix(size));
-        let conversion = match sized.unwrap_or(rest) {
+        let sized =
+            ["I64", "I32", "ll", "I", "l", "h", "w"].iter().find_map(|size| remaining.strip_prefix(size));
+        let conversion = match sized.unwrap_or(remaining) {
             "s" | "S" => Conversion::Text,
             "c" | "C" => Conversion::Character,
             "d" | "i" => Conversion::Decimal,
@@ -245,25 +246,25 @@ impl Spec {
     }
 
     /// Appends a text, cut to the precision and padded to the width, both in characters.
-    pub fn text(&self, text: &str, out: &mut Vec<u8>) {
-        let most = self.precision.map_or(usize::MAX, usize::from);
-        let text = text.char_indices().nth(most).and_then(|(end, _)| text.get(..end)).unwrap_or(text);
-        self.padded("", text, false, out);
+    pub fn push_text(&self, text: &str, out: &mut Vec<u8>) {
+        let max_chars = self.precision.map_or(usize::MAX, usize::from);
+        let text = text.char_indices().nth(max_chars).and_then(|(end, _)| text.get(..end)).unwrap_or(text);
+        self.push_padded("", text, false, out);
     }
 
     /// Appends an integer. `bytes` is the size of its field.
     ///
     /// The size decides how a negative number looks in the conversions without a sign: −1 of four
     /// bytes is `ffffffff`.
-    pub fn number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
+    pub fn push_number(&self, value: i128, bytes: usize, out: &mut Vec<u8>) {
         let bits = u32::try_from(bytes.clamp(1, 8)).unwrap_or(8).saturating_mul(8);
         let mask = u64::MAX.checked_shr(64_u32.saturating_sub(bits)).unwrap_or(u64::MAX);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The low 64 bits are intended.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Keeps the low 64 bits.
         let raw = value as u64 & mask;
         let hex = matches!(self.conversion, Conversion::Hex | Conversion::UpperHex | Conversion::Pointer);
         let (prefix, magnitude, radix) = match self.conversion {
-            Conversion::Character => return self.character(raw, out),
-            Conversion::Text | Conversion::Decimal => (self.sign(value), value.unsigned_abs(), 10),
+            Conversion::Character => return self.push_character(raw, out),
+            Conversion::Text | Conversion::Decimal => (self.sign_prefix(value), value.unsigned_abs(), 10),
             Conversion::Unsigned => ("", u128::from(raw), 10),
             Conversion::Octal if self.alternate && raw != 0 => ("0", u128::from(raw), 8),
             Conversion::Octal => ("", u128::from(raw), 8),
@@ -271,7 +272,7 @@ impl Spec {
             _ if self.alternate && raw != 0 => ("0x", u128::from(raw), 16),
             _ => ("", u128::from(raw), 16),
         };
-        let least = match (self.conversion, self.precision) {
+        let min_digits = match (self.conversion, self.precision) {
             (Conversion::Pointer, _) => bytes.clamp(1, 8).saturating_mul(2),
             // A number shown as text has no minimum of digits.
             (Conversion::Text, _) | (_, None) => 1,
@@ -279,16 +280,21 @@ impl Spec {
         };
         let upper = hex && self.conversion != Conversion::Hex;
         let mut buffer = [0; MAX_DIGITS];
-        self.padded(prefix, digits_of(magnitude, radix, upper, least, &mut buffer), !self.is_text(), out);
+        self.push_padded(
+            prefix,
+            format_digits(magnitude, radix, upper, min_digits, &mut buffer),
+            !self.is_text(),
+            out,
+        );
     }
 
-    fn character(&self, raw: u64, out: &mut Vec<u8>) {
+    fn push_character(&self, raw: u64, out: &mut Vec<u8>) {
         let character =
             u32::try_from(raw).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
-        self.padded("", character.encode_utf8(&mut [0; 4]), false, out);
+        self.push_padded("", character.encode_utf8(&mut [0; 4]), false, out);
     }
 
-    fn sign(&self, value: i128) -> &'static str {
+    fn sign_prefix(&self, value: i128) -> &'static str {
         match (value < 0, self.plus, self.space) {
             (true, ..) => "-",
             (false, true, _) => "+",
@@ -299,31 +305,38 @@ impl Spec {
 
     /// Appends prefix and body. Zeros go between the two, spaces around them; with a precision or
     /// `-` no zeros are added.
-    fn padded(&self, prefix: &str, body: &str, number: bool, out: &mut Vec<u8>) {
+    fn push_padded(&self, prefix: &str, body: &str, number: bool, out: &mut Vec<u8>) {
         let length = prefix.len().saturating_add(body.chars().count());
         let missing = usize::from(self.width).saturating_sub(length);
         let zeros = number && self.zero && !self.left && self.precision.is_none();
-        let fill = |wanted: bool, with: u8, out: &mut Vec<u8>| {
+        let fill_if = |wanted: bool, with: u8, out: &mut Vec<u8>| {
             if wanted {
                 out.resize(out.len().saturating_add(missing), with);
             }
         };
-        fill(!self.left && !zeros, b' ', out);
+        fill_if(!self.left && !zeros, b' ', out);
         out.extend_from_slice(prefix.as_bytes());
-        fill(zeros, b'0', out);
+        fill_if(zeros, b'0', out);
         out.extend_from_slice(body.as_bytes());
-        fill(self.left, b' ', out);
+        fill_if(self.left, b' ', out);
     }
 }
 
-/// The most digits that a number can have: a precision is at most 255, and no 64-bit number has
-/// more.
+/// The most digits of a formatted number. A precision is at most 255, and 64-bit numbers have fewer
+/// digits.
 const MAX_DIGITS: usize = 255;
 
-/// Returns the digits of a number, at least `least` of them; none for 0 if `least` is 0.
-fn digits_of(mut number: u128, radix: u8, upper: bool, least: usize, buffer: &mut [u8; MAX_DIGITS]) -> &str {
+/// Returns the digits of a number, at least `min_digits` of them; an empty text for 0 if
+/// `min_digits` is 0.
+fn format_digits(
+    mut number: u128,
+    radix: u8,
+    upper: bool,
+    min_digits: usize,
+    buffer: &mut [u8; MAX_DIGITS],
+) -> &str {
     let mut start = MAX_DIGITS;
-    while number != 0 || MAX_DIGITS.saturating_sub(start) < least {
+    while number != 0 || MAX_DIGITS.saturating_sub(start) < min_digits {
         let Some(cell) = start.checked_sub(1).and_then(|at| buffer.get_mut(at)) else { break };
         let digit = u32::try_from(number.checked_rem(radix.into()).unwrap_or(0)).unwrap_or(0);
         let digit = char::from_digit(digit, radix.into()).unwrap_or('0');
@@ -337,10 +350,10 @@ fn digits_of(mut number: u128, radix: u8, upper: bool, least: usize, buffer: &mu
 
 /// Parses a decimal number at the start of a text, and returns the rest. Without digits the number
 /// is 0; numbers above 255 become 255.
-fn leading_number(text: &str) -> (u8, &str) {
-    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let digits = text.strip_suffix(rest).unwrap_or_default();
+fn split_leading_number(text: &str) -> (u8, &str) {
+    let remaining = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = text.strip_suffix(remaining).unwrap_or_default();
     let number =
         digits.bytes().fold(0_u8, |n, d| n.saturating_mul(10).saturating_add(d.saturating_sub(b'0')));
-    (number, rest)
+    (number, remaining)
 }

@@ -26,7 +26,7 @@ pub const MAX_DEPTH: usize = 8;
 
 /// The kind of source that a schema came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum SchemaOrigin {
     /// An instrumentation manifest: XML, compiled, or carried by the trace.
     #[default]
     Manifest,
@@ -44,7 +44,7 @@ pub enum Origin {
 
 /// Names that describe an event besides its fields. All are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct EventNames {
     /// Name of the provider.
     pub provider: Option<Arc<str>>,
     /// The event's own name: TraceLogging name, manifest symbol, `Class/Type` of kernel events.
@@ -65,13 +65,13 @@ pub struct Names {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     /// The kind of source that the schema came from.
-    pub origin: Origin,
+    pub origin: SchemaOrigin,
     /// The provider, class or message GUID.
     pub provider: Guid,
     /// The provider group, where the traits name one.
     pub group: Option<Guid>,
     /// Names of the event and its attributes.
-    pub names: Names,
+    pub names: EventNames,
     /// The message with `%1` inserts.
     pub message: Option<Arc<str>>,
     /// Event tags of TraceLogging, 28 bits.
@@ -90,34 +90,34 @@ pub struct Field {
     /// Name of the field.
     pub name: Arc<str>,
     /// A value, or a structure of other fields.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// How many values the field has.
     pub count: Count,
     /// The length of each value.
     pub length: Length,
     /// Field tags of TraceLogging, 28 bits.
     pub tags: u32,
-    /// Whether the 16-bit length before the bytes counts as a field of its own in property lists.
+    /// Whether property lists show the 16-bit length before the bytes as a separate field.
     pub has_listed_length: bool,
     /// Whether a later field takes its count or length from this one. Set by [`Schema::seal`].
     pub referenced: bool,
     /// The fast path for the most common kinds. Set by [`Schema::seal`].
-    pub(crate) short: Short,
+    pub(crate) fast_path: FastPath,
 }
 
 impl PartialEq for Field {
-    /// Compares the descriptions; `short` and `has_listed_length` do not count.
+    /// Compares the descriptions; `fast_path` and `has_listed_length` do not count.
     fn eq(&self, other: &Self) -> bool {
-        let facts = |f: &Self| (f.count, f.length, f.tags, f.referenced);
-        self.name == other.name && self.kind == other.kind && facts(self) == facts(other)
+        let compared = |f: &Self| (f.count, f.length, f.tags, f.referenced);
+        self.name == other.name && self.kind == other.kind && compared(self) == compared(other)
     }
 }
 
-/// The fast path of a field: it has one value of one of the most common types and natural length,
-/// and no field refers to it.
+/// The fast path for a field with one value of a common type and natural length, to which no other
+/// field refers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Short {
-    /// Any other field, which has no fast path.
+pub(crate) enum FastPath {
+    /// The field has no fast path.
     #[default]
     No,
     U8,
@@ -129,11 +129,11 @@ pub(crate) enum Short {
     Text16,
 }
 
-impl Short {
+impl FastPath {
     fn for_field(field: &Field) -> Self {
-        let plain = field.count == Count::One && field.length == Length::Natural && !field.referenced;
+        let is_plain = field.count == Count::One && field.length == Length::Natural && !field.referenced;
         match field.kind {
-            Kind::Value { input, .. } if plain => match input {
+            FieldKind::Value { input, .. } if is_plain => match input {
                 InType::UINT8 => Self::U8,
                 InType::UINT16 => Self::U16,
                 InType::UINT32 => Self::U32,
@@ -150,7 +150,7 @@ impl Short {
 
 /// The kind of a field: a value or a structure.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum FieldKind {
     /// A single value or an array of values.
     Value {
         /// Layout in the payload.
@@ -236,12 +236,12 @@ impl Field {
     /// Creates a field with one value of natural length.
     #[must_use]
     pub fn value(name: &str, input: InType, output: OutType) -> Self {
-        Self::new(name, Kind::Value { input, output, map: None })
+        Self::new(name, FieldKind::Value { input, output, map: None })
     }
 
     /// Creates a field of a kind, with one value of natural length.
     #[must_use]
-    pub fn new(name: &str, kind: Kind) -> Self {
+    pub fn new(name: &str, kind: FieldKind) -> Self {
         let (count, length) = (Count::One, Length::Natural);
         Self {
             name: name.into(),
@@ -251,28 +251,28 @@ impl Field {
             tags: 0,
             has_listed_length: false,
             referenced: false,
-            short: Short::No,
+            fast_path: FastPath::No,
         }
     }
 
     /// Returns the field with another count.
     #[must_use]
-    pub fn times(mut self, count: Count) -> Self {
+    pub fn with_count(mut self, count: Count) -> Self {
         self.count = count;
         self
     }
 
     /// Returns the field with another length.
     #[must_use]
-    pub fn long(mut self, length: Length) -> Self {
+    pub fn with_length(mut self, length: Length) -> Self {
         self.length = length;
         self
     }
 
     /// Returns the field with a map; structures keep none.
     #[must_use]
-    pub fn mapped(mut self, map: Option<Arc<ValueMap>>) -> Self {
-        if let Kind::Value { map: m, .. } = &mut self.kind {
+    pub fn with_map(mut self, map: Option<Arc<ValueMap>>) -> Self {
+        if let FieldKind::Value { map: m, .. } = &mut self.kind {
             *m = map;
         }
         self
@@ -291,7 +291,7 @@ impl Schema {
         let mut depth = vec![0_usize; fields.len()];
         let mut references = Vec::new();
         for (index, field) in fields.iter().enumerate() {
-            if let Kind::Struct { first, members } = field.kind {
+            if let FieldKind::Struct { first, members } = field.kind {
                 let (first, members) = (usize::from(first), usize::from(members));
                 let inner = depth.get(index).copied().unwrap_or(0).saturating_add(1);
                 // Members come after their structure, so depths are known in list order and cycles
@@ -322,12 +322,12 @@ impl Schema {
         }
         for index in references {
             match fields.get_mut(usize::from(index)) {
-                Some(f) if matches!(f.kind, Kind::Value { .. }) => f.referenced = true,
+                Some(f) if matches!(f.kind, FieldKind::Value { .. }) => f.referenced = true,
                 _ => return Err(Error::Schema("count or length refers to no value")),
             }
         }
         self.has_references = fields.iter().any(|f| f.referenced);
-        fields.iter_mut().for_each(|f| f.short = Short::for_field(f));
+        fields.iter_mut().for_each(|f| f.fast_path = FastPath::for_field(f));
         self.fields = fields;
         self.top = top;
         Ok(self)
@@ -335,7 +335,7 @@ impl Schema {
 
     /// Gives a map to a field; does nothing for structures and indexes past the end.
     pub(crate) fn set_map(&mut self, index: usize, map: &Arc<ValueMap>) {
-        if let Some(Field { kind: Kind::Value { map: slot, .. }, .. }) = self.fields.get_mut(index) {
+        if let Some(Field { kind: FieldKind::Value { map: slot, .. }, .. }) = self.fields.get_mut(index) {
             *slot = Some(map.clone());
         }
     }
@@ -397,18 +397,27 @@ mod tests {
 
     #[test]
     fn members_must_come_after_their_structure() {
-        let outer = |first| Field::new("s", Kind::Struct { first, members: 1 });
+        let outer = |first| Field::new("s", FieldKind::Struct { first, members: 1 });
         assert!(Schema::default().seal(vec![outer(1), int("m")], 1).is_ok());
-        assert!(Schema::default().seal(vec![outer(0), int("m")], 1).is_err(), "itself");
-        assert!(Schema::default().seal(vec![int("m"), outer(0)], 2).is_err(), "before it");
-        assert!(Schema::default().seal(vec![outer(2), int("m")], 1).is_err(), "past the end");
+        assert!(
+            Schema::default().seal(vec![outer(0), int("m")], 1).is_err(),
+            "a structure must not contain itself"
+        );
+        assert!(
+            Schema::default().seal(vec![int("m"), outer(0)], 2).is_err(),
+            "members must not come before the structure"
+        );
+        assert!(
+            Schema::default().seal(vec![outer(2), int("m")], 1).is_err(),
+            "members must not lie past the end"
+        );
     }
 
     #[test]
     fn nesting_is_bounded() {
         let chain = |n: u16| {
             let mut fields: Vec<_> =
-                (0..n).map(|i| Field::new("s", Kind::Struct { first: i + 1, members: 1 })).collect();
+                (0..n).map(|i| Field::new("s", FieldKind::Struct { first: i + 1, members: 1 })).collect();
             fields.push(int("leaf"));
             Schema::default().seal(fields, 1)
         };
@@ -418,7 +427,7 @@ mod tests {
 
     #[test]
     fn members_have_one_owner() {
-        let s = |first, members| Field::new("s", Kind::Struct { first, members });
+        let s = |first, members| Field::new("s", FieldKind::Struct { first, members });
         assert!(Schema::default().seal(vec![s(2, 1), s(3, 1), int("a"), int("b")], 2).is_ok());
         assert!(Schema::default().seal(vec![s(2, 2), s(3, 1), int("a"), int("b")], 2).is_err());
         assert!(Schema::default().seal(vec![s(2, 1), s(2, 1), int("a")], 2).is_err());
@@ -426,7 +435,7 @@ mod tests {
 
     #[test]
     fn references_must_name_a_value() {
-        let by = |i| int("a").times(Count::Field(i));
+        let by = |i| int("a").with_count(Count::Field(i));
         let sealed = Schema::default().seal(vec![int("n"), by(0)], 2).unwrap();
         assert!(sealed.fields()[0].referenced && !sealed.fields()[1].referenced);
         assert!(Schema::default().seal(vec![int("n"), by(2)], 2).is_err());

@@ -40,9 +40,9 @@ pub mod wpp;
 pub(crate) use absent::identified;
 #[cfg(not(feature = "xml"))]
 pub(crate) use absent::manifest;
-pub use event::{Event, EventKind};
+pub use event::{LookupEvent, LookupKind};
 pub use prepared::PreparedSchema;
-pub use provider::{EventSchema, FilterSchema, Name, Named, ProviderSchemas};
+pub use provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,18 +56,18 @@ use traceweir_format::wire::u16_at;
 
 use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
-use in_trace::InTrace;
+use in_trace::TraceSchemas;
 pub use rank::Precedence;
-use rank::{Candidate, Rank, choose};
-use self_described::SelfDescribed;
+use rank::{SchemaCandidate, SourceRank, choose_schema};
+use self_described::SelfDescribedCache;
 pub use tracked::MAX_TRACKED;
-use tracked::Tracked;
+use tracked::TrackedFiles;
 
 /// The most schema fields that a trace's own manifests and embedded schemas may take.
 pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 
-/// The most bytes that may be derived from schemas from outside: the events of a whole Windows
-/// installation take a tenth.
+/// The most bytes that may be derived from schemas of files and traces. The events of a complete
+/// Windows installation take a tenth.
 const MAX_DERIVED_BYTES: usize = 256 << 20;
 
 /// The schema of an event, and the payload that it describes.
@@ -81,8 +81,8 @@ pub struct SchemaMatch<'d, 'p> {
 
 /// Reads a manifest: XML, or a PE or ELF file with a compiled one.
 pub fn read_manifest(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
-    match binary::provider_binary_kind(bytes) {
-        binary::Kind::Pe | binary::Kind::Elf => binary::load(bytes),
+    match binary::detect_file_kind(bytes) {
+        binary::ProviderFileKind::Pe | binary::ProviderFileKind::Elf => binary::load(bytes),
         _ => manifest::parse(bytes),
     }
 }
@@ -98,14 +98,14 @@ pub struct AddedFormats {
 
 /// The location of an event's schema in a decoder, and the payload it describes.
 #[derive(Clone, Copy, Debug)]
-pub struct Located<'p> {
+pub struct LocatedSchema<'p> {
     slot: SchemaSlot,
     payload: &'p [u8],
 }
 
 #[derive(Clone, Copy, Debug)]
 enum SchemaSlot {
-    Kept(u32),
+    Stored(u32),
     SelfDescribed(usize),
     ManifestChunk,
     StringOnly,
@@ -115,18 +115,18 @@ enum SchemaSlot {
 #[derive(Debug, Default)]
 pub struct Decoder {
     schemas: Vec<PreparedSchema>,
-    self_described: SelfDescribed,
+    self_described: SelfDescribedCache,
     /// Manifest events by provider and id.
-    events: HashMap<(Guid, u16), Vec<Candidate>>,
+    events: HashMap<(Guid, u16), Vec<SchemaCandidate>>,
     /// Results of earlier lookups by (provider, id, version).
     resolved: HashMap<(Guid, u16, u8), Option<u32>>,
     /// Kernel and other classic events by class, type and version.
     classic: HashMap<(Guid, u8, u8), Option<u32>>,
     messages: HashMap<(Guid, u16), u32>,
     names: HashMap<Guid, Arc<str>>,
-    in_trace: InTrace,
-    tracked: Tracked,
-    builtin: builtin::Builtin,
+    in_trace: TraceSchemas,
+    tracked: TrackedFiles,
+    builtin: builtin::BuiltinSchemas,
     derived_bytes: usize,
 }
 
@@ -152,7 +152,7 @@ impl Decoder {
     ) -> Result<usize> {
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
-            self.add_provider(provider, Rank::Given(precedence))?;
+            self.add_provider(provider, SourceRank::External(precedence))?;
         }
         Ok(events)
     }
@@ -167,10 +167,10 @@ impl Decoder {
         self.add_formats(wpp::pdb::load_file(file)?)
     }
 
-    fn add_formats(&mut self, parsed: wpp::Parsed) -> Result<AddedFormats> {
+    fn add_formats(&mut self, parsed: wpp::ParsedFormats) -> Result<AddedFormats> {
         let added = AddedFormats { formats: parsed.formats.len(), warnings: parsed.warnings };
         for format in parsed.formats {
-            let id = self.keep(format.schema)?;
+            let id = self.store_schema(format.schema)?;
             self.messages.insert((format.guid, format.number), id);
         }
         Ok(added)
@@ -182,35 +182,35 @@ impl Decoder {
         self.names.get(provider).map(|n| &**n)
     }
 
-    /// Keeps a schema from outside; fails if the derived values of all schemas would exceed the
-    /// limit.
-    fn keep(&mut self, schema: Schema) -> Result<u32> {
+    /// Stores a schema from a file or a trace and returns its index. Fails if the derived values of
+    /// all schemas would exceed the limit.
+    fn store_schema(&mut self, schema: Schema) -> Result<u32> {
         let derived = self.derived_bytes.saturating_add(PreparedSchema::derived_bytes(&schema));
         if derived > MAX_DERIVED_BYTES {
             return Err(Error::Schema("names and messages are too large in total"));
         }
         self.derived_bytes = derived;
-        Ok(self.push(schema))
+        Ok(self.push_schema(schema))
     }
 
-    fn push(&mut self, schema: Schema) -> u32 {
+    fn push_schema(&mut self, schema: Schema) -> u32 {
         self.schemas.push(PreparedSchema::new(schema));
         u32::try_from(self.schemas.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    fn add_provider(&mut self, provider: ProviderSchemas, rank: Rank) -> Result<()> {
+    fn add_provider(&mut self, provider: ProviderSchemas, rank: SourceRank) -> Result<()> {
         if let Some(name) = &provider.name {
             self.names.insert(provider.id, name.clone());
         }
         for event in provider.events {
             let (id, version) = (event.descriptor.id, event.descriptor.version);
-            let schema = self.keep(event.schema)?;
-            self.add_candidate(provider.id, id, Candidate { version, rank, schema });
+            let schema = self.store_schema(event.schema)?;
+            self.add_candidate(provider.id, id, SchemaCandidate { version, rank, schema });
         }
         Ok(())
     }
 
-    fn add_candidate(&mut self, provider: Guid, id: u16, candidate: Candidate) {
+    fn add_candidate(&mut self, provider: Guid, id: u16, candidate: SchemaCandidate) {
         let list = self.events.entry((provider, id)).or_default();
         list.retain(|c| (c.version, c.rank) != (candidate.version, candidate.rank));
         list.push(candidate);
@@ -224,114 +224,127 @@ impl Decoder {
         Ok(self.get(&located))
     }
 
-    /// Returns the schema of an event that a consumer holds in parts.
-    pub fn find_event<'d, 'p>(&'d mut self, event: &Event<'p>) -> Result<SchemaMatch<'d, 'p>, Undecoded> {
-        let kept = |id: Option<u32>, otherwise| {
-            id.map(|id| Located { slot: SchemaSlot::Kept(id), payload: event.payload }).ok_or(otherwise)
+    /// Returns the schema of an event whose parts a consumer has separated.
+    pub fn find_event<'d, 'p>(
+        &'d mut self,
+        event: &LookupEvent<'p>,
+    ) -> Result<SchemaMatch<'d, 'p>, Undecoded> {
+        let stored_or = |id: Option<u32>, otherwise| {
+            id.map(|id| LocatedSchema { slot: SchemaSlot::Stored(id), payload: event.payload })
+                .ok_or(otherwise)
         };
         let located = match (event.kind, event.metadata) {
-            (EventKind::Described, Some(metadata)) => {
+            (LookupKind::Described, Some(metadata)) => {
                 let index = self.self_described.find(event.provider, event.traits, metadata)?;
-                Located { slot: SchemaSlot::SelfDescribed(index), payload: event.payload }
+                LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: event.payload }
             }
-            (EventKind::Described, None) => self.locate_manifest_event(event)?,
-            (EventKind::Classic, _) => {
+            (LookupKind::Described, None) => self.locate_manifest_event(event)?,
+            (LookupKind::Classic, _) => {
                 let d = &event.descriptor;
-                kept(self.classic(event.provider, d.opcode, d.version), Undecoded::NoSchema)?
+                stored_or(self.find_classic(event.provider, d.opcode, d.version), Undecoded::NoSchema)?
             }
-            (EventKind::Message, _) => {
+            (LookupKind::Message, _) => {
                 let id = self.messages.get(&(event.provider, event.descriptor.id)).copied();
-                kept(id, Undecoded::NoMessageFormat)?
+                stored_or(id, Undecoded::NoMessageFormat)?
             }
         };
         Ok(self.get(&located))
     }
 
-    /// Returns a located schema. It must have been located after the last change to the decoder.
+    /// Returns a located schema. The caller must not have changed the decoder since it located the
+    /// schema.
     #[inline(always)]
     #[must_use]
-    pub fn get<'d, 'p>(&'d self, located: &Located<'p>) -> SchemaMatch<'d, 'p> {
+    pub fn get<'d, 'p>(&'d self, located: &LocatedSchema<'p>) -> SchemaMatch<'d, 'p> {
         let prepared = match located.slot {
-            SchemaSlot::Kept(id) => usize::try_from(id).ok().and_then(|i| self.schemas.get(i)),
+            SchemaSlot::Stored(id) => usize::try_from(id).ok().and_then(|i| self.schemas.get(i)),
             SchemaSlot::SelfDescribed(index) => self.self_described.get(index),
             SchemaSlot::ManifestChunk => Some(&self.builtin.manifest_chunk),
             SchemaSlot::StringOnly => Some(&self.builtin.string_only),
         };
-        SchemaMatch { prepared: prepared.unwrap_or(&self.builtin.nothing), payload: located.payload }
+        SchemaMatch { prepared: prepared.unwrap_or(&self.builtin.empty), payload: located.payload }
     }
 
     /// Locates the schema of an event, for callers that use the decoder before they fetch the
     /// schema.
     #[inline(always)]
-    pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
-        match self.repeated(record) {
-            Some(index) => Ok(Located { slot: SchemaSlot::SelfDescribed(index), payload: record.payload() }),
-            None => self.look_up(record),
+    pub fn locate<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
+        match self.find_repeated(record) {
+            Some(index) => {
+                Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: record.payload() })
+            }
+            None => self.locate_uncached(record),
         }
     }
 
     /// Returns the schema of a self-describing event whose metadata repeats that of a recent event.
     /// Most events take this path, so it contains no call.
     #[inline(always)]
-    fn repeated(&self, record: &Record<'_>) -> Option<usize> {
-        let described = record.family() == Family::Event && !record.items_damaged();
-        if described { self.self_described.repeated(record.bytes(), record.items().bytes()) } else { None }
+    fn find_repeated(&self, record: &Record<'_>) -> Option<usize> {
+        let has_sound_items = record.family() == Family::Event && !record.items_damaged();
+        if has_sound_items {
+            self.self_described.find_repeated(record.bytes(), record.items().bytes())
+        } else {
+            None
+        }
     }
 
     #[inline(never)]
-    fn look_up<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
+    fn locate_uncached<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
         let payload = record.payload();
-        let kept = match record.family() {
+        let id = match record.family() {
             Family::Event => return self.locate_event(record),
             Family::System | Family::Compact | Family::PerfInfo => {
                 let (hook, version) = (record.hook().unwrap_or(0), record.descriptor().version);
-                self.classic_record(record).ok_or(Undecoded::NoKernelLayout { hook, version })?
+                self.find_classic_record(record).ok_or(Undecoded::NoKernelLayout { hook, version })?
             }
-            Family::Full | Family::Instance => self.classic_record(record).ok_or(Undecoded::NoSchema)?,
+            Family::Full | Family::Instance => self.find_classic_record(record).ok_or(Undecoded::NoSchema)?,
             Family::Message => {
                 let id = self.messages.get(&(record.provider(), record.descriptor().id)).copied();
                 id.ok_or(Undecoded::NoMessageFormat)?
             }
             Family::Other(kind) => return Err(Undecoded::UnknownRecord(kind)),
         };
-        Ok(Located { slot: SchemaSlot::Kept(kept), payload })
+        Ok(LocatedSchema { slot: SchemaSlot::Stored(id), payload })
     }
 
-    fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<Located<'p>, Undecoded> {
+    fn locate_event<'p>(&mut self, record: &Record<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
         if record.items_damaged() {
             let reason = Error::Schema("extended data items exceed the record");
             return Err(Undecoded::BadMetadata(reason));
         }
-        let (event, alone) = Event::from_record(record);
+        let (event, has_only_schema_items) = LookupEvent::from_record(record);
         if let Some(metadata) = event.metadata {
             let index = self.self_described.find(event.provider, event.traits, metadata)?;
-            if alone {
-                self.self_described.expect(record.bytes(), record.items().bytes(), index);
+            if has_only_schema_items {
+                self.self_described.remember_items(record.bytes(), record.items().bytes(), index);
             }
-            return Ok(Located { slot: SchemaSlot::SelfDescribed(index), payload: event.payload });
+            return Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: event.payload });
         }
         self.locate_manifest_event(&event)
     }
 
-    fn locate_manifest_event<'p>(&mut self, event: &Event<'p>) -> Result<Located<'p>, Undecoded> {
+    fn locate_manifest_event<'p>(&mut self, event: &LookupEvent<'p>) -> Result<LocatedSchema<'p>, Undecoded> {
         let (d, payload) = (&event.descriptor, event.payload);
-        let located = |slot| Ok(Located { slot, payload });
+        let located = |slot| Ok(LocatedSchema { slot, payload });
         if d.is_manifest_chunk() {
             return located(SchemaSlot::ManifestChunk);
         }
-        let id = self.resolve(event.provider, d).or_else(|| {
+        let id = self.find_manifest_schema(event.provider, d).or_else(|| {
             // Manifests may list the events of a provider under its decode GUID.
             let decode = event.traits.and_then(|t| Traits::parse(t).ok()).and_then(|t| t.decode_guid());
-            decode.and_then(|g| self.resolve(g, d)).or_else(|| event.control.and_then(|g| self.resolve(g, d)))
+            decode
+                .and_then(|g| self.find_manifest_schema(g, d))
+                .or_else(|| event.control.and_then(|g| self.find_manifest_schema(g, d)))
         });
         if let Some(id) = id {
-            return located(SchemaSlot::Kept(id));
+            return located(SchemaSlot::Stored(id));
         }
         if d.channel == CHANNEL_TRACELOGGING
-            && let Some((traits, metadata, rest)) = metadata_in_payload(payload)
+            && let Some((traits, metadata, data)) = split_metadata_payload(payload)
         {
             let index = self.self_described.find(event.provider, Some(traits), metadata)?;
-            return Ok(Located { slot: SchemaSlot::SelfDescribed(index), payload: rest });
+            return Ok(LocatedSchema { slot: SchemaSlot::SelfDescribed(index), payload: data });
         }
         if event.is_string() {
             return located(SchemaSlot::StringOnly);
@@ -339,12 +352,12 @@ impl Decoder {
         Err(Undecoded::NoSchema)
     }
 
-    fn resolve(&mut self, provider: Guid, d: &EventDescriptor) -> Option<u32> {
+    fn find_manifest_schema(&mut self, provider: Guid, d: &EventDescriptor) -> Option<u32> {
         let key = (provider, d.id, d.version);
         if let Some(known) = self.resolved.get(&key) {
             return *known;
         }
-        let best = self.events.get(&(provider, d.id)).and_then(|list| choose(list, d.version));
+        let best = self.events.get(&(provider, d.id)).and_then(|list| choose_schema(list, d.version));
         self.resolved.insert(key, best);
         if self.resolved.len() > MAX_KEPT_FIELDS {
             self.resolved.clear();
@@ -352,17 +365,17 @@ impl Decoder {
         best
     }
 
-    fn classic_record(&mut self, record: &Record<'_>) -> Option<u32> {
+    fn find_classic_record(&mut self, record: &Record<'_>) -> Option<u32> {
         let d = record.descriptor();
-        self.classic(record.provider(), d.opcode, d.version)
+        self.find_classic(record.provider(), d.opcode, d.version)
     }
 
-    fn classic(&mut self, class: Guid, opcode: u8, version: u8) -> Option<u32> {
+    fn find_classic(&mut self, class: Guid, opcode: u8, version: u8) -> Option<u32> {
         let key = (class, opcode, version);
         if let Some(id) = self.classic.get(&key) {
             return *id;
         }
-        let id = self.kernel(&class, opcode, version);
+        let id = self.find_kernel(&class, opcode, version);
         if self.classic.len() < MAX_KEPT_FIELDS {
             self.classic.insert(key, id);
         }
@@ -371,13 +384,13 @@ impl Decoder {
 
     /// Returns the kernel schema of a version. Versions that share a layout share its schema,
     /// because a hostile trace may claim all of them.
-    fn kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
+    fn find_kernel(&mut self, class: &Guid, opcode: u8, version: u8) -> Option<u32> {
         let (shape, _) = shape_of(class, opcode, version)?;
         let first = (*class, opcode, shape.version);
         if let Some(id) = self.classic.get(&first).copied().flatten() {
             return Some(id);
         }
-        let id = kernel::schema(class, opcode, shape.version).map(|s| self.push(s))?;
+        let id = kernel::build_schema(class, opcode, shape.version).map(|s| self.push_schema(s))?;
         self.classic.insert(first, Some(id));
         Some(id)
     }
@@ -385,9 +398,9 @@ impl Decoder {
 
 /// Splits a payload into traits, event metadata and data, for a provider that could not pass
 /// metadata to ETW separately.
-fn metadata_in_payload(payload: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let (traits, rest) = payload.split_at_checked(usize::from(u16_at(payload, 0)))?;
-    let (metadata, data) = rest.split_at_checked(usize::from(u16_at(rest, 0)))?;
+fn split_metadata_payload(payload: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (traits, remaining) = payload.split_at_checked(usize::from(u16_at(payload, 0)))?;
+    let (metadata, data) = remaining.split_at_checked(usize::from(u16_at(remaining, 0)))?;
     (traits.len() > 2 && metadata.len() > 2).then_some((traits, metadata, data))
 }
 

@@ -37,22 +37,22 @@ use traceweir_format::time::UNITS_PER_SECOND;
 use traceweir_format::wire::u32_at;
 
 /// How long an event waits for its stack, in units of 100 ns. In the traces examined no stack came
-/// later than a tenth of it.
+/// later than a tenth of this time.
 pub const WINDOW: i64 = 2 * UNITS_PER_SECOND;
 /// The most events that wait.
-const MAX_WAITING: usize = 1 << 17;
+const MAX_WAITING_EVENTS: usize = 1 << 17;
 /// The most bytes that waiting events hold.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_WAITING_BYTES: usize = 64 << 20;
 /// The most frames that are kept of one part; recorders write at most 192.
 const MAX_FRAMES: usize = 1024;
 /// The most events of one time stamp that are checked for one stack; real traces have two or three.
-const MAX_ALIKE: usize = 64;
+const MAX_EVENTS_PER_STAMP: usize = 64;
 /// Bytes that a waiting event takes besides its frames and the bytes that the caller counts.
-const OVERHEAD: usize = 160;
+const EVENT_OVERHEAD_BYTES: usize = 160;
 
 /// The threads whose stacks an event may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threads {
+pub enum StackThreads {
     /// The thread that ran on the event's processor; the record does not name it.
     Running,
     /// The thread with this id.
@@ -61,7 +61,7 @@ pub enum Threads {
     Either(u32, u32),
 }
 
-impl Threads {
+impl StackThreads {
     /// Returns the threads whose stacks a record may have.
     #[must_use]
     pub fn from_record(record: &Record<'_>) -> Self {
@@ -76,7 +76,7 @@ impl Threads {
         }
     }
 
-    const fn fit(self, thread: u32) -> bool {
+    const fn contains(self, thread: u32) -> bool {
         match self {
             Self::Running => true,
             Self::One(one) => one == thread,
@@ -97,14 +97,20 @@ pub struct Claim {
     /// The processor of the event.
     pub cpu: u16,
     /// The threads whose stacks the event may have.
-    pub threads: Threads,
+    pub threads: StackThreads,
 }
 
 impl Claim {
     /// Creates the claim of a record of trace `source`, at the wall time `wall`.
     #[must_use]
     pub fn from_record(record: &Record<'_>, source: usize, wall: i64) -> Self {
-        Self { source, time: record.time(), wall, cpu: record.cpu(), threads: Threads::from_record(record) }
+        Self {
+            source,
+            time: record.time(),
+            wall,
+            cpu: record.cpu(),
+            threads: StackThreads::from_record(record),
+        }
     }
 }
 
@@ -127,7 +133,7 @@ impl Stack {
 
     /// Adds the frames of a stack-walk event; from the first user frame on they go to the user
     /// part. Returns the number of frames.
-    fn add(&mut self, walk: &StackWalk<'_>, frames: impl Iterator<Item = u64>) -> usize {
+    fn add_frames(&mut self, walk: &StackWalk<'_>, frames: impl Iterator<Item = u64>) -> usize {
         let mut is_kernel = walk.is_kernel();
         let mut number = 0_usize;
         for frame in frames {
@@ -159,7 +165,7 @@ pub struct Joined<T> {
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct WaitingEvent<T> {
     claim: Claim,
     joined: Joined<T>,
     bytes: usize,
@@ -170,7 +176,7 @@ struct Waiting<T> {
 /// Events that wait for their stacks. `T` is the caller's data about an event.
 #[derive(Debug)]
 pub struct Joiner<T> {
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<WaitingEvent<T>>,
     /// The sequence number of the oldest waiting event.
     first: u64,
     /// Sequence numbers of waiting events by trace and time stamp, oldest first.
@@ -179,42 +185,47 @@ pub struct Joiner<T> {
     /// The latest wall time.
     now: i64,
     late: u64,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl<T> Default for Joiner<T> {
     fn default() -> Self {
         let (waiting, by_stamp) = (VecDeque::new(), HashMap::new());
-        Self { waiting, first: 0, by_stamp, bytes: 0, now: i64::MIN, late: 0, is_over: false }
+        Self { waiting, first: 0, by_stamp, bytes: 0, now: i64::MIN, late: 0, has_ended: false }
     }
 }
 
 impl<T> Joiner<T> {
-    /// Adds an event that may have a stack. `own` are frames that the event itself carries; `bytes`
-    /// is the memory that `what` holds besides its own size.
-    pub fn expect(&mut self, claim: Claim, what: T, bytes: usize, own: impl Iterator<Item = u64>) {
+    /// Adds an event that may have a stack. `own_frames` are the frames that the event itself
+    /// carries; `bytes` is the memory that `what` holds outside of its own struct.
+    pub fn expect(&mut self, claim: Claim, what: T, bytes: usize, own_frames: impl Iterator<Item = u64>) {
         let number = self.first.saturating_add(self.waiting.len() as u64);
         self.by_stamp.entry((claim.source, claim.time)).or_default().push_back(number);
-        let stack = Stack { user: own.take(MAX_FRAMES).collect(), ..Stack::default() };
+        let stack = Stack { user: own_frames.take(MAX_FRAMES).collect(), ..Stack::default() };
         let frames = stack.user.len();
-        self.put(claim, Joined { what, stack }, bytes.saturating_add(frames.saturating_mul(8)), frames > 0);
+        self.push_event(
+            claim,
+            Joined { what, stack },
+            bytes.saturating_add(frames.saturating_mul(8)),
+            frames > 0,
+        );
     }
 
     /// Adds an event that has no stack, to keep its position in the order.
     pub fn pass(&mut self, claim: Claim, what: T, bytes: usize) {
-        self.put(claim, Joined { what, stack: Stack::default() }, bytes, true);
+        self.push_event(claim, Joined { what, stack: Stack::default() }, bytes, true);
     }
 
-    fn put(&mut self, claim: Claim, joined: Joined<T>, bytes: usize, has_user: bool) {
-        let bytes = bytes.saturating_add(OVERHEAD).saturating_add(size_of::<T>());
+    fn push_event(&mut self, claim: Claim, joined: Joined<T>, bytes: usize, has_user: bool) {
+        let bytes = bytes.saturating_add(EVENT_OVERHEAD_BYTES).saturating_add(size_of::<T>());
         self.bytes = self.bytes.saturating_add(bytes);
         self.now = self.now.max(claim.wall);
-        self.waiting.push_back(Waiting { claim, joined, bytes, has_kernel: has_user, has_user });
+        self.waiting.push_back(WaitingEvent { claim, joined, bytes, has_kernel: has_user, has_user });
     }
 
     /// Adds a stack from trace `source`, processor `cpu`, at the wall time `wall`. Returns whether
-    /// a waiting event took it. `found` gets the caller's data about that event and returns how
-    /// many more bytes it holds afterwards.
+    /// the stack belongs to a waiting event. `found` gets the caller's data about that event, may
+    /// change the data, and returns by how many bytes they grew.
     pub fn attach(
         &mut self,
         walk: &StackWalk<'_>,
@@ -223,7 +234,7 @@ impl<T> Joiner<T> {
         found: impl FnOnce(&mut T) -> usize,
     ) -> bool {
         self.now = self.now.max(wall);
-        let owner = self.owner(walk, source, cpu).and_then(|at| self.waiting.get_mut(at));
+        let owner = self.find_owner(walk, source, cpu).and_then(|at| self.waiting.get_mut(at));
         let (Some(waiting), Some(frames)) = (owner, walk.frames(definitions)) else {
             self.late = self.late.saturating_add(1);
             return false;
@@ -231,26 +242,27 @@ impl<T> Joiner<T> {
         let stack = &mut waiting.joined.stack;
         stack.owner = Some((walk.process_id, walk.thread_id));
         // The stack's thread is now known, so only its stacks match from here on.
-        waiting.claim.threads = Threads::One(walk.thread_id);
-        let taken = stack.add(walk, frames.take(MAX_FRAMES)).saturating_mul(8);
+        waiting.claim.threads = StackThreads::One(walk.thread_id);
+        let frame_bytes = stack.add_frames(walk, frames.take(MAX_FRAMES)).saturating_mul(8);
         // One stack-walk event may hold both parts.
         waiting.has_kernel |= walk.is_kernel();
         waiting.has_user |= !stack.user.is_empty();
-        let taken = taken.saturating_add(found(&mut waiting.joined.what));
-        waiting.bytes = waiting.bytes.saturating_add(taken);
-        self.bytes = self.bytes.saturating_add(taken);
+        let added_bytes = frame_bytes.saturating_add(found(&mut waiting.joined.what));
+        waiting.bytes = waiting.bytes.saturating_add(added_bytes);
+        self.bytes = self.bytes.saturating_add(added_bytes);
         true
     }
 
     /// Returns the index of the waiting event that a stack belongs to (J2).
-    fn owner(&self, walk: &StackWalk<'_>, source: usize, cpu: u16) -> Option<usize> {
+    fn find_owner(&self, walk: &StackWalk<'_>, source: usize, cpu: u16) -> Option<usize> {
         let numbers = self.by_stamp.get(&(source, walk.event_time))?;
-        let lacks = |event: &Waiting<T>| if walk.is_kernel() { !event.has_kernel } else { !event.has_user };
-        let mut elsewhere = None;
-        for number in numbers.iter().rev().take(MAX_ALIKE) {
+        let lacks_part =
+            |event: &WaitingEvent<T>| if walk.is_kernel() { !event.has_kernel } else { !event.has_user };
+        let mut on_other_cpu = None;
+        for number in numbers.iter().rev().take(MAX_EVENTS_PER_STAMP) {
             let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok())?;
             let Some(event) = self.waiting.get(at) else { continue };
-            if !event.claim.threads.fit(walk.thread_id) || !lacks(event) {
+            if !event.claim.threads.contains(walk.thread_id) || !lacks_part(event) {
                 continue;
             }
             if event.claim.cpu == cpu {
@@ -258,24 +270,24 @@ impl<T> Joiner<T> {
             }
             // Kernel parts come from the processor of their event, so only such a part may name the
             // thread of an event without one.
-            if event.claim.threads != Threads::Running || !walk.is_kernel() {
-                elsewhere = elsewhere.or(Some(at));
+            if event.claim.threads != StackThreads::Running || !walk.is_kernel() {
+                on_other_cpu = on_other_cpu.or(Some(at));
             }
         }
-        elsewhere
+        on_other_cpu
     }
 
-    /// Releases the oldest event if it need not wait any longer (J1).
+    /// Releases the oldest event if its waiting time or the limits have ended (J1).
     pub fn next_ready(&mut self) -> Option<Joined<T>> {
         let oldest = self.waiting.front()?;
-        let is_due = self.is_over
+        let is_due = self.has_ended
             || self.now.saturating_sub(oldest.claim.wall) > WINDOW
-            || self.waiting.len() > MAX_WAITING
-            || self.bytes > MAX_BYTES;
+            || self.waiting.len() > MAX_WAITING_EVENTS
+            || self.bytes > MAX_WAITING_BYTES;
         if !is_due {
             return None;
         }
-        let Waiting { claim, joined, bytes, .. } = self.waiting.pop_front()?;
+        let WaitingEvent { claim, joined, bytes, .. } = self.waiting.pop_front()?;
         let key = (claim.source, claim.time);
         if let Some(numbers) = self.by_stamp.get_mut(&key) {
             if numbers.front() == Some(&self.first) {
@@ -292,7 +304,7 @@ impl<T> Joiner<T> {
 
     /// Marks the end of the input: all waiting events may be released.
     pub fn end(&mut self) {
-        self.is_over = true;
+        self.has_ended = true;
     }
 
     /// Returns whether no event is waiting.

@@ -1,22 +1,22 @@
 //! Finds functions by address in programs, their debug files and lists of symbols.
 //!
 //! ```text
-//!   ELF ──▶ Elf: build id, linked base ──────────┬─▶ Table: symbols by address ──▶ name, start
+//!   ELF ──▶ Elf: build id, linked base ──────────┬─▶ SymbolTable, by address ──▶ name, start
 //!                                                └─▶ Dwarf: functions ▸ inlined ▸ lines ─▶ sites
-//!   PDB ──▶ Pdb: signature and age ────────────────▶ Table
-//!   kallsyms, System.map, perf-PID.map ─▶ listing ─▶ Table
+//!   PDB ──▶ Pdb: signature and age ────────────────▶ SymbolTable
+//!   kallsyms, System.map, perf-PID.map ─▶ listing ─▶ SymbolTable
 //!   _ZN3foo3barEv, _RNvC…, ?bar@foo@@… ─▶ demangle ──▶ foo::bar()
 //! ```
 //!
-//! This module turns bytes into names; the caller decides which file is the right one, and where it
-//! was loaded.
+//! This module turns bytes into names; the caller decides which file to read, and at which
+//! address it was loaded.
 //!
 //! Invariants, because all of the input is untrusted:
-//! 1. No section that is larger than its limit is read, and no more of a file than it has.
-//! 2. Constants bound what is kept: symbols, bytes of names, ranges, rows, units.
+//! 1. A section larger than its limit is not read, and reads end at the end of the file.
+//! 2. Constants limit the number of symbols, bytes of names, ranges, rows and units.
 //! 3. Work is subtracted from a budget before it is done (`effort`): tables that refer to each
-//!    other over and over end the reading, not the process.
-//! 4. Unreadable parts are left out; what was read before stays.
+//!    other again and again end the reading, not the process.
+//! 4. Unreadable parts are left out; the parts read before are kept.
 
 pub mod demangle;
 pub mod dwarf;
@@ -27,10 +27,10 @@ pub mod pdb;
 pub mod table;
 
 pub use demangle::demangle;
-pub use dwarf::{Dwarf, Site};
-pub use elf::{Elf, Identity};
+pub use dwarf::{Dwarf, FunctionSite};
+pub use elf::{Elf, ElfIdentity};
 pub use pdb::Pdb;
-pub use table::{Symbol, Table};
+pub use table::{Symbol, SymbolTable};
 
 #[cfg(test)]
 mod tests;

@@ -2,20 +2,20 @@
 //! structures.
 //!
 //! ```text
-//!   Event ─▶ Library ─▶ QueryDecoder ─▶ EventInfo  TRACE_EVENT_INFO, encoded once for each schema
-//!              │          ├────▶ property   the bytes of one field in a payload
-//!              │          └────▶ map        EVENT_MAP_INFO
-//!              ├─ lists                     providers, keywords, levels, events …
-//!              └─ filter                    payload filters on fields of manifests
-//!   value                                   one value as text, without any schema
+//!   LookupEvent ─▶ Library ─▶ QueryDecoder ─▶ EventInfo  TRACE_EVENT_INFO, once for each schema
+//!                    │          ├────▶ property   the bytes of one field in a payload
+//!                    │          └────▶ map        EVENT_MAP_INFO
+//!                    ├─ lists                     providers, keywords, levels, events …
+//!                    └─ filter                    payload filters on fields of manifests
+//!   value                                         one value as text, without any schema
 //! ```
 //!
-//! This module deals in bytes and numbers only; the C library handles pointers, buffers that are
-//! too small, and handles. Offsets in the structures count from their start, 0 is "none", and texts
-//! are NUL-terminated UTF-16.
+//! This module handles bytes and numbers only. The C library handles pointers, buffers that are too
+//! small, and object handles. Offsets in the structures count from their start, 0 is "none", and
+//! texts are NUL-terminated UTF-16.
 //!
-//! Invariants: [`MAX_ANSWER`] bounds what is built from a schema; a text that a schema repeats is
-//! stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
+//! Invariants: [`MAX_ANSWER_BYTES`] bounds what is built from a schema; a text that a schema
+//! repeats is stored once. Payloads are walked within the bounds of [`walk`](crate::walk).
 //!
 //! Source: Documented ("TRACE_EVENT_INFO", "EVENT_PROPERTY_INFO", "EVENT_MAP_INFO",
 //! "PROVIDER_ENUMERATION_INFO", "PROVIDER_FIELD_INFOARRAY", "PROVIDER_EVENT_INFO",
@@ -35,19 +35,19 @@ mod value;
 mod wpp;
 
 pub use event_info::{EventInfo, OpenProperty};
-pub use library::{Library, Origin};
-pub use lists::FieldKind;
+pub use library::{Library, ManifestOrigin};
+pub use lists::EventFieldType;
 pub use property::PropertyStep;
 pub use query::QueryDecoder;
 pub use value::{DecodedValue, decode_value, map_names};
-pub use wpp::{MessageFacts, Messages};
+pub use wpp::{MessageFacts, WppMessages};
 
 use traceweir_format::spec::status::Status;
 
 use crate::error::{Error, Undecoded};
 
 /// The size limit of an encoded structure, in bytes.
-pub const MAX_ANSWER: usize = 4 << 20;
+pub const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// The reason why a query has no answer.
 #[non_exhaustive]
@@ -89,7 +89,7 @@ pub enum Refusal {
     /// The filter is larger than an enable request accepts.
     #[error("the filter is larger than an enable accepts")]
     TooLong,
-    /// The answer would be larger than [`MAX_ANSWER`].
+    /// The answer would be larger than [`MAX_ANSWER_BYTES`].
     #[error("the answer is too large")]
     TooLarge,
 }

@@ -40,7 +40,7 @@ impl Value<'_> {
     /// form.
     #[inline]
     #[must_use]
-    #[allow(clippy::cast_sign_loss)] // The two's complement is intended.
+    #[allow(clippy::cast_sign_loss)] // Keeps the two's complement.
     pub fn as_u64(&self) -> Option<u64> {
         Some(match *self {
             Self::I8(v) => i64::from(v) as u64,
@@ -56,8 +56,8 @@ impl Value<'_> {
         })
     }
 
-    /// Returns the bits of an integer in its own width, without sign extension. Hexadecimal forms
-    /// show these bits.
+    /// Returns the bits of an integer in the width of its type, without sign extension. Hexadecimal
+    /// forms show these bits.
     #[must_use]
     pub fn bits(&self) -> Option<u64> {
         Some(match *self {
@@ -76,6 +76,6 @@ impl Value<'_> {
 }
 
 /// Splits a SYSTEMTIME into its eight words.
-pub(crate) fn system_time(bytes: &[u8; 16]) -> [u16; 8] {
+pub(crate) fn split_system_time(bytes: &[u8; 16]) -> [u16; 8] {
     core::array::from_fn(|i| u16_at(bytes, i.saturating_mul(2)))
 }

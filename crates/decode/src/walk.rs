@@ -11,8 +11,8 @@
 //! * A payload may end at a field boundary: older layouts are prefixes of newer ones. The walk
 //!   returns the bytes that remain.
 //! * The payload bounds everything that takes bytes. An allowance of twice the bytes and fields,
-//!   plus 64, bounds what takes none (empty texts, structures and arrays without content). So no
-//!   count that a payload or a schema claims is trusted.
+//!   plus 64, bounds the values that take none (empty texts, structures and arrays without
+//!   content). So the walk trusts no count in a payload or a schema.
 //! * A schema without references causes no allocation.
 
 pub(crate) mod header_names;
@@ -23,7 +23,7 @@ use traceweir_format::text::{until_nul8, until_nul16};
 use traceweir_format::wire::chunk;
 
 use crate::error::Undecoded;
-use crate::schema::{Count, Field, Kind, Length, Schema, Short};
+use crate::schema::{Count, FastPath, Field, FieldKind, Length, Schema};
 use crate::value::Value;
 
 /// Receives the values of a payload in order. `index` is the field's index in [`Schema::fields`].
@@ -32,13 +32,13 @@ pub trait Visitor<'p> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>);
     /// Announces an array of `count` values or structures; fewer follow if the payload ends inside
     /// it.
-    fn begin_array(&mut self, index: usize, field: &Field, count: usize);
+    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
     /// Marks the end of the array.
-    fn end_array(&mut self, index: usize, field: &Field);
+    fn end_array(&mut self, _index: usize, _field: &Field) {}
     /// Announces a structure: its members follow, then [`Visitor::end_struct`].
-    fn begin_struct(&mut self, index: usize, field: &Field);
+    fn begin_struct(&mut self, _index: usize, _field: &Field) {}
     /// Marks the end of the structure.
-    fn end_struct(&mut self, index: usize, field: &Field);
+    fn end_struct(&mut self, _index: usize, _field: &Field) {}
     /// Receives the byte offset that the walk has reached: before and after each field and each
     /// element, and before the end of arrays and structures.
     #[inline(always)]
@@ -92,7 +92,7 @@ impl Walker {
         }
         // Both lengths are far below `usize::MAX / 2`, so nothing wraps.
         let allowance = payload.len().wrapping_add(schema.fields().len()).wrapping_mul(2).wrapping_add(64);
-        let mut walk = Walk {
+        let mut walk = PayloadWalk {
             schema,
             payload,
             offset: 0,
@@ -102,16 +102,16 @@ impl Walker {
             visitor,
             fault: None,
         };
-        match walk.visit_top() {
+        match walk.visit_top_level() {
             Ok(()) => Ok(payload.get(walk.offset..).unwrap_or_default()),
-            Err(Ended) => Err(walk.fault.map_or(Undecoded::NoSchema, |fault| *fault)),
+            Err(WalkEnded) => Err(walk.fault.map_or(Undecoded::NoSchema, |fault| *fault)),
         }
     }
 }
 
-const TOO_MANY: &str = "more elements than the payload can hold";
+const TOO_MANY_ELEMENTS: &str = "more elements than the payload can hold";
 
-struct Walk<'w, 'p, V> {
+struct PayloadWalk<'w, 'p, V> {
     schema: &'w Schema,
     payload: &'p [u8],
     offset: usize,
@@ -124,45 +124,45 @@ struct Walk<'w, 'p, V> {
     fault: Option<Box<Undecoded>>,
 }
 
-/// Marks that a walk ended early. The reason is in [`Walk::fault`], so that results on the fast
-/// path have no room for it.
-struct Ended;
+/// Marks that a walk ended early. The reason is in [`PayloadWalk::fault`], which keeps results on
+/// the fast path small.
+struct WalkEnded;
 
-type Step<T> = Result<T, Ended>;
+type WalkResult<T> = Result<T, WalkEnded>;
 
-impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
+impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
     /// Visits the top-level fields; the payload may end before any of them.
     #[inline(always)]
-    fn visit_top(&mut self) -> Step<()> {
+    fn visit_top_level(&mut self) -> WalkResult<()> {
         let schema = self.schema;
         for (index, field) in schema.top().iter().enumerate() {
-            if self.offset >= self.payload.len() && !self.is_empty_here(field) {
+            if self.offset >= self.payload.len() && !self.needs_no_bytes(field) {
                 return Ok(());
             }
             self.visitor.set_offset(self.offset);
-            if !self.visit_plain(index, field)? {
+            if !self.visit_fast_path(index, field)? {
                 self.visit_field(index, field)?;
             }
             self.visitor.set_offset(self.offset);
-            self.check_room()?;
+            self.check_visitor()?;
         }
         Ok(())
     }
 
-    fn visit_fields(&mut self, first: usize, count: usize) -> Step<()> {
+    fn visit_fields(&mut self, first: usize, count: usize) -> WalkResult<()> {
         let schema = self.schema;
         let fields = schema.fields().get(first..first.saturating_add(count)).unwrap_or_default();
         for (offset, field) in fields.iter().enumerate() {
             self.visitor.set_offset(self.offset);
             self.visit_field(first.saturating_add(offset), field)?;
             self.visitor.set_offset(self.offset);
-            self.check_room()?;
+            self.check_visitor()?;
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn check_room(&mut self) -> Step<()> {
+    fn check_visitor(&mut self) -> WalkResult<()> {
         if self.visitor.is_full() { Err(self.fail_full()) } else { Ok(()) }
     }
 
@@ -170,53 +170,55 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     ///
     /// Each kind makes its own call, so that a visitor that is inlined here is specialised for it.
     #[inline(always)]
-    fn visit_plain(&mut self, index: usize, field: &Field) -> Step<bool> {
-        match field.short {
-            Short::U8 => {
+    fn visit_fast_path(&mut self, index: usize, field: &Field) -> WalkResult<bool> {
+        match field.fast_path {
+            FastPath::U8 => {
                 let value = u8::from_le_bytes(*self.take_array(field)?);
                 self.visitor.value(index, field, Value::U8(value));
             }
-            Short::U16 => {
+            FastPath::U16 => {
                 let value = u16::from_le_bytes(*self.take_array(field)?);
                 self.visitor.value(index, field, Value::U16(value));
             }
-            Short::U32 => {
+            FastPath::U32 => {
                 let value = u32::from_le_bytes(*self.take_array(field)?);
                 self.visitor.value(index, field, Value::U32(value));
             }
-            Short::I32 => {
+            FastPath::I32 => {
                 let value = i32::from_le_bytes(*self.take_array(field)?);
                 self.visitor.value(index, field, Value::I32(value));
             }
-            Short::U64 => {
+            FastPath::U64 => {
                 let value = u64::from_le_bytes(*self.take_array(field)?);
                 self.visitor.value(index, field, Value::U64(value));
             }
-            Short::Text8 => {
-                let text = until_nul8(self.rest());
+            FastPath::Text8 => {
+                let text = until_nul8(self.remaining());
                 self.skip(text.len().wrapping_add(1));
                 self.visitor.value(index, field, Value::Text8(text));
             }
-            Short::Text16 => {
-                let text = until_nul16(self.rest());
+            FastPath::Text16 => {
+                let text = until_nul16(self.remaining());
                 self.skip(text.len().wrapping_add(2));
                 self.visitor.value(index, field, Value::Text16(text));
             }
-            Short::No => return Ok(false),
+            FastPath::No => return Ok(false),
         }
         Ok(true)
     }
 
     /// Returns whether a field needs no bytes: an array without elements, or a value of length 0.
     #[cold]
-    fn is_empty_here(&self, field: &Field) -> bool {
+    fn needs_no_bytes(&self, field: &Field) -> bool {
         match (field.count, &field.kind) {
             (Count::Fixed(0) | Count::ToEnd, _) => true,
             (Count::Field(i), _) => self.referenced.get(usize::from(i)).copied().flatten() == Some(0),
-            (_, Kind::Value { input: InType::NULL, .. }) => true,
+            (_, FieldKind::Value { input: InType::NULL, .. }) => true,
             (
                 Count::One,
-                Kind::Value { input: InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY, .. },
+                FieldKind::Value {
+                    input: InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY, ..
+                },
             ) => match field.length {
                 Length::Natural => false,
                 Length::Fixed(n) => n == 0,
@@ -227,9 +229,9 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[inline(never)]
-    fn visit_field(&mut self, index: usize, field: &Field) -> Step<()> {
+    fn visit_field(&mut self, index: usize, field: &Field) -> WalkResult<()> {
         match (&field.kind, field.count) {
-            (Kind::Value { input, output, .. }, Count::One) => {
+            (FieldKind::Value { input, output, .. }, Count::One) => {
                 let value = self.read_value(field, *input, *output)?;
                 if field.referenced
                     && let Some(slot) = self.referenced.get_mut(index)
@@ -239,24 +241,30 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
                 self.visitor.value(index, field, value);
                 Ok(())
             }
-            (Kind::Struct { first, members }, Count::One) => {
+            (FieldKind::Struct { first, members }, Count::One) => {
                 self.visit_structure(index, field, usize::from(*first), usize::from(*members))
             }
             (_, count) => self.visit_array(index, field, count),
         }
     }
 
-    fn visit_structure(&mut self, index: usize, field: &Field, first: usize, members: usize) -> Step<()> {
+    fn visit_structure(
+        &mut self,
+        index: usize,
+        field: &Field,
+        first: usize,
+        members: usize,
+    ) -> WalkResult<()> {
         let before = self.offset;
         self.visitor.begin_struct(index, field);
-        let done = self.visit_fields(first, members);
+        let result = self.visit_fields(first, members);
         self.visitor.set_offset(self.offset);
         self.visitor.end_struct(index, field);
-        done?;
-        if self.offset == before { self.spend(field) } else { Ok(()) }
+        result?;
+        if self.offset == before { self.spend_allowance(field) } else { Ok(()) }
     }
 
-    fn visit_array(&mut self, index: usize, field: &Field, count: Count) -> Step<()> {
+    fn visit_array(&mut self, index: usize, field: &Field, count: Count) -> WalkResult<()> {
         if count == Count::ToEnd {
             return self.visit_array_to_end(index, field);
         }
@@ -267,10 +275,10 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
             Count::One | Count::ToEnd => 1,
         };
         if count == 0 {
-            self.spend(field)?;
+            self.spend_allowance(field)?;
         }
-        if count > self.rest().len().saturating_add(self.allowance) {
-            return Err(self.fail_field(field, TOO_MANY));
+        if count > self.remaining().len().saturating_add(self.allowance) {
+            return Err(self.fail_field(field, TOO_MANY_ELEMENTS));
         }
         let start = self.offset;
         if let Some(text) = self.read_characters(field, count)? {
@@ -280,27 +288,27 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         }
         self.visitor.set_offset(self.offset);
         self.visitor.begin_array(index, field, count);
-        let mut done = Ok(());
+        let mut result = Ok(());
         for _ in 0..count {
-            done = self.visit_element(index, field);
-            if done.is_err() {
+            result = self.visit_element(index, field);
+            if result.is_err() {
                 break;
             }
         }
         self.visitor.set_offset(self.offset);
         self.visitor.end_array(index, field);
-        done
+        result
     }
 
-    fn visit_array_to_end(&mut self, index: usize, field: &Field) -> Step<()> {
-        let left = self.rest().len();
+    fn visit_array_to_end(&mut self, index: usize, field: &Field) -> WalkResult<()> {
+        let bytes_left = self.remaining().len();
         let size = match &field.kind {
-            Kind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
-            Kind::Struct { .. } => 1,
+            FieldKind::Value { input, .. } => input.size(self.pointer_size).unwrap_or(1).max(1),
+            FieldKind::Struct { .. } => 1,
         };
-        let count = left.checked_div(size).unwrap_or(0);
+        let count = bytes_left.checked_div(size).unwrap_or(0);
         if count == 0 {
-            self.spend(field)?;
+            self.spend_allowance(field)?;
         }
         let start = self.offset;
         if let Some(text) = self.read_characters(field, count)? {
@@ -310,37 +318,37 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
         }
         self.visitor.set_offset(self.offset);
         self.visitor.begin_array(index, field, count);
-        let mut done = Ok(());
-        while done.is_ok() && self.rest().len() >= size {
+        let mut result = Ok(());
+        while result.is_ok() && self.remaining().len() >= size {
             let before = self.offset;
-            done = self.visit_element(index, field);
+            result = self.visit_element(index, field);
             if self.offset == before {
                 break;
             }
         }
         self.visitor.set_offset(self.offset);
         self.visitor.end_array(index, field);
-        done
+        result
     }
 
     #[inline]
-    fn visit_element(&mut self, index: usize, field: &Field) -> Step<()> {
+    fn visit_element(&mut self, index: usize, field: &Field) -> WalkResult<()> {
         self.visitor.set_offset(self.offset);
         match &field.kind {
-            Kind::Value { input, output, .. } => {
+            FieldKind::Value { input, output, .. } => {
                 // The last string may lack its terminator, but each string that a count claims
                 // needs at least one byte.
-                if self.rest().is_empty() && is_terminated(*input) && field.length == Length::Natural {
+                if self.remaining().is_empty() && is_terminated(*input) && field.length == Length::Natural {
                     return Err(self.fail_too_short(field));
                 }
                 let value = self.read_value(field, *input, *output)?;
                 self.visitor.value(index, field, value);
                 self.visitor.set_offset(self.offset);
-                self.check_room()
+                self.check_visitor()
             }
-            Kind::Struct { first, members } => {
+            FieldKind::Struct { first, members } => {
                 self.visit_structure(index, field, usize::from(*first), usize::from(*members))?;
-                self.check_room()
+                self.check_visitor()
             }
         }
     }
@@ -351,9 +359,9 @@ const fn is_terminated(input: InType) -> bool {
 }
 
 /// The position in the payload, the allowance, and the errors that end a walk.
-impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
+impl<'p, V: Visitor<'p>> PayloadWalk<'_, 'p, V> {
     #[inline]
-    fn rest(&self) -> &'p [u8] {
+    fn remaining(&self) -> &'p [u8] {
         self.payload.get(self.offset..).unwrap_or_default()
     }
 
@@ -363,49 +371,49 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
     }
 
     #[inline]
-    fn take_bytes(&mut self, field: &Field, n: usize) -> Step<&'p [u8]> {
-        let out = self.rest().get(..n).ok_or_else(|| self.fail_too_short(field))?;
+    fn take_bytes(&mut self, field: &Field, n: usize) -> WalkResult<&'p [u8]> {
+        let out = self.remaining().get(..n).ok_or_else(|| self.fail_too_short(field))?;
         self.offset = self.offset.saturating_add(n);
         Ok(out)
     }
 
     #[inline(always)]
-    fn take_array<const N: usize>(&mut self, field: &Field) -> Step<&'p [u8; N]> {
+    fn take_array<const N: usize>(&mut self, field: &Field) -> WalkResult<&'p [u8; N]> {
         let out = chunk(self.payload, self.offset).ok_or_else(|| self.fail_too_short(field))?;
         self.offset = self.offset.wrapping_add(N);
         Ok(out)
     }
 
-    /// Subtracts one from the allowance for something that took no bytes.
+    /// Subtracts one from the allowance, for a value, array or structure that took no bytes.
     #[cold]
-    fn spend(&mut self, field: &Field) -> Step<()> {
+    fn spend_allowance(&mut self, field: &Field) -> WalkResult<()> {
         match self.allowance.checked_sub(1) {
-            Some(left) => {
-                self.allowance = left;
+            Some(allowance) => {
+                self.allowance = allowance;
                 Ok(())
             }
-            None => Err(self.fail_field(field, TOO_MANY)),
+            None => Err(self.fail_field(field, TOO_MANY_ELEMENTS)),
         }
     }
 
     #[cold]
-    fn fail_full(&mut self) -> Ended {
+    fn fail_full(&mut self) -> WalkEnded {
         self.fault = Some(Box::new(Undecoded::TooLarge));
-        Ended
+        WalkEnded
     }
 
     #[cold]
-    fn fail_too_short(&mut self, field: &Field) -> Ended {
+    fn fail_too_short(&mut self, field: &Field) -> WalkEnded {
         let fault = Undecoded::PayloadTooShort { field: field.name.to_string(), offset: self.offset };
         self.fault = Some(Box::new(fault));
-        Ended
+        WalkEnded
     }
 
     #[cold]
-    fn fail_field(&mut self, field: &Field, reason: &'static str) -> Ended {
+    fn fail_field(&mut self, field: &Field, reason: &'static str) -> WalkEnded {
         let fault = Undecoded::BadField { field: field.name.to_string(), offset: self.offset, reason };
         self.fault = Some(Box::new(fault));
-        Ended
+        WalkEnded
     }
 }
 

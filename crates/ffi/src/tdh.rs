@@ -1,8 +1,8 @@
 //! tdh.h: decoding of events.
 //!
 //! ```text
-//!   EVENT_RECORD ──event──▶ Event ──▶ Library (one per process) ──answer──▶ the caller's buffer,
-//!                                                                           or the required size
+//!   EVENT_RECORD ──event──▶ LookupEvent ──▶ Library (one per process) ──▶ the caller's buffer,
+//!                                                                         or the required size
 //! ```
 //!
 //! `traceweir_decode::tdh` makes the structures; this module handles addresses, sizes and handles.
@@ -33,7 +33,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use traceweir::controller::is_privileged_by_file;
 use traceweir::{EventDescriptor, Status};
-use traceweir_decode::source::{Event, EventKind};
+use traceweir_decode::source::{LookupEvent, LookupKind};
 use traceweir_decode::tdh::{Answer, Library, PropertyStep, QueryDecoder, Refusal};
 
 use crate::consumer;
@@ -63,7 +63,7 @@ pub(crate) fn library() -> MutexGuard<'static, Library> {
 
 /// Asks about an event: first the process's own schemas, then those of the event's trace.
 #[inline]
-fn ask<T>(event: &Event<'_>, mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
+fn ask<T>(event: &LookupEvent<'_>, mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
     let answer = question(library().queries(event));
     or_ask_trace(answer, question)
 }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn TdhGetEventInformation(
         let (query, room) = unsafe { (read_query(event, count, context), Room::new(buffer, size)) };
         let (Some(query), Some(room)) = (query, room) else { return Status::ERROR_INVALID_PARAMETER };
         let descriptor = query.event.descriptor;
-        if query.event.kind == EventKind::Message {
+        if query.event.kind == LookupKind::Message {
             return query.with_messages(|messages| {
                 put_event_info(&room, messages.event_info(&query.event), &descriptor)
             });
@@ -137,7 +137,7 @@ fn with_property(
     names: &[(String, Option<u32>)],
     body: impl FnOnce(&[u8]) -> Status,
 ) -> Status {
-    if query.event.kind == EventKind::Message {
+    if query.event.kind == LookupKind::Message {
         let [(name, _)] = names else { return Status::ERROR_INVALID_PARAMETER };
         return query.with_messages(|messages| {
             match messages.property(&query.event, &query.display(), name) {
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn TdhGetEventMapInformation(
         let (Some(query), Some(room), Some(name)) = (query, room, unsafe { text(name, MAX_NAME) }) else {
             return Status::ERROR_INVALID_PARAMETER;
         };
-        if query.event.kind == EventKind::Message {
+        if query.event.kind == LookupKind::Message {
             return Refusal::NotFound("map in a message").status();
         }
         let map = library().map(&query.event, &name);

@@ -7,32 +7,32 @@ use traceweir_format::{Guid, spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED};
 use super::{EVERYTHING, Seeds, TMF, filter, security};
 
 /// Appends a length and the bytes.
-fn bytes(out: &mut Vec<u8>, data: &[u8]) {
-    out.put_u16(u16::try_from(data.len()).expect("short")).put(data);
+fn put_bytes(out: &mut Vec<u8>, data: &[u8]) {
+    out.put_u16(u16::try_from(data.len()).expect("the length fits")).put(data);
 }
 
-fn wide(out: &mut Vec<u8>, text: &str) {
-    bytes(out, &text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
+fn put_utf16(out: &mut Vec<u8>, text: &str) {
+    put_bytes(out, &text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
 }
 
 /// Appends a size and the content of a block of memory.
-fn memory(out: &mut Vec<u8>, size: u16, content: &[u8]) {
+fn put_memory(out: &mut Vec<u8>, size: u16, content: &[u8]) {
     out.put_u16(size);
-    bytes(out, content);
+    put_bytes(out, content);
 }
 
 /// Appends the count and each filter.
-fn filters(out: &mut Vec<u8>, of: &[Vec<u8>]) {
-    out.put_u8(u8::try_from(of.len()).expect("few"));
-    for seed in of {
+fn put_filters(out: &mut Vec<u8>, filters: &[Vec<u8>]) {
+    out.put_u8(u8::try_from(filters.len()).expect("the number of filters fits"));
+    for seed in filters {
         let (kind, data) = seed.split_at(4);
         out.put(kind);
-        bytes(out, data);
+        put_bytes(out, data);
     }
 }
 
 /// Returns EVENT_TRACE_PROPERTIES with a file name after it.
-fn properties(flags: u32, mode: u32) -> Vec<u8> {
+fn trace_properties(flags: u32, mode: u32) -> Vec<u8> {
     let mut block = vec![0; 120];
     let mut put = |at: usize, value: u32| block[at..at + 4].copy_from_slice(&value.to_le_bytes());
     for (at, value) in [(44, flags), (48, 64), (52, 4), (64, mode), (112, 160), (116, 400)] {
@@ -43,67 +43,67 @@ fn properties(flags: u32, mode: u32) -> Vec<u8> {
     block
 }
 
-pub(super) fn controller() -> Seeds {
+pub(super) fn controller_seeds() -> Seeds {
     vec![
-        ("start", start(0x0002_0000, 1)),
-        ("start-2", start(0x0082_0000, 0x100)),
-        ("query", control(0)),
-        ("update", control(1)),
-        ("lists", lists()),
+        ("start", start_call(0x0002_0000, 1)),
+        ("start-2", start_call(0x0082_0000, 0x100)),
+        ("query", control_call(0)),
+        ("update", control_call(1)),
+        ("lists", list_calls()),
         ("enable-and-write", enable_and_write()),
         ("schematized", schematized()),
-        ("set-stacks", information(3, 0, &[0x9C, 0xCA, 0x11, 0x3D, 0, 0, 0, 0])),
-        ("set-capture", information(16, 0, &capture())),
-        ("set-3-9", each(3..10)),
-        ("set-10-20", each(10..21)),
-        ("set-24-28", each(24..29)),
-        ("query-version", information(11, 1, &[])),
-        ("query-sources", information(7, 1, &[])),
-        ("list-guids", information(0, 2, &[])),
-        ("access", access()),
-        ("texts", texts()),
-        ("traits", traits()),
-        ("classic", classic()),
+        ("set-stacks", information_call(3, 0, &[0x9C, 0xCA, 0x11, 0x3D, 0, 0, 0, 0])),
+        ("set-capture", information_call(16, 0, &capture_state_info())),
+        ("set-3-9", set_information_of_classes(3..10)),
+        ("set-10-20", set_information_of_classes(10..21)),
+        ("set-24-28", set_information_of_classes(24..29)),
+        ("query-version", information_call(11, 1, &[])),
+        ("query-sources", information_call(7, 1, &[])),
+        ("list-guids", information_call(0, 2, &[])),
+        ("access", access_calls()),
+        ("texts", format_message_calls()),
+        ("traits", traits_calls()),
+        ("classic", classic_calls()),
     ]
 }
 
-fn start(flags: u32, mode: u32) -> Vec<u8> {
+fn start_call(flags: u32, mode: u32) -> Vec<u8> {
     let mut out = vec![0];
-    filters(&mut out, &[]);
-    wide(&mut out, "seed");
-    bytes(&mut out, b"seed");
+    put_filters(&mut out, &[]);
+    put_utf16(&mut out, "seed");
+    put_bytes(&mut out, b"seed");
     out.put_u8(0);
-    memory(&mut out, 800, &properties(flags, mode));
+    put_memory(&mut out, 800, &trace_properties(flags, mode));
     out
 }
 
-fn control(code: u8) -> Vec<u8> {
+fn control_call(code: u8) -> Vec<u8> {
     let mut out = vec![1];
-    filters(&mut out, &[]);
+    put_filters(&mut out, &[]);
     out.put_u8(0).put_u16(0).put_u16(0).put_u8(0);
-    memory(&mut out, 800, &properties(0x0002_0000, 0));
+    put_memory(&mut out, 800, &trace_properties(0x0002_0000, 0));
     out.put_u8(code);
     out
 }
 
-fn lists() -> Vec<u8> {
+fn list_calls() -> Vec<u8> {
     let mut out = vec![2, 2];
-    memory(&mut out, 800, &properties(0x0002_0000, 0));
-    memory(&mut out, 200, &properties(0x0002_0000, 0));
+    put_memory(&mut out, 800, &trace_properties(0x0002_0000, 0));
+    put_memory(&mut out, 200, &trace_properties(0x0002_0000, 0));
     out
 }
 
-fn enable(out: &mut Vec<u8>, of: &[Vec<u8>], property: u32) {
+fn put_enable(out: &mut Vec<u8>, filters: &[Vec<u8>], property: u32) {
     out.put_u8(3);
-    filters(out, of);
+    put_filters(out, filters);
     out.put_u8(0).put_u32(2).put_u32(property).put_u32(0).put_guid(&Guid::NULL);
     out.put_u8(5).put_u64(0).put_u64(0).put_u32(1);
 }
 
-fn written(out: &mut Vec<u8>) {
+fn put_write(out: &mut Vec<u8>) {
     out.put_u8(8).put_u8(2);
     for data in [&b"\x07\0\0\0text\0"[..], b"more"] {
-        bytes(out, data);
+        put_bytes(out, data);
         out.put_u32(0);
     }
     out.put_u16(7).put(&[1, 0, 4, 0]).put_u16(0).put_u64(0x30);
@@ -112,62 +112,64 @@ fn written(out: &mut Vec<u8>) {
 
 /// Returns calls that enable a provider with several filters, and write.
 fn enable_and_write() -> Vec<u8> {
-    let seed_named = |name: &str| filter::all().into_iter().find(|seed| seed.0 == name).expect("a seed").1;
+    let seed_named = |name: &str| {
+        filter::filter_seeds().into_iter().find(|seed| seed.0 == name).expect("the seed exists").1
+    };
     let mut out = Vec::new();
-    enable(
+    put_enable(
         &mut out,
         &[seed_named("ids"), seed_named("payload"), seed_named("names"), seed_named("level")],
         0x44,
     );
-    written(&mut out);
+    put_write(&mut out);
     out
 }
 
 fn schematized() -> Vec<u8> {
-    let mut seeds: Vec<Vec<u8>> = filter::all().into_iter().map(|seed| seed.1).collect();
+    let mut seeds: Vec<Vec<u8>> = filter::filter_seeds().into_iter().map(|seed| seed.1).collect();
     seeds.retain(|seed| seed[..4] == EVENT_FILTER_TYPE_SCHEMATIZED.to_le_bytes());
     let mut out = Vec::new();
-    enable(&mut out, &seeds, 0);
-    written(&mut out);
+    put_enable(&mut out, &seeds, 0);
+    put_write(&mut out);
     out
 }
 
-fn information(class: u32, kind: u8, content: &[u8]) -> Vec<u8> {
+fn information_call(class: u32, kind: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![4];
     out.put_u32(class).put_u64(0).put_u8(kind);
     let size = if content.is_empty() { 4000 } else { content.len() };
-    memory(&mut out, u16::try_from(size).expect("short"), content);
-    memory(&mut out, 16, &[]);
+    put_memory(&mut out, u16::try_from(size).expect("the length fits"), content);
+    put_memory(&mut out, 16, &[]);
     out
 }
 
 /// Returns a call with a small value for each class.
-fn each(classes: std::ops::Range<u32>) -> Vec<u8> {
-    classes.flat_map(|class| information(class, 0, &[1, 0, 0, 0, 0, 16, 0, 0, 64, 0, 0, 0])).collect()
+fn set_information_of_classes(classes: std::ops::Range<u32>) -> Vec<u8> {
+    classes.flat_map(|class| information_call(class, 0, &[1, 0, 0, 0, 0, 16, 0, 0, 64, 0, 0, 0])).collect()
 }
 
 /// Returns TRACE_PERIODIC_CAPTURE_STATE_INFO of one provider.
-fn capture() -> Vec<u8> {
+fn capture_state_info() -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(5).put_u16(1).put_u16(0).put_guid(&Guid::from_u128(1));
     out
 }
 
-fn access() -> Vec<u8> {
-    let sid = security::all().into_iter().find(|seed| seed.0 == "sid").expect("a seed").1;
+fn access_calls() -> Vec<u8> {
+    let sid = security::security_seeds().into_iter().find(|seed| seed.0 == "sid").expect("the seed exists").1;
     let mut out = vec![5];
     out.put_guid(&Guid::from_u128(1));
-    bytes(&mut out, &sid);
-    memory(&mut out, 300, &[]);
+    put_bytes(&mut out, &sid);
+    put_memory(&mut out, 300, &[]);
     out.put_u32(2).put_u32(0x80).put_u8(1);
     out
 }
 
-fn texts() -> Vec<u8> {
+fn format_message_calls() -> Vec<u8> {
     let mut out = Vec::new();
     for (flags, code) in [(0x1000, 5), (0x1100, 4201), (0x3010, 0x8007_0005)] {
         out.put_u8(6).put_u32(flags).put_u32(code).put_u32(0);
-        memory(&mut out, 80, &[]);
+        put_memory(&mut out, 80, &[]);
         if flags & 0x100 != 0 {
             out.put_u32(9);
         }
@@ -175,29 +177,29 @@ fn texts() -> Vec<u8> {
     out
 }
 
-fn traits() -> Vec<u8> {
+fn traits_calls() -> Vec<u8> {
     let mut out = vec![7];
     out.put_u32(2);
-    bytes(&mut out, b"\x17\0P\0\x13\0\x010123456789abcdef");
-    wide(&mut out, "text");
+    put_bytes(&mut out, b"\x17\0P\0\x13\0\x010123456789abcdef");
+    put_utf16(&mut out, "text");
     out.put_u8(4).put_u64(0x10);
     out
 }
 
-fn classic() -> Vec<u8> {
+fn classic_calls() -> Vec<u8> {
     let mut out = vec![9, 2];
-    bytes(&mut out, b"one");
-    bytes(&mut out, b"two");
+    put_bytes(&mut out, b"one");
+    put_bytes(&mut out, b"two");
     let mut header = Vec::new();
     header.put_u16(48 + 32).put_u16(0).put(&[1, 4]).put_u16(0).put(&[0; 16]);
     header.put_guid(&Guid::from_u128(9)).put_u32(0).put_u32(0x0012_0000).put(&[0; 32]);
-    memory(&mut out, 80, &header);
+    put_memory(&mut out, 80, &header);
     out.put_u64(0).put_u32(1).put_u8(2).put_guid(&Guid::from_u128(3)).put_u32(0x2B).put_u16(7);
     out
 }
 
 /// Returns files after the bytes that choose how they are opened, and the same files in buffers.
-pub(super) fn consumer(files: Seeds) -> Seeds {
+pub(super) fn consumer_seeds(files: Seeds) -> Seeds {
     let mut seeds = Vec::new();
     for (name, file) in files {
         match name {
@@ -207,7 +209,7 @@ pub(super) fn consumer(files: Seeds) -> Seeds {
                 seeds.push(("classic", [&[2, 0, 4, 0, 0, 0, 0], &file[..]].concat()));
                 seeds.push(("options", [&[3, 2, 7, 0, 0, 0, 0], &file[..]].concat()));
                 let mut stream = vec![0, 1, 0];
-                file.chunks(2048).for_each(|buffer| bytes(&mut stream, buffer));
+                file.chunks(2048).for_each(|buffer| put_bytes(&mut stream, buffer));
                 seeds.push(("stream", stream));
             }
             "compressed" => seeds.push(("kept", [&[0, 2, 7, 0, 0, 0, 0], &file[..]].concat())),
@@ -218,27 +220,32 @@ pub(super) fn consumer(files: Seeds) -> Seeds {
 }
 
 /// Returns files after the bytes that choose repetition, changes and output.
-pub(super) fn relog(files: Seeds) -> Seeds {
-    let ways: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
+pub(super) fn relog_seeds(files: Seeds) -> Seeds {
+    let options: [[u8; 4]; 4] = [[1, 0, 0, 0], [2, 1, 4, 3], [1, 2, 2, 2], [2, 3, 1, 15]];
     let names = ["plain", "compressed", "unfinished", "empty"];
-    let seed_named = |name: &str| files.iter().find(|seed| seed.0 == name).expect("a seed").1.clone();
-    names.into_iter().zip(ways).map(|(name, way)| (name, [&way[..], &seed_named(name)].concat())).collect()
+    let seed_named =
+        |name: &str| files.iter().find(|seed| seed.0 == name).expect("the seed exists").1.clone();
+    names
+        .into_iter()
+        .zip(options)
+        .map(|(name, option)| (name, [&option[..], &seed_named(name)].concat()))
+        .collect()
 }
 
-pub(super) fn library(small: &[u8]) -> Seeds {
+pub(super) fn library_seeds(small: &[u8]) -> Seeds {
     let manifest = |field: &str, operator: u16, value: &str, xml: &[u8]| {
         let mut out = vec![0, 1];
-        wide(&mut out, field);
+        put_utf16(&mut out, field);
         out.put_u16(operator);
-        wide(&mut out, value);
+        put_utf16(&mut out, value);
         out.put_u32(0).put_u64(1);
-        bytes(&mut out, b"\x02\0\x01\x02ab");
+        put_bytes(&mut out, b"\x02\0\x01\x02ab");
         [out, xml.to_vec()].concat()
     };
     let mut messages = vec![1];
     messages.put_guid(&Guid::from_u128(0x6f1c2b5a_0d3e_4a77_9c58_1b2f3a4d5e6f)).put_u16(10);
-    bytes(&mut messages, b"\x07\0\0\0\x08\0\0\0");
-    wide(&mut messages, "FormattedString");
+    put_bytes(&mut messages, b"\x07\0\0\0\x08\0\0\0");
+    put_utf16(&mut messages, "FormattedString");
     vec![
         ("everything", manifest("state", 0, "7", EVERYTHING)),
         ("between", manifest("state", 4, "1,7", EVERYTHING)),

@@ -2,16 +2,16 @@
 
 use traceweir_format::wire::Put;
 
-fn u16_of(n: usize) -> u16 {
-    u16::try_from(n).expect("small")
+fn to_u16(n: usize) -> u16 {
+    u16::try_from(n).expect("the number fits")
 }
 
-fn u32_of(n: usize) -> u32 {
-    u32::try_from(n).expect("small")
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("the number fits")
 }
 
 /// Returns an ELF file whose first section is `.etw_manifest`.
-pub(crate) fn elf(body: &[u8]) -> Vec<u8> {
+pub(crate) fn build_elf(body: &[u8]) -> Vec<u8> {
     let strings = b"\0.etw_manifest\0.shstrtab\0";
     let table = (64 + body.len() + strings.len()).next_multiple_of(8);
     let mut out = Vec::new();
@@ -27,8 +27,8 @@ pub(crate) fn elf(body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a PE file with one resource, type `WEVT_TEMPLATE`, name 1, English.
-pub(crate) fn pe(body: &[u8]) -> Vec<u8> {
-    const RVA: u32 = 0x1000;
+pub(crate) fn build_pe(body: &[u8]) -> Vec<u8> {
+    const SECTION_RVA: u32 = 0x1000;
     const SUBDIRECTORY: u32 = 0x8000_0000;
     let mut resources = Vec::new();
     let directory = |out: &mut Vec<u8>, named: u16, ids: u16, entry: (u32, u32)| {
@@ -38,7 +38,7 @@ pub(crate) fn pe(body: &[u8]) -> Vec<u8> {
     directory(&mut resources, 0, 1, (1, 48 | SUBDIRECTORY));
     directory(&mut resources, 0, 1, (0x409, 72));
     let data = 120;
-    resources.put_u32(RVA + data).put_u32(u32_of(body.len())).put_u64(0);
+    resources.put_u32(SECTION_RVA + data).put_u32(to_u32(body.len())).put_u64(0);
     resources.put_u16(13).put_wide_z("WEVT_TEMPLATE");
     resources.resize(data as usize, 0);
     resources.put(body);
@@ -46,12 +46,12 @@ pub(crate) fn pe(body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     out.put(b"MZ").put(&[0; 58]).put_u32(64).put(b"PE\0\0").put_u16(0x8664).put_u16(1).put(&[0; 12]);
     out.put_u16(240).put_u16(0x2022).put_u16(0x20B).put(&[0; 106]).put_u32(16).put(&[0; 16]);
-    out.put_u32(RVA).put_u32(u32_of(resources.len())).put(&[0; 104]);
-    let headers = u32_of(out.len() + 40);
-    let size = u32_of(resources.len());
+    out.put_u32(SECTION_RVA).put_u32(to_u32(resources.len())).put(&[0; 104]);
+    let headers = to_u32(out.len() + 40);
+    let size = to_u32(resources.len());
     out.put(b".rsrc\0\0\0")
         .put_u32(size)
-        .put_u32(RVA)
+        .put_u32(SECTION_RVA)
         .put_u32(size)
         .put_u32(headers)
         .put(&[0; 16])
@@ -60,7 +60,7 @@ pub(crate) fn pe(body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a PDB of small pages, whose only module has one annotation with a message format.
-pub(crate) fn pdb() -> Vec<u8> {
+pub(crate) fn build_pdb() -> Vec<u8> {
     let strings = [
         "TMF:",
         "2158e7d3-9867-cde3-18b5-9713c628abdf disk // SRC=read.c MJ= MN=",
@@ -70,13 +70,13 @@ pub(crate) fn pdb() -> Vec<u8> {
         "}",
     ];
     let mut body = Vec::new();
-    body.put_u32(0x1000).put_u16(1).put_u16(u16_of(strings.len()));
-    strings.iter().for_each(|s| drop_ref(body.put_ansi_z(s)));
+    body.put_u32(0x1000).put_u16(1).put_u16(to_u16(strings.len()));
+    strings.iter().for_each(|s| discard(body.put_ansi_z(s)));
     body.resize(body.len().next_multiple_of(4), 0);
     let mut symbols = Vec::new();
-    symbols.put_u32(4).put_u16(u16_of(body.len() + 2)).put_u16(0x1019).put(&body);
+    symbols.put_u32(4).put_u16(to_u16(body.len() + 2)).put_u16(0x1019).put(&body);
     let mut module = vec![0; 32];
-    module.put_u16(0).put_u16(5).put_u32(u32_of(symbols.len()));
+    module.put_u16(0).put_u16(5).put_u32(to_u32(symbols.len()));
     module.resize(64, 0);
     module.put_ansi_z("a.obj").put_ansi_z("a.obj");
     let mut debug = Vec::new();
@@ -88,34 +88,39 @@ pub(crate) fn pdb() -> Vec<u8> {
         .put_u16(0)
         .put_u16(0xFFFF)
         .put_u16(0);
-    debug.put_u16(0xFFFF).put_u16(0).put_u32(u32_of(module.len()));
+    debug.put_u16(0xFFFF).put_u16(0).put_u32(to_u32(module.len()));
     debug.resize(64, 0);
     debug.put(&module);
-    multi_stream(&[&[], &[], &[], &debug, &[], &symbols])
+    build_multi_stream_file(&[&[], &[], &[], &debug, &[], &symbols])
 }
 
-fn drop_ref(_: &mut Vec<u8>) {}
+fn discard(_: &mut Vec<u8>) {}
 
 /// Returns a PDB: header page, two pages of the free map, the directory's page list, the directory,
 /// then the streams.
-pub(crate) fn multi_stream(streams: &[&[u8]]) -> Vec<u8> {
-    const PAGE: usize = 512;
+pub(crate) fn build_multi_stream_file(streams: &[&[u8]]) -> Vec<u8> {
+    const PAGE_BYTES: usize = 512;
     let (mut directory, mut pages) = (Vec::new(), Vec::new());
-    directory.put_u32(u32_of(streams.len()));
-    streams.iter().for_each(|s| drop_ref(directory.put_u32(u32_of(s.len()))));
-    for part in streams.iter().flat_map(|s| s.chunks(PAGE)) {
-        directory.put_u32(u32_of(5 + pages.len() / PAGE));
+    directory.put_u32(to_u32(streams.len()));
+    streams.iter().for_each(|s| discard(directory.put_u32(to_u32(s.len()))));
+    for part in streams.iter().flat_map(|s| s.chunks(PAGE_BYTES)) {
+        directory.put_u32(to_u32(5 + pages.len() / PAGE_BYTES));
         pages.put(part);
-        pages.resize(pages.len().next_multiple_of(PAGE), 0);
+        pages.resize(pages.len().next_multiple_of(PAGE_BYTES), 0);
     }
     let mut file = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
-    let all = u32_of(5 + pages.len() / PAGE);
-    file.put_u32(u32_of(PAGE)).put_u32(1).put_u32(all).put_u32(u32_of(directory.len())).put_u32(0).put_u32(3);
-    file.resize(3 * PAGE, 0);
+    let all = to_u32(5 + pages.len() / PAGE_BYTES);
+    file.put_u32(to_u32(PAGE_BYTES))
+        .put_u32(1)
+        .put_u32(all)
+        .put_u32(to_u32(directory.len()))
+        .put_u32(0)
+        .put_u32(3);
+    file.resize(3 * PAGE_BYTES, 0);
     file.put_u32(4);
-    file.resize(4 * PAGE, 0);
+    file.resize(4 * PAGE_BYTES, 0);
     file.put(&directory);
-    file.resize(5 * PAGE, 0);
+    file.resize(5 * PAGE_BYTES, 0);
     file.put(&pages);
     file
 }

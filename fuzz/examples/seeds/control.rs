@@ -8,20 +8,20 @@ use traceweir_transport::message::{
     SessionConfig, SessionRef, Update, VERSIONS,
 };
 
-pub fn all() -> Vec<(&'static str, Vec<u8>)> {
-    greetings()
+pub fn control_seeds() -> Vec<(&'static str, Vec<u8>)> {
+    greeting_messages()
         .into_iter()
-        .chain(of_providers())
-        .chain(of_private_sessions())
-        .chain(of_controllers())
-        .chain(of_access())
-        .map(|(name, m)| (name, bytes(&m)))
+        .chain(provider_messages())
+        .chain(private_session_messages())
+        .chain(controller_messages())
+        .chain(access_messages())
+        .map(|(name, m)| (name, encode_message(&m)))
         .collect()
 }
 
-fn bytes(message: &Message) -> Vec<u8> {
+fn encode_message(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
-    message.encode(7, &mut out).expect("a message that may be sent");
+    message.encode(7, &mut out).expect("the message can be encoded");
     out
 }
 
@@ -29,24 +29,24 @@ fn provider() -> Guid {
     Guid::from_provider_name("Traceweir.Seed")
 }
 
-fn params() -> Box<EnableParams> {
+fn enable_params() -> Box<EnableParams> {
     let filters = vec![Filter { kind: 0x8000_0004, data: vec![1, 0, 0, 0] }];
     Box::new(EnableParams { level: 4, match_any: 1, match_all: 1, property: 1, source: Guid::NULL, filters })
 }
 
-fn config() -> SessionConfig {
+fn session_config() -> SessionConfig {
     SessionConfig { name: "seed".into(), log_file: Some("/tmp/seed.etl".into()), ..SessionConfig::default() }
 }
 
 fn properties() -> Properties {
-    Properties { id: 0x1_0001, config: config(), ..Properties::default() }
+    Properties { id: 0x1_0001, config: session_config(), ..Properties::default() }
 }
 
 fn session() -> SessionRef {
     SessionRef::Name("seed".into())
 }
 
-fn greetings() -> Vec<(&'static str, Message)> {
+fn greeting_messages() -> Vec<(&'static str, Message)> {
     vec![
         (
             "hello",
@@ -59,8 +59,8 @@ fn greetings() -> Vec<(&'static str, Message)> {
     ]
 }
 
-fn of_providers() -> Vec<(&'static str, Message)> {
-    let layout = Layout::new(2, 1 << 16).expect("a sound layout");
+fn provider_messages() -> Vec<(&'static str, Message)> {
+    let layout = Layout::new(2, 1 << 16).expect("the layout is valid");
     let region = RegionParams { layout, clock: Counter::Cycles, wake_at: 1 << 15, max_record: 65_464 };
     vec![
         (
@@ -94,19 +94,19 @@ fn of_providers() -> Vec<(&'static str, Message)> {
                 registrations: vec![1, 2],
                 session: 0x1_0001,
                 code: EnableCode::Enable,
-                params: params(),
+                params: enable_params(),
             },
         ),
         ("close", Message::CloseSession { order: 2, session: 0x1_0001 }),
     ]
 }
 
-fn of_private_sessions() -> Vec<(&'static str, Message)> {
+fn private_session_messages() -> Vec<(&'static str, Message)> {
     let session = 0x2_0001;
     vec![
         (
             "private-start",
-            Message::PrivateStart { order: 1, session, starter: 1000, config: Box::new(config()) },
+            Message::PrivateStart { order: 1, session, starter: 1000, config: Box::new(session_config()) },
         ),
         (
             "private-control",
@@ -119,7 +119,7 @@ fn of_private_sessions() -> Vec<(&'static str, Message)> {
                 session,
                 provider: provider(),
                 code: EnableCode::Enable,
-                params: params(),
+                params: enable_params(),
             },
         ),
         (
@@ -135,7 +135,7 @@ fn of_private_sessions() -> Vec<(&'static str, Message)> {
     ]
 }
 
-fn of_access() -> Vec<(&'static str, Message)> {
+fn access_messages() -> Vec<(&'static str, Message)> {
     let object = provider();
     let everyone = vec![1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     vec![
@@ -148,7 +148,7 @@ fn of_access() -> Vec<(&'static str, Message)> {
     ]
 }
 
-fn of_controllers() -> Vec<(&'static str, Message)> {
+fn controller_messages() -> Vec<(&'static str, Message)> {
     let control = |control| Message::Control { session: session(), control };
     let update = Update {
         flush_timer: Some(1),
@@ -176,7 +176,7 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
         ..ProviderEntry::default()
     };
     vec![
-        ("start", Message::Start(Box::new(config()))),
+        ("start", Message::Start(Box::new(session_config()))),
         ("query", Message::Control { session: SessionRef::Id(1), control: Control::Query }),
         ("stop", control(Control::Stop)),
         ("update", control(Control::Update(update))),
@@ -191,7 +191,7 @@ fn of_controllers() -> Vec<(&'static str, Message)> {
                 session: session(),
                 provider: provider(),
                 code: EnableCode::CaptureState,
-                params: params(),
+                params: enable_params(),
                 name: "Traceweir.Seed".into(),
                 timeout_ms: 100,
             },

@@ -8,7 +8,7 @@ use traceweir_format::{Guid, Result};
 
 use super::Seeds;
 
-pub(super) fn all() -> Seeds {
+pub(super) fn filter_seeds() -> Seeds {
     let gate = Gate { any: 0x30, all: 0x10, level: 4 };
     let mut header = Vec::new();
     header.put_u16(7).put_u8(1).put(&[0; 5]).put_u64(0).put_u32(28).put_u32(0).put(b"data");
@@ -19,7 +19,7 @@ pub(super) fn all() -> Seeds {
         ("pids", EVENT_FILTER_TYPE_PID, encode::pids(&[1, 4711])),
         ("programs", EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&["nginx", "größe"])),
         ("schematized", EVENT_FILTER_TYPE_SCHEMATIZED, header),
-        ("payload", EVENT_FILTER_TYPE_PAYLOAD, payload().expect("a filter that is right")),
+        ("payload", EVENT_FILTER_TYPE_PAYLOAD, encode_payload_filter().expect("the filter is valid")),
         ("own", 7, b"agreed on".to_vec()),
     ]
     .into_iter()
@@ -27,7 +27,7 @@ pub(super) fn all() -> Seeds {
     .collect()
 }
 
-fn payload() -> Result<Vec<u8>> {
+fn encode_payload_filter() -> Result<Vec<u8>> {
     let mut event = Event::new(7, 1, true);
     let count = event.field(Field::one(Shape::Fixed(4)))?;
     let text = event.field(Field::one(Shape::Utf16Z))?;

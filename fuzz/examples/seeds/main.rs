@@ -1,11 +1,11 @@
-//! Writes the seeds of all fuzz targets: small valid inputs, each of another kind.
+//! Writes the seeds of all fuzz targets: small valid inputs of different kinds.
 //!
 //! ```text
 //! cargo run --example seeds              writes fuzz/seeds/<target>/<name>, removes obsolete seeds
 //! cargo run --example seeds -- --check   fails if the written seeds differ from the current ones
 //! ```
 //!
-//! All seeds are made by the project's own writers or by hand; none comes from a recorded trace.
+//! All seeds are made by the writers of this project or by hand; none comes from a recorded trace.
 
 mod calls;
 mod containers;
@@ -32,52 +32,52 @@ const EVERYTHING: &[u8] = include_bytes!("../../../fixtures/manifests/everything
 const TMF: &[u8] = include_bytes!("../../../fixtures/tmf/sample.tmf");
 
 fn main() -> ExitCode {
-    let check = std::env::args().any(|argument| argument == "--check");
+    let is_check = std::env::args().any(|argument| argument == "--check");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     let mut stale = Vec::new();
-    for (target, seeds) in all() {
+    for (target, seeds) in seeds_of_all_targets() {
         let folder = root.join(target);
-        if check {
-            stale.extend(stale_in(&folder, &seeds));
+        if is_check {
+            stale.extend(find_stale_seeds(&folder, &seeds));
         } else {
-            write(&folder, &seeds);
+            write_seeds(&folder, &seeds);
         }
     }
     for path in &stale {
-        eprintln!("not as it would be written now: {}", path.display());
+        eprintln!("differs from the current seed: {}", path.display());
     }
     if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Replaces the content of a folder with these seeds.
-fn write(folder: &Path, seeds: &Seeds) {
+fn write_seeds(folder: &Path, seeds: &Seeds) {
     // The folder may not exist yet.
     let _ = std::fs::remove_dir_all(folder);
-    std::fs::create_dir_all(folder).expect("the folder of the seeds");
+    std::fs::create_dir_all(folder).expect("the folder of the seeds can be created");
     for (name, bytes) in seeds {
-        std::fs::write(folder.join(name), bytes).expect("a seed");
+        std::fs::write(folder.join(name), bytes).expect("the seed can be written");
     }
 }
 
 /// Returns the seeds of a folder that are missing, different or obsolete.
-fn stale_in(folder: &Path, seeds: &Seeds) -> Vec<PathBuf> {
-    let is_same = |path: &Path, bytes: &[u8]| std::fs::read(path).is_ok_and(|there| there == bytes);
-    let made = seeds.iter().map(|(name, bytes)| (folder.join(name), bytes));
+fn find_stale_seeds(folder: &Path, seeds: &Seeds) -> Vec<PathBuf> {
+    let is_same = |path: &Path, bytes: &[u8]| std::fs::read(path).is_ok_and(|current| current == bytes);
+    let expected = seeds.iter().map(|(name, bytes)| (folder.join(name), bytes));
     let mut stale: Vec<_> =
-        made.filter(|(path, bytes)| !is_same(path, bytes)).map(|(path, _)| path).collect();
-    let there = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_made = |entry: &DirEntry| seeds.iter().any(|(name, _)| entry.file_name() == *name);
-    stale.extend(there.filter(|entry| !is_made(entry)).map(|entry| entry.path()));
+        expected.filter(|(path, bytes)| !is_same(path, bytes)).map(|(path, _)| path).collect();
+    let existing = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_expected = |entry: &DirEntry| seeds.iter().any(|(name, _)| entry.file_name() == *name);
+    stale.extend(existing.filter(|entry| !is_expected(entry)).map(|entry| entry.path()));
     stale
 }
 
 /// Returns the seeds of all targets.
-fn all() -> Vec<(&'static str, Seeds)> {
+fn seeds_of_all_targets() -> Vec<(&'static str, Seeds)> {
     vec![
-        ("file", files()),
-        ("buffer", buffers()),
-        ("xpress", streams()),
-        ("tracelogging", metadata()),
+        ("file", file_seeds()),
+        ("buffer", buffer_seeds()),
+        ("xpress", xpress_seeds()),
+        ("tracelogging", tracelogging_seeds()),
         (
             "manifest",
             vec![
@@ -86,26 +86,26 @@ fn all() -> Vec<(&'static str, Seeds)> {
                 ("small", small_manifest()),
             ],
         ),
-        ("wevt", compiled()),
-        ("tmf", vec![("sample", TMF.to_vec()), ("annotations", containers::pdb())]),
-        ("payload", payloads()),
-        ("message", messages()),
-        ("control", control::all()),
-        ("region", region::all()),
-        ("security", security::all()),
-        ("filter", filter::all()),
-        ("tdh", metadata()),
-        ("library", calls::library(&small_manifest())),
-        ("controller", calls::controller()),
-        ("consumer", calls::consumer(files())),
-        ("relog", calls::relog(files())),
-        ("symbols", symbols::all()),
+        ("wevt", compiled_manifest_seeds()),
+        ("tmf", vec![("sample", TMF.to_vec()), ("annotations", containers::build_pdb())]),
+        ("payload", payload_seeds()),
+        ("message", message_seeds()),
+        ("control", control::control_seeds()),
+        ("region", region::region_seeds()),
+        ("security", security::security_seeds()),
+        ("filter", filter::filter_seeds()),
+        ("tdh", tracelogging_seeds()),
+        ("library", calls::library_seeds(&small_manifest())),
+        ("controller", calls::controller_seeds()),
+        ("consumer", calls::consumer_seeds(file_seeds())),
+        ("relog", calls::relog_seeds(file_seeds())),
+        ("symbols", symbols::symbol_seeds()),
     ]
 }
 
 type Seeds = Vec<(&'static str, Vec<u8>)>;
 
-fn trace(compressed: bool, records: &[Vec<u8>], finish: bool) -> Vec<u8> {
+fn build_trace(compressed: bool, records: &[Vec<u8>], finish: bool) -> Vec<u8> {
     let mut file = Vec::new();
     let options = Options {
         buffer_size: 2048,
@@ -115,36 +115,36 @@ fn trace(compressed: bool, records: &[Vec<u8>], finish: bool) -> Vec<u8> {
         start_time: FileTime(132_000_000_000_000_000),
         ..Options::default()
     };
-    let mut writer = Writer::create(&mut file, options).expect("a header");
+    let mut writer = Writer::create(&mut file, options).expect("the writer accepts these options");
     for (cpu, record) in (0..).zip(records) {
-        writer.write_record(cpu % 2, record).expect("a record that fits");
+        writer.write_record(cpu % 2, record).expect("the record fits into a buffer");
     }
-    writer.flush().expect("buffers");
+    writer.flush().expect("writing to memory cannot fail");
     if finish {
         writer
             .finish(Summary { end_time: FileTime(132_000_001_000_000_000), ..Summary::default() })
-            .expect("a file");
+            .expect("finishing a file in memory cannot fail");
     }
     file
 }
 
-fn files() -> Seeds {
-    let records = records::all();
+fn file_seeds() -> Seeds {
+    let records = records::all_records();
     vec![
-        ("plain", trace(false, &records, true)),
-        ("compressed", trace(true, &[&records[..], &records[..]].concat(), true)),
-        ("unfinished", trace(false, &records, false)),
-        ("empty", trace(false, &[], true)),
+        ("plain", build_trace(false, &records, true)),
+        ("compressed", build_trace(true, &[&records[..], &records[..]].concat(), true)),
+        ("unfinished", build_trace(false, &records, false)),
+        ("empty", build_trace(false, &[], true)),
     ]
 }
 
-fn buffers() -> Seeds {
-    let records = records::all();
+fn buffer_seeds() -> Seeds {
+    let records = records::all_records();
     let buffer = |records: &[Vec<u8>]| [vec![0], records.concat()].concat();
     vec![("all", buffer(&records)), ("events", buffer(&records[..3])), ("kernel", buffer(&records[3..]))]
 }
 
-fn streams() -> Seeds {
+fn xpress_seeds() -> Seeds {
     let stream = |limit: u16, want: u16, bytes: &[u8]| {
         let mut out = Vec::new();
         out.put_u16(limit).put_u16(want).put(bytes);
@@ -156,23 +156,27 @@ fn streams() -> Seeds {
     let mut run = Vec::new();
     xpress::Compressor::new().compress(&[7; 40_000], &mut run);
     vec![
-        ("text", stream(u16::try_from(text.len()).expect("short"), 100, &packed)),
+        ("text", stream(u16::try_from(text.len()).expect("the length fits"), 100, &packed)),
         ("run", stream(40_000, 39_000, &run)),
         ("plain", stream(600, 64, &text)),
         ("cut", stream(600, 600, &packed[..packed.len() / 2])),
     ]
 }
 
-fn metadata() -> Seeds {
+fn tracelogging_seeds() -> Seeds {
     let event = |traits: &[u8], metadata: &[u8], payload: &[u8]| {
         let mut out = Vec::new();
-        out.put_u8(u8::try_from(traits.len()).expect("short"))
-            .put_u16(u16::try_from(metadata.len()).expect("short"));
+        out.put_u8(u8::try_from(traits.len()).expect("the length fits"))
+            .put_u16(u16::try_from(metadata.len()).expect("the length fits"));
         out.put(traits).put(metadata).put(payload);
         out
     };
     let mut traits = TraitsBuilder::new("Seed.Provider");
-    let traits = traits.group(&Guid::from_u128(1)).decode_guid(&Guid::from_u128(2)).finish().expect("traits");
+    let traits = traits
+        .group(&Guid::from_u128(1))
+        .decode_guid(&Guid::from_u128(2))
+        .finish()
+        .expect("the traits are short enough");
     let mut scalars = MetadataBuilder::new("Scalars", 0x0200_0000);
     for (code, out) in [
         (1, 0),
@@ -215,8 +219,8 @@ fn metadata() -> Seeds {
     }
     inner.put(b"abcd").put_u16(3).put(&[1, 2, 3]);
     vec![
-        ("scalars", event(traits, scalars.finish().expect("metadata"), &payload)),
-        ("nested", event(&[], nested.finish().expect("metadata"), &inner)),
+        ("scalars", event(traits, scalars.finish().expect("the metadata is short enough"), &payload)),
+        ("nested", event(&[], nested.finish().expect("the metadata is short enough"), &inner)),
     ]
 }
 
@@ -232,20 +236,20 @@ fn small_manifest() -> Vec<u8> {
     xml.as_bytes().to_vec()
 }
 
-fn compiled() -> Seeds {
-    let kind = |kind: u8, bytes: &[u8]| [&[kind], bytes].concat();
+fn compiled_manifest_seeds() -> Seeds {
+    let with_kind = |kind: u8, bytes: &[u8]| [&[kind], bytes].concat();
     vec![
-        ("crim-5", kind(0, &source::compiled(true))),
-        ("crim-3", kind(0, &source::compiled(false))),
-        ("messages", kind(1, &source::messages())),
-        ("elf", kind(2, &containers::elf(&source::compiled(true)))),
-        ("pe", kind(2, &containers::pe(&source::compiled(true)))),
-        ("event-info", kind(3, &records::event_info())),
-        ("event-map", kind(4, &records::event_map())),
+        ("crim-5", with_kind(0, &source::compile_manifest(true))),
+        ("crim-3", with_kind(0, &source::compile_manifest(false))),
+        ("messages", with_kind(1, &source::encode_messages())),
+        ("elf", with_kind(2, &containers::build_elf(&source::compile_manifest(true)))),
+        ("pe", with_kind(2, &containers::build_pe(&source::compile_manifest(true)))),
+        ("event-info", with_kind(3, &records::event_info())),
+        ("event-map", with_kind(4, &records::event_map())),
     ]
 }
 
-fn payloads() -> Seeds {
+fn payload_seeds() -> Seeds {
     // A count, an array with that count, a string with a length, a structure of two members, an
     // array to the end.
     let mixed = [
@@ -269,7 +273,7 @@ fn payloads() -> Seeds {
     vec![("mixed", mixed.concat()), ("times", times.concat())]
 }
 
-fn messages() -> Seeds {
+fn message_seeds() -> Seeds {
     let text = |text: &str| text.as_bytes().to_vec();
     vec![
         ("inserts", text("Task %3 of %1!08I64x! waits %2!-20.5s!%n%t%%100%. %10!c! é %99\r\n")),

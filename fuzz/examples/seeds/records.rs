@@ -7,33 +7,35 @@ use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
 use traceweir_format::kernel::hook;
-use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType, class};
+use traceweir_format::spec::event::{
+    CHANNEL_TRACELOGGING, EVENT_HEADER_FLAG_STRING_ONLY, EventDescriptor, ExtType, class,
+};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 use traceweir_format::{Guid, Result};
 
 const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
 
-fn made(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
+fn encode_record(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(&mut out).expect("a small record");
+    encode(&mut out).expect("a small record can be encoded");
     out
 }
 
 /// Returns records: TraceLogging, manifest chunk, string; kernel and classic events; a message; an
 /// embedded schema, a map and an event of it.
-pub(crate) fn all() -> Vec<Vec<u8>> {
+pub(crate) fn all_records() -> Vec<Vec<u8>> {
     vec![
-        tracelogging(),
+        tracelogging_event(),
         manifest_chunk(),
-        string(),
-        system(),
-        perfinfo(),
-        message(),
-        classic(class::EVENT_METADATA, 32, None, &event_info()),
-        classic(class::EVENT_METADATA, 33, None, &event_map()),
-        described(),
-        classic(
+        string_event(),
+        system_event(),
+        sampled_profile(),
+        wpp_message(),
+        classic_event(class::EVENT_METADATA, 32, None, &event_info()),
+        classic_event(class::EVENT_METADATA, 33, None, &event_map()),
+        described_event(),
+        classic_event(
             class::PROCESS,
             1,
             Some(Instance { id: 1, parent_id: 0, parent_class: Guid::NULL }),
@@ -42,7 +44,7 @@ pub(crate) fn all() -> Vec<Vec<u8>> {
     ]
 }
 
-fn tracelogging() -> Vec<u8> {
+fn tracelogging_event() -> Vec<u8> {
     let mut traits = TraitsBuilder::new("Seed");
     let mut metadata = MetadataBuilder::new("Event", 0);
     metadata.add_field("text", 1, 0, 0).add_array("numbers", 8, 4, 0);
@@ -51,15 +53,18 @@ fn tracelogging() -> Vec<u8> {
             kind: ExtType::STACK_TRACE64,
             data: &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x80, 0xFF, 0xFF],
         },
-        Item { kind: ExtType::PROV_TRAITS, data: traits.finish().expect("traits") },
-        Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish().expect("metadata") },
+        Item { kind: ExtType::PROV_TRAITS, data: traits.finish().expect("the traits are short enough") },
+        Item {
+            kind: ExtType::EVENT_SCHEMA_TL,
+            data: metadata.finish().expect("the metadata is short enough"),
+        },
     ];
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 5, ..Default::default() };
     let mut payload = Vec::new();
     payload.put_wide_z("text").put_u16(2).put_u32(7).put_u32(8);
     let header =
         EventHeader { time: 10, provider: PROVIDER, descriptor, items: &items, ..Default::default() };
-    made(|out| header.encode(&payload, out))
+    encode_record(|out| header.encode(&payload, out))
 }
 
 fn manifest_chunk() -> Vec<u8> {
@@ -76,29 +81,35 @@ fn manifest_chunk() -> Vec<u8> {
 <events><event value=\"1\" version=\"0\" template=\"t\"/></events></provider></events></instrumentation></instrumentationManifest>";
     let mut payload = Vec::new();
     payload.put(&[1, 1, 0, 0x5B]).put_u16(1).put_u16(0).put(xml.as_bytes());
-    made(|out| {
+    encode_record(|out| {
         EventHeader { time: 20, provider: PROVIDER, descriptor, ..Default::default() }.encode(&payload, out)
     })
 }
 
-fn string() -> Vec<u8> {
+fn string_event() -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_wide_z("a string");
-    made(|out| {
-        EventHeader { time: 30, flags: 4, provider: PROVIDER, ..Default::default() }.encode(&payload, out)
+    encode_record(|out| {
+        EventHeader {
+            time: 30,
+            flags: EVENT_HEADER_FLAG_STRING_ONLY,
+            provider: PROVIDER,
+            ..Default::default()
+        }
+        .encode(&payload, out)
     })
 }
 
-fn described() -> Vec<u8> {
+fn described_event() -> Vec<u8> {
     let descriptor = EventDescriptor { id: 12, version: 1, ..Default::default() };
     let mut payload = Vec::new();
     payload.put_u32(3).put_wide_z("name");
     let header =
         EventHeader { time: 60, pointer_size: 4, provider: PROVIDER, descriptor, ..Default::default() };
-    made(|out| header.encode(&payload, out))
+    encode_record(|out| header.encode(&payload, out))
 }
 
-fn system() -> Vec<u8> {
+fn system_event() -> Vec<u8> {
     let header = SystemHeader {
         pointer_size: 8,
         version: 4,
@@ -112,22 +123,22 @@ fn system() -> Vec<u8> {
     payload.put_u64(1).put_u32(2).put_u32(3).put_u32(4).put_u32(0).put_u64(5).put_u32(0);
     payload.put(&[9, 0, 0, 0, 0, 0, 0, 0]).put_u64(0).put(&[1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0]);
     payload.put_ansi_z("seed").put_wide_z("seed --all").put_wide_z("").put_wide_z("");
-    made(|out| header.encode(&payload, out))
+    encode_record(|out| header.encode(&payload, out))
 }
 
-fn perfinfo() -> Vec<u8> {
+fn sampled_profile() -> Vec<u8> {
     let header =
         PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::SAMPLED_PROFILE, time: 41, counters: &[1] };
-    made(|out| header.encode(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0], out))
+    encode_record(|out| header.encode(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0], out))
 }
 
-fn message() -> Vec<u8> {
+fn wpp_message() -> Vec<u8> {
     let (guid, ids) = (Some(PROVIDER), Some((1, 2)));
     let header = MessageHeader { number: 10, pointer_size: 8, sequence: None, guid, time: Some(50), ids };
-    made(|out| header.encode(b"argument\0", out))
+    encode_record(|out| header.encode(b"argument\0", out))
 }
 
-fn classic(class: Guid, opcode: u8, instance: Option<Instance>, payload: &[u8]) -> Vec<u8> {
+fn classic_event(class: Guid, opcode: u8, instance: Option<Instance>, payload: &[u8]) -> Vec<u8> {
     let header = ClassicHeader {
         pointer_size: 8,
         opcode,
@@ -140,7 +151,7 @@ fn classic(class: Guid, opcode: u8, instance: Option<Instance>, payload: &[u8]) 
         cpu_times: (0, 0),
         instance,
     };
-    made(|out| header.encode(payload, out))
+    encode_record(|out| header.encode(payload, out))
 }
 
 /// Returns a TRACE_EVENT_INFO of two fields, the first with a map.

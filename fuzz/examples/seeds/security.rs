@@ -5,7 +5,7 @@ use traceweir_format::spec::access::Rights;
 
 use super::Seeds;
 
-pub(super) fn all() -> Seeds {
+pub(super) fn security_seeds() -> Seeds {
     let root = Some(Sid::SYSTEM);
     let mut dacl = Acl::default();
     dacl.add(Ace::new(AceKind::Allow, Sid::SYSTEM, Rights::WMIGUID_ALL_ACCESS));
@@ -15,13 +15,14 @@ pub(super) fn all() -> Seeds {
     let sacl =
         Acl { entries: vec![Ace { flags: 0xC0, ..Ace::new(AceKind::Audit, Sid::EVERYONE, Rights(1)) }] };
     let (dacl, sacl) = (Some(dacl), Some(sacl));
-    let bytes = |descriptor: SecurityDescriptor| descriptor.to_bytes().expect("a small descriptor");
+    let encode =
+        |descriptor: SecurityDescriptor| descriptor.to_bytes().expect("a small descriptor can be encoded");
     let usual = SecurityDescriptor { owner: root, group: root, dacl: dacl.clone(), ..Default::default() };
     vec![
-        ("usual", bytes(usual)),
-        ("both", bytes(SecurityDescriptor { control: 0x2C00, owner: root, group: root, sacl, dacl })),
-        ("empty", bytes(SecurityDescriptor { dacl: Some(Acl::default()), ..Default::default() })),
-        ("none", bytes(SecurityDescriptor::default())),
+        ("usual", encode(usual)),
+        ("both", encode(SecurityDescriptor { control: 0x2C00, owner: root, group: root, sacl, dacl })),
+        ("empty", encode(SecurityDescriptor { dacl: Some(Acl::default()), ..Default::default() })),
+        ("none", encode(SecurityDescriptor::default())),
         ("sid", Sid::user(1000).to_bytes()),
         ("text", b"S-1-5-21-1-2-3-500".to_vec()),
     ]

@@ -2,10 +2,10 @@
 
 mod wevt;
 
-pub(crate) fn compiled(flag_word: bool) -> Vec<u8> {
-    wevt::build::compiled(flag_word)
+pub(crate) fn compile_manifest(flag_word: bool) -> Vec<u8> {
+    wevt::build::compile_test_manifest(flag_word)
 }
 
-pub(crate) fn messages() -> Vec<u8> {
-    wevt::build::messages()
+pub(crate) fn encode_messages() -> Vec<u8> {
+    wevt::build::encode_messages()
 }

@@ -1,20 +1,20 @@
-//! Files that name functions: each has one function with another one inlined.
+//! Files that name functions: each has one function that contains an inlined function.
 
 use traceweir_format::wire::Put;
 
 use super::Seeds;
-use super::containers::multi_stream;
+use super::containers::build_multi_stream_file;
 
-const TEXT: u64 = 0x10;
+const TEXT_ADDRESS: u64 = 0x10;
 
 fn with_kind(kind: u8, bytes: &[u8]) -> Vec<u8> {
     [&[kind], bytes].concat()
 }
 
-pub(crate) fn all() -> Seeds {
+pub(crate) fn symbol_seeds() -> Seeds {
     vec![
-        ("elf", with_kind(0, &elf())),
-        ("pdb", with_kind(1, &pdb())),
+        ("elf", with_kind(0, &build_elf())),
+        ("pdb", with_kind(1, &build_pdb())),
         (
             "kallsyms",
             with_kind(
@@ -31,7 +31,7 @@ pub(crate) fn all() -> Seeds {
 }
 
 /// Returns debug information of the function `sell`, the inlined `add`, and lines of both.
-fn debug_info() -> [(&'static str, Vec<u8>); 3] {
+fn build_debug_info() -> [(&'static str, Vec<u8>); 3] {
     // 1 unit: name, stmt_list, low_pc, high_pc; 2 add: name, inline; 3 sell: name, low_pc, high_pc;
     // 4 inlined: origin, low_pc, high_pc, call_file, call_line.
     let abbreviations = vec![
@@ -42,13 +42,13 @@ fn debug_info() -> [(&'static str, Vec<u8>); 3] {
     ];
     let mut unit = Vec::new();
     unit.put_u16(4).put_u32(0).put_u8(8);
-    unit.put_u8(1).put(b"shop.c\0").put_u32(0).put_u64(TEXT).put_u8(0x40);
-    let add = u32::try_from(4 + unit.len()).expect("small");
+    unit.put_u8(1).put(b"shop.c\0").put_u32(0).put_u64(TEXT_ADDRESS).put_u8(0x40);
+    let add = u32::try_from(4 + unit.len()).expect("the number fits");
     unit.put_u8(2).put(b"add\0").put_u8(1);
-    unit.put_u8(3).put(b"sell\0").put_u64(TEXT).put_u8(0x40);
-    unit.put_u8(4).put_u32(add).put_u64(TEXT + 8).put_u8(8).put_u8(1).put_u8(3).put(&[0, 0]);
+    unit.put_u8(3).put(b"sell\0").put_u64(TEXT_ADDRESS).put_u8(0x40);
+    unit.put_u8(4).put_u32(add).put_u64(TEXT_ADDRESS + 8).put_u8(8).put_u8(1).put_u8(3).put(&[0, 0]);
     let mut info = Vec::new();
-    info.put_u32(u32::try_from(unit.len()).expect("small")).put(&unit);
+    info.put_u32(u32::try_from(unit.len()).expect("the number fits")).put(&unit);
     // Version 4: one file; two rows, and the end.
     let mut header = Vec::new();
     header
@@ -56,17 +56,17 @@ fn debug_info() -> [(&'static str, Vec<u8>); 3] {
         .put(b"shop.c\0")
         .put(&[0, 0, 0, 0]);
     let mut program = Vec::new();
-    program.put_u16(4).put_u32(u32::try_from(header.len()).expect("small")).put(&header);
-    program.put(&[0, 9, 2]).put_u64(TEXT).put(&[0x14, 0x2, 8, 0x13, 0x2, 0x38, 0, 1, 1]);
+    program.put_u16(4).put_u32(u32::try_from(header.len()).expect("the number fits")).put(&header);
+    program.put(&[0, 9, 2]).put_u64(TEXT_ADDRESS).put(&[0x14, 0x2, 8, 0x13, 0x2, 0x38, 0, 1, 1]);
     let mut lines = Vec::new();
-    lines.put_u32(u32::try_from(program.len()).expect("small")).put(&program);
+    lines.put_u32(u32::try_from(program.len()).expect("the number fits")).put(&program);
     [(".debug_info", info), (".debug_abbrev", abbreviations), (".debug_line", lines)]
 }
 
 /// Returns a program with a note, symbols, and the debug information above.
-fn elf() -> Vec<u8> {
+fn build_elf() -> Vec<u8> {
     let mut symbols = vec![0; 24];
-    symbols.put_u32(1).put_u8(0x12).put_u8(0).put_u16(1).put_u64(TEXT).put_u64(0x40);
+    symbols.put_u32(1).put_u8(0x12).put_u8(0).put_u16(1).put_u64(TEXT_ADDRESS).put_u64(0x40);
     let mut note = Vec::new();
     note.put_u32(4).put_u32(4).put_u32(3).put(b"GNU\0\x01\x02\x03\x04");
     // Name, type, flags, link, entry size, content.
@@ -76,26 +76,26 @@ fn elf() -> Vec<u8> {
         (".symtab", 2, 0, 4, 24, symbols),
         (".strtab", 3, 0, 0, 0, b"\0sell\0".to_vec()),
     ];
-    sections.extend(debug_info().map(|(name, bytes)| (name, 1, 0, 0, 0, bytes)));
+    sections.extend(build_debug_info().map(|(name, bytes)| (name, 1, 0, 0, 0, bytes)));
     let (mut names, mut starts) = (vec![0], Vec::new());
     for (name, ..) in sections.iter().chain([&(".shstrtab", 3, 0, 0, 0, Vec::new())]) {
-        starts.push(u32::try_from(names.len()).expect("small"));
+        starts.push(u32::try_from(names.len()).expect("the number fits"));
         names.put_ansi_z(name);
     }
     sections.push((".shstrtab", 3, 0, 0, 0, names));
     let (mut body, mut headers) = (Vec::new(), vec![0; 64]);
-    let head = 64 + 56;
+    let header_bytes = 64 + 56;
     for ((_, kind, flags, link, entry, content), name) in sections.iter().zip(starts) {
-        headers.put_u32(name).put_u32(*kind).put_u64(*flags).put_u64(TEXT);
-        headers.put_u64((head + body.len()) as u64).put_u64(content.len() as u64);
+        headers.put_u32(name).put_u32(*kind).put_u64(*flags).put_u64(TEXT_ADDRESS);
+        headers.put_u64((header_bytes + body.len()) as u64).put_u64(content.len() as u64);
         headers.put_u32(*link).put_u32(0).put_u64(1).put_u64(*entry);
         body.put(content);
         body.resize(body.len().next_multiple_of(8), 0);
     }
-    let count = u16::try_from(sections.len() + 1).expect("small");
+    let count = u16::try_from(sections.len() + 1).expect("the number fits");
     let mut out = Vec::new();
     out.put(b"\x7FELF\x02\x01\x01").put(&[0; 9]).put_u16(3).put_u16(62).put_u32(1).put_u64(0).put_u64(64);
-    out.put_u64((head + body.len()) as u64).put_u32(0).put_u16(64).put_u16(56).put_u16(1).put_u16(64);
+    out.put_u64((header_bytes + body.len()) as u64).put_u32(0).put_u16(64).put_u16(56).put_u16(1).put_u16(64);
     out.put_u16(count).put_u16(count - 1);
     out.put_u32(1).put_u32(5).put_u64(0).put_u64(0).put_u64(0).put_u64(0x400).put_u64(0x400).put_u64(4096);
     out.put(&body).put(&headers);
@@ -103,11 +103,11 @@ fn elf() -> Vec<u8> {
 }
 
 /// Returns a PDB with a procedure and a public symbol.
-fn pdb() -> Vec<u8> {
+fn build_pdb() -> Vec<u8> {
     let record = |kind: u16, body: &[u8]| {
         let mut out = Vec::new();
         let size = (body.len() + 4).next_multiple_of(4) - 2;
-        out.put_u16(u16::try_from(size).expect("small")).put_u16(kind).put(body);
+        out.put_u16(u16::try_from(size).expect("the number fits")).put_u16(kind).put(body);
         out.resize(size + 2, 0);
         out
     };
@@ -124,7 +124,7 @@ fn pdb() -> Vec<u8> {
     let mut identity = Vec::new();
     identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&[7; 16]).put(&[0; 20]);
     let mut module = vec![0; 32];
-    module.put_u16(0).put_u16(5).put_u32(u32::try_from(symbols.len()).expect("small"));
+    module.put_u16(0).put_u16(5).put_u32(u32::try_from(symbols.len()).expect("the number fits"));
     module.resize(64, 0);
     module.put_ansi_z("a.obj").put_ansi_z("a.obj");
     let mut debug = Vec::new();
@@ -132,16 +132,16 @@ fn pdb() -> Vec<u8> {
     for stream in [u16::MAX, 0, u16::MAX, 0, 6, 0] {
         debug.put_u16(stream);
     }
-    debug.put_u32(u32::try_from(module.len()).expect("small"));
+    debug.put_u32(u32::try_from(module.len()).expect("the number fits"));
     debug.resize(48, 0);
     debug.put_u32(22);
     debug.resize(64, 0);
     debug.put(&module);
-    for further in [u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, 7] {
-        debug.put_u16(further);
+    for stream in [u16::MAX, u16::MAX, u16::MAX, u16::MAX, u16::MAX, 7] {
+        debug.put_u16(stream);
     }
     debug.resize(debug.len() + 10, 0xFF);
-    // Its only section begins at the start of the image.
+    // The only section begins at the start of the image.
     let section = vec![0; 40];
-    multi_stream(&[&[], &identity, &[], &debug, &[], &symbols, &globals, &section])
+    build_multi_stream_file(&[&[], &identity, &[], &debug, &[], &symbols, &globals, &section])
 }

@@ -1,7 +1,7 @@
 //! Visitors that write the fields of an event as text or JSON.
 
 use traceweir_decode::format::{Style, decimal, is_plain_word, json, push_word, text};
-use traceweir_decode::schema::{Field, Kind, Origin};
+use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
@@ -13,7 +13,7 @@ pub(crate) const MAX_FIELDS: usize = 4 << 20;
 
 /// Returns whether a field is not meant to be shown.
 pub(super) fn is_hidden(field: &Field) -> bool {
-    matches!(field.kind, Kind::Value { output: OutType::NOPRINT, .. })
+    matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. })
 }
 
 /// Returns whether the value of a field is text, which can contain anything.
@@ -21,14 +21,14 @@ fn is_worded(field: &Field, value: &Value<'_>) -> bool {
     matches!(value, Value::Text16(_) | Value::Text8(_) | Value::Bytes(_))
         || matches!(
             field.kind,
-            Kind::Value { output: OutType::STRING, .. } | Kind::Value { map: Some(_), .. }
+            FieldKind::Value { output: OutType::STRING, .. } | FieldKind::Value { map: Some(_), .. }
         )
 }
 
 /// Returns whether a field is shown by its in type alone, without a map.
 #[inline]
 fn is_bare(field: &Field, bare: InType) -> bool {
-    matches!(&field.kind, Kind::Value { input, output: OutType::NULL, map: None } if *input == bare)
+    matches!(&field.kind, FieldKind::Value { input, output: OutType::NULL, map: None } if *input == bare)
 }
 
 /// Which of the open brackets are arrays: two bits each, the innermost lowest; 0 outside all of
@@ -62,7 +62,7 @@ impl<'a> JsonFields<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, known: &'a PreparedSchema, style: Style) -> Self {
         // Padding of kernel events is hidden; fields that a provider marks as hidden are still
         // data for programs.
-        let hide = known.schema.origin == Origin::Kernel;
+        let hide = known.schema.origin == SchemaOrigin::Kernel;
         let limit = out.len().saturating_add(MAX_FIELDS);
         Self { out, known, style, hide, nesting: Nesting::default(), limit }
     }

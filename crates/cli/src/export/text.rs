@@ -10,7 +10,7 @@
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, decimal, hex_lower, push_line};
-use traceweir_decode::schema::Origin;
+use traceweir_decode::schema::SchemaOrigin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
@@ -133,7 +133,7 @@ impl Text {
                 return None;
             }
         };
-        if found.prepared.schema.origin == Origin::Wpp {
+        if found.prepared.schema.origin == SchemaOrigin::Wpp {
             self.message.clear();
             if let Some(walked) =
                 self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message)

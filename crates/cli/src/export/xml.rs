@@ -6,7 +6,7 @@ use std::io::Write;
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, text};
-use traceweir_decode::schema::{Field, Origin};
+use traceweir_decode::schema::{Field, SchemaOrigin};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
@@ -91,7 +91,7 @@ impl Xml {
         };
         out.extend_from_slice(b"\t<EventData>\r\n");
         // Padding fields of kernel events are not shown.
-        let hide = found.prepared.schema.origin == Origin::Kernel;
+        let hide = found.prepared.schema.origin == SchemaOrigin::Kernel;
         let limit = out.len().saturating_add(MAX_FIELDS);
         let mut data =
             Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide, limit };

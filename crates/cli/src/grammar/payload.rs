@@ -22,7 +22,7 @@ mod condition;
 mod tests;
 
 use traceweir_decode::source::EventSchema;
-use traceweir_decode::tdh::filter::{ComparableField, Layout};
+use traceweir_decode::tdh::filter::{ComparableField, FilterLayout};
 use traceweir_format::filter::payload::{Builder, Operand, Type};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
 
@@ -48,7 +48,7 @@ fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> 
     let mut is_known = false;
     for event in events.iter().filter(|event| condition.is_about(event)) {
         is_known = true;
-        let mut layout = Layout::new(event, condition.any);
+        let mut layout = FilterLayout::new(event, condition.any);
         for comparison in &condition.comparisons {
             let place = layout.find(&comparison.field)?;
             let (kind, operator) = (type_of(&place)?, operator(&place, comparison.sign)?);

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use traceweir::consumer::open_program;
-use traceweir_decode::symbols::{Table, demangle, listing};
+use traceweir_decode::symbols::{SymbolTable, demangle, listing};
 
 use super::{Frame, Options};
 
@@ -30,7 +30,7 @@ pub(super) fn is_anonymous_memory(path: &str) -> bool {
 /// Lists of generated code.
 #[derive(Default)]
 pub(super) struct GeneratedCode {
-    by_process: HashMap<u32, Option<Table>>,
+    by_process: HashMap<u32, Option<SymbolTable>>,
     bytes: usize,
 }
 
@@ -47,7 +47,7 @@ impl GeneratedCode {
                 return None;
             }
             let list = read(options, process, user);
-            self.bytes = self.bytes.saturating_add(list.as_ref().map_or(0, Table::bytes));
+            self.bytes = self.bytes.saturating_add(list.as_ref().map_or(0, SymbolTable::bytes));
             self.by_process.insert(process, list);
         }
         let symbol = self.by_process.get(&process)?.as_ref()?.lookup(address)?;
@@ -64,7 +64,7 @@ fn name(process: u32) -> String {
     format!("perf-{process}.map")
 }
 
-fn read(options: &Options, process: u32, user: Option<u32>) -> Option<Table> {
+fn read(options: &Options, process: u32, user: Option<u32>) -> Option<SymbolTable> {
     let path = options.local_path(&format!("/tmp/{}", name(process)));
     let file = open_program(&path)?;
     let found = file.metadata().ok()?;

@@ -13,8 +13,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use traceweir_decode::symbols::elf::{Parts, build_id_of_notes};
-use traceweir_decode::symbols::{Dwarf, Elf, Table, demangle, listing};
+use traceweir_decode::symbols::elf::{ElfParts, build_id_of_notes};
+use traceweir_decode::symbols::{Dwarf, Elf, SymbolTable, demangle, listing};
 
 use super::module::frames;
 use super::search;
@@ -37,7 +37,7 @@ pub(super) struct Kernel {
 }
 
 struct Source {
-    table: Vec<Table>,
+    table: Vec<SymbolTable>,
     dwarf: Option<Dwarf>,
     /// Distance between linked and actual addresses.
     moved: u64,
@@ -129,7 +129,7 @@ fn kernels_in(folder: &Path) -> Vec<PathBuf> {
 
 /// Reads a vmlinux of the traced build, or a System.map.
 fn read(options: &Options, path: &Path, base: u64, id: Option<&DebugId>) -> Option<Source> {
-    let parts = Parts { symbols: true, dwarf: !options.without_lines };
+    let parts = ElfParts { symbols: true, dwarf: !options.without_lines };
     let is_match = |build_id: &[u8]| id.is_none_or(|id| id.is_build(build_id));
     let (table, dwarf) = match Elf::read(search::open(path)?, parts, |identity| is_match(&identity.build_id))
     {

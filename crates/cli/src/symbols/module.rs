@@ -6,8 +6,8 @@ use std::io::Read;
 use std::sync::Arc;
 
 use flate2::Crc;
-use traceweir_decode::symbols::elf::Parts;
-use traceweir_decode::symbols::{Dwarf, Elf, Identity, Pdb, Table, demangle};
+use traceweir_decode::symbols::elf::ElfParts;
+use traceweir_decode::symbols::{Dwarf, Elf, ElfIdentity, Pdb, SymbolTable, demangle};
 
 use super::search::{self, Candidate};
 use super::vdso;
@@ -24,7 +24,7 @@ pub(super) struct Module {
     /// Address of the first byte of the file in the ELF addresses.
     base: u64,
     /// Symbol tables, that of a debug file first.
-    tables: Vec<Table>,
+    tables: Vec<SymbolTable>,
     dwarf: Option<Dwarf>,
     /// Start addresses of functions in ascending order, if known without their names.
     starts: Vec<u64>,
@@ -59,7 +59,7 @@ impl Module {
         warnings: &mut Warnings,
     ) -> Self {
         let mut module = Self::default();
-        let parts = Parts { symbols: true, dwarf: !options.without_lines };
+        let parts = ElfParts { symbols: true, dwarf: !options.without_lines };
         let program = find_program(options, (path, id), size, parts, warnings);
         let (builds, link) = match &program {
             Some(elf) => (vec![elf.identity.build_id.clone()], elf.identity.debug_link.clone()),
@@ -136,7 +136,7 @@ impl Module {
 
     /// Returns its memory in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let tables = self.tables.iter().map(Table::bytes).fold(0, usize::saturating_add);
+        let tables = self.tables.iter().map(SymbolTable::bytes).fold(0, usize::saturating_add);
         let starts = size_of::<u64>().saturating_mul(self.starts.capacity());
         tables.saturating_add(starts).saturating_add(self.dwarf.as_ref().map_or(0, Dwarf::bytes))
     }
@@ -147,7 +147,7 @@ pub(super) fn frames(
     name: &Arc<str>,
     offset: u64,
     linked: u64,
-    tables: &[Table],
+    tables: &[SymbolTable],
     dwarf: Option<&mut Dwarf>,
 ) -> Vec<Frame> {
     let symbol = tables.iter().find_map(|table| table.lookup(linked));
@@ -190,7 +190,7 @@ fn find_program(
     options: &Options,
     (path, id): (&str, Option<&DebugId>),
     size: u64,
-    parts: Parts,
+    parts: ElfParts,
     warnings: &mut Warnings,
 ) -> Option<Elf> {
     let builds = id.map(DebugId::possible_builds).unwrap_or_default();
@@ -199,7 +199,7 @@ fn find_program(
     let mut other = None;
     for candidate in candidates {
         let Some(file) = candidate.open() else { continue };
-        let is_match = |identity: &Identity| match id {
+        let is_match = |identity: &ElfIdentity| match id {
             Some(id) => id.is_build(&identity.build_id),
             None => identity.extent >= size,
         };
@@ -226,7 +226,7 @@ fn find_debug_file(
     options: &Options,
     path: &str,
     (build_id, link): (&[u8], Option<(&str, u32)>),
-    parts: Parts,
+    parts: ElfParts,
 ) -> Option<Elf> {
     let candidates = search::debug_files(options, path, build_id, link.map(|(name, _)| name));
     candidates.into_iter().find_map(|candidate| {

@@ -324,7 +324,7 @@ fn vdso_resolves_only_with_matching_build_id() {
         use traceweir_decode::symbols::Elf;
         Elf::read(std::io::Cursor::new(own.clone()), parts, |_| true).unwrap().unwrap()
     };
-    let elf = read(traceweir_decode::symbols::elf::Parts { symbols: true, dwarf: false });
+    let elf = read(traceweir_decode::symbols::elf::ElfParts { symbols: true, dwarf: false });
     let mut id = [0; 20];
     id.iter_mut().zip(&elf.identity.build_id).for_each(|(to, from)| *to = *from);
     let (at, named) = (0..own.len() as u64)

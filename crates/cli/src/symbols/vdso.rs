@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Cursor};
 use std::os::unix::fs::FileExt;
 
 use traceweir_decode::symbols::Elf;
-use traceweir_decode::symbols::elf::Parts;
+use traceweir_decode::symbols::elf::ElfParts;
 
 use crate::images::DebugId;
 
@@ -25,7 +25,7 @@ pub(super) fn is_vdso(path: &str) -> bool {
 /// Reads the vDSO of this process, if it is that of the trace.
 pub(super) fn read_own(id: &DebugId) -> Option<Elf> {
     let bytes = bytes()?;
-    let parts = Parts { symbols: true, dwarf: false };
+    let parts = ElfParts { symbols: true, dwarf: false };
     Elf::read(Cursor::new(bytes), parts, |identity| id.is_build(&identity.build_id)).ok()?
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use anstream::eprintln;
-use traceweir_decode::symbols::Table;
+use traceweir_decode::symbols::SymbolTable;
 
 use crate::text::plain;
 
@@ -61,7 +61,7 @@ impl Warnings {
     }
 
     /// Warns if a file has more symbols than are kept.
-    pub(super) fn warn_if_truncated(&mut self, table: &Table, about: &str) {
+    pub(super) fn warn_if_truncated(&mut self, table: &SymbolTable, about: &str) {
         if table.is_cut() {
             self.warn(about, "it has more symbols than are kept; functions may have no name, or that of an earlier function");
         }

@@ -16,59 +16,59 @@ use traceweir_format::wire;
 
 /// Size of the ids of the new and the old thread, which the payload of a context switch begins with
 /// in all versions.
-const NAMES: usize = 8;
+const THREAD_IDS_BYTES: usize = 8;
 
 /// A thread, and the time at which it started or stopped running.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct ThreadSwitch {
     time: i64,
     thread: u32,
 }
 
 /// The first and the last switch of one processor.
 #[derive(Clone, Copy, Debug)]
-struct Processor {
+struct ProcessorSwitches {
     /// The thread that the first switch left.
-    first: Turn,
+    first: ThreadSwitch,
     /// The thread that the last switch in time order went to.
-    last: Turn,
+    last: ThreadSwitch,
 }
 
 /// The processors of a trace.
 #[derive(Debug, Default)]
-pub(super) struct Processors(Vec<Option<Processor>>);
+pub(super) struct Processors(Vec<Option<ProcessorSwitches>>);
 
 impl Processors {
     /// Records a context switch and ignores other records. With `is_ahead`, the switch is read
-    /// before its turn in time order and sets only the thread that ran at the beginning.
+    /// ahead of time order and sets only the thread that ran when the trace began.
     #[inline]
-    pub(super) fn pass(&mut self, record: &Record<'_>, is_ahead: bool) {
+    pub(super) fn record_switch(&mut self, record: &Record<'_>, is_ahead: bool) {
         if record.hook() != Some(hook::CONTEXT_SWITCH) {
             return;
         }
-        let Some(names) = record.payload().first_chunk::<NAMES>() else { return };
+        let Some(ids) = record.payload().first_chunk::<THREAD_IDS_BYTES>() else { return };
         let (time, cpu) = (record.time(), usize::from(record.cpu()));
-        let [new, old] = [0, 4].map(|at| Turn { time, thread: wire::u32_at(names, at) });
+        let [new, old] = [0, 4].map(|at| ThreadSwitch { time, thread: wire::u32_at(ids, at) });
         if self.0.len() <= cpu {
             self.0.resize(cpu.saturating_add(1), None);
         }
         match self.0.get_mut(cpu) {
             Some(Some(known)) if !is_ahead => known.last = new,
-            Some(unknown @ None) => *unknown = Some(Processor { first: old, last: new }),
+            Some(unknown @ None) => *unknown = Some(ProcessorSwitches { first: old, last: new }),
             _ => {}
         }
     }
 
     /// Returns the thread that runs on a processor at a time, which is after the last switch or
     /// before the first one.
-    pub(super) fn running(&self, cpu: u16, time: i64) -> Option<u32> {
-        let Processor { first, last } = (*self.0.get(usize::from(cpu))?)?;
-        let turn = match time {
+    pub(super) fn running_thread(&self, cpu: u16, time: i64) -> Option<u32> {
+        let ProcessorSwitches { first, last } = (*self.0.get(usize::from(cpu))?)?;
+        let switch = match time {
             _ if last.time <= time => last,
             _ if time < first.time => first,
             _ => return None,
         };
-        Some(turn.thread).filter(|thread| *thread != NO_ID)
+        Some(switch.thread).filter(|thread| *thread != NO_ID)
     }
 }
 
@@ -78,42 +78,56 @@ mod tests {
 
     use super::*;
 
-    fn switch(processors: &mut Processors, cpu: u16, time: i64, (old, new): (u32, u32), is_ahead: bool) {
+    fn record_test_switch(
+        processors: &mut Processors,
+        cpu: u16,
+        time: i64,
+        (old, new): (u32, u32),
+        is_ahead: bool,
+    ) {
         let mut bytes = Vec::new();
         let payload = [new.to_le_bytes(), old.to_le_bytes(), [0; 4], [0; 4], [0; 4], [0; 4]].concat();
         PerfInfoHeader { pointer_size: 8, version: 4, hook: hook::CONTEXT_SWITCH, time, counters: &[] }
             .encode(&payload, &mut bytes)
             .unwrap();
-        processors.pass(&Record::parse(&bytes, cpu).unwrap(), is_ahead);
+        processors.record_switch(&Record::parse(&bytes, cpu).unwrap(), is_ahead);
     }
 
     #[test]
     fn switches_give_the_running_thread() {
         let mut processors = Processors::default();
-        for (cpu, time, names) in [(0, 10, (5, 6)), (0, 20, (6, 7)), (9, 15, (1, 2))] {
-            switch(&mut processors, cpu, time, names, true);
+        for (cpu, time, threads) in [(0, 10, (5, 6)), (0, 20, (6, 7)), (9, 15, (1, 2))] {
+            record_test_switch(&mut processors, cpu, time, threads, true);
         }
-        assert_eq!((processors.running(0, 9), processors.running(9, 14)), (Some(5), Some(1)), "before all");
-        assert_eq!((processors.running(3, 9), processors.running(10, 9)), (None, None), "no switch seen");
-        switch(&mut processors, 0, 10, (5, 6), false);
-        assert_eq!((processors.running(0, 10), processors.running(0, 19)), (Some(6), Some(6)));
-        switch(&mut processors, 0, 20, (6, 7), false);
         assert_eq!(
-            (processors.running(0, 20), processors.running(0, 15)),
-            (Some(7), None),
-            "the old thread has left"
+            (processors.running_thread(0, 9), processors.running_thread(9, 14)),
+            (Some(5), Some(1)),
+            "before the first switch"
         );
-        switch(&mut processors, 0, 10, (5, 6), false);
-        assert_eq!(processors.running(0, 11), Some(6), "read again");
-        assert_eq!(processors.running(9, 15), Some(2), "another processor");
+        assert_eq!(
+            (processors.running_thread(3, 9), processors.running_thread(10, 9)),
+            (None, None),
+            "a processor without switches"
+        );
+        record_test_switch(&mut processors, 0, 10, (5, 6), false);
+        assert_eq!((processors.running_thread(0, 10), processors.running_thread(0, 19)), (Some(6), Some(6)));
+        record_test_switch(&mut processors, 0, 20, (6, 7), false);
+        assert_eq!(
+            (processors.running_thread(0, 20), processors.running_thread(0, 15)),
+            (Some(7), None),
+            "the time lies before the last switch"
+        );
+        record_test_switch(&mut processors, 0, 10, (5, 6), false);
+        assert_eq!(processors.running_thread(0, 11), Some(6), "a second pass over the trace");
+        assert_eq!(processors.running_thread(9, 15), Some(2), "another processor");
     }
 
     #[test]
     fn switch_to_no_thread_leaves_no_running_thread() {
         let mut processors = Processors::default();
-        switch(&mut processors, 0, 10, (NO_ID, 6), false);
-        switch(&mut processors, 0, 20, (6, NO_ID), false);
-        assert_eq!((processors.running(0, 5), processors.running(0, 21)), (None, None));
-        assert_eq!((processors.0.len(), processors.running(u16::MAX, 0)), (1, None));
+        record_test_switch(&mut processors, 0, 10, (NO_ID, 6), false);
+        record_test_switch(&mut processors, 0, 20, (6, NO_ID), false);
+        assert_eq!((processors.running_thread(0, 5), processors.running_thread(0, 21)), (None, None));
+        assert_eq!((processors.0.len(), processors.running_thread(u16::MAX, 0)), (1, None));
     }
 }

@@ -8,31 +8,31 @@ use traceweir_format::wire::{chunk, u16_at, u32_at};
 
 use super::number::decimal;
 
-/// Address families of Windows: 2 IPv4, 23 IPv6.
+/// Address families of Windows.
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 23;
 
-pub(super) fn ipv4(bytes: [u8; 4], out: &mut Vec<u8>) {
+pub(super) fn push_ipv4(bytes: [u8; 4], out: &mut Vec<u8>) {
     let _ = write!(out, "{}", Ipv4Addr::from(bytes));
 }
 
 /// Appends an IPv6 address; returns `false` if there are not 16 bytes.
-pub(super) fn ipv6(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+pub(super) fn push_ipv6(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(address) = chunk::<16>(bytes, 0) else { return false };
     let _ = write!(out, "{}", Ipv6Addr::from(*address));
     true
 }
 
 /// Appends a SOCKADDR as `address:port`; returns `false` for other families.
-pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+pub(super) fn push_socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let port = chunk::<2>(bytes, 2).map_or(0, |p| u16::from_be_bytes(*p));
     match (u16_at(bytes, 0), chunk::<4>(bytes, 4), chunk::<16>(bytes, 8)) {
         (AF_INET, Some(v4), _) => {
-            ipv4(*v4, out);
+            push_ipv4(*v4, out);
         }
         (AF_INET6, _, Some(v6)) => {
             out.push(b'[');
-            ipv6(v6, out);
+            push_ipv6(v6, out);
             out.push(b']');
         }
         _ => return false,
@@ -43,7 +43,7 @@ pub(super) fn socket_address(bytes: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// Appends a SID as `S-1-5-…`; the authority is one big-endian number.
-pub(super) fn sid(bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn push_sid(bytes: &[u8], out: &mut Vec<u8>) {
     let (revision, count) = (bytes.first().copied().unwrap_or(0), bytes.get(1).copied().unwrap_or(0));
     let authority = bytes.get(2..8).unwrap_or_default().iter().fold(0_u64, |n, b| n << 8 | u64::from(*b));
     out.extend_from_slice(b"S-");
@@ -61,7 +61,7 @@ pub(super) fn sid(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Converts a SYSTEMTIME to a date; returns `None` if it is not valid.
-pub(super) fn system_time(words: [u16; 8]) -> Option<Civil> {
+pub(super) fn parse_system_time(words: [u16; 8]) -> Option<Civil> {
     let [year, month, _, day, hour, minute, second, milliseconds] = words;
     let small = |n: u16| u8::try_from(n).ok();
     let civil = Civil {
@@ -76,8 +76,8 @@ pub(super) fn system_time(words: [u16; 8]) -> Option<Civil> {
     FileTime::from_civil(&civil).map(|_| civil)
 }
 
-pub(super) fn date(civil: &Civil, utc: bool, out: &mut Vec<u8>) {
-    let two = |n: u8| [b'0'.saturating_add(n / 10), b'0'.saturating_add(n % 10)];
+pub(super) fn push_date(civil: &Civil, utc: bool, out: &mut Vec<u8>) {
+    let two_digits = |n: u8| [b'0'.saturating_add(n / 10), b'0'.saturating_add(n % 10)];
     if (1000..=9999).contains(&civil.year) {
         decimal(civil.year, out);
         for (separator, part) in [
@@ -88,7 +88,7 @@ pub(super) fn date(civil: &Civil, utc: bool, out: &mut Vec<u8>) {
             (b':', civil.second),
         ] {
             out.push(separator);
-            out.extend_from_slice(&two(part));
+            out.extend_from_slice(&two_digits(part));
         }
         out.push(b'.');
         let mut digits = [b'0'; 7];

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-const UPPER: &[u8; 16] = b"0123456789ABCDEF";
-const LOWER: &[u8; 16] = b"0123456789abcdef";
+const UPPER_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+const LOWER_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-fn digit(table: &[u8; 16], nibble: u8) -> u8 {
+fn hex_digit(table: &[u8; 16], nibble: u8) -> u8 {
     table.get(usize::from(nibble & 15)).copied().unwrap_or(b'0')
 }
 
@@ -15,34 +15,34 @@ pub fn decimal(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-fn hex(table: &[u8; 16], value: u64, out: &mut Vec<u8>) {
+fn push_hex(table: &[u8; 16], value: u64, out: &mut Vec<u8>) {
     let digits = 64_u32.saturating_sub(value.leading_zeros()).div_ceil(4).max(1);
     for place in (0..digits).rev() {
         let nibble = value.wrapping_shr(place.saturating_mul(4)) & 15;
-        out.push(digit(table, u8::try_from(nibble).unwrap_or(0)));
+        out.push(hex_digit(table, u8::try_from(nibble).unwrap_or(0)));
     }
 }
 
 /// Appends a number in hexadecimal, upper case, without leading zeros.
 pub fn hex_upper(value: u64, out: &mut Vec<u8>) {
-    hex(UPPER, value, out);
+    push_hex(UPPER_DIGITS, value, out);
 }
 
 /// Appends a number in hexadecimal, lower case, without leading zeros.
 pub fn hex_lower(value: u64, out: &mut Vec<u8>) {
-    hex(LOWER, value, out);
+    push_hex(LOWER_DIGITS, value, out);
 }
 
-pub(super) fn bytes_upper(bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn push_bytes_upper(bytes: &[u8], out: &mut Vec<u8>) {
     for b in bytes {
-        out.extend_from_slice(&[digit(UPPER, b >> 4), digit(UPPER, *b)]);
+        out.extend_from_slice(&[hex_digit(UPPER_DIGITS, b >> 4), hex_digit(UPPER_DIGITS, *b)]);
     }
 }
 
 /// Appends bytes as pairs of lower-case digits.
-pub(super) fn bytes_lower(bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn push_bytes_lower(bytes: &[u8], out: &mut Vec<u8>) {
     for b in bytes {
-        out.extend_from_slice(&[digit(LOWER, b >> 4), digit(LOWER, *b)]);
+        out.extend_from_slice(&[hex_digit(LOWER_DIGITS, b >> 4), hex_digit(LOWER_DIGITS, *b)]);
     }
 }
 

@@ -13,44 +13,40 @@ use crate::schema::{Length, Schema};
 use crate::walk::{Visitor, Walker};
 
 #[derive(Default)]
-struct Both {
+struct TextAndJson {
     style: Style,
     text: Vec<u8>,
     json: Vec<u8>,
 }
 
-impl<'p> Visitor<'p> for Both {
+impl<'p> Visitor<'p> for TextAndJson {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         text(field, &value, self.style, &mut self.text);
         json(field, &value, self.style, &mut self.json);
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-fn rendered(field: Field, bytes: &[u8], style: Style) -> (String, String) {
+fn format_field(field: Field, bytes: &[u8], style: Style) -> (String, String) {
     let schema = Schema::default().seal(vec![field], 1).unwrap();
-    let mut both = Both { style, ..Both::default() };
-    let rest = Walker::default().walk(&schema, bytes, 8, &mut both).unwrap();
-    assert!(rest.is_empty(), "the value takes all bytes");
-    (String::from_utf8(both.text).unwrap(), String::from_utf8(both.json).unwrap())
+    let mut output = TextAndJson { style, ..TextAndJson::default() };
+    let remaining = Walker::default().walk(&schema, bytes, 8, &mut output).unwrap();
+    assert!(remaining.is_empty(), "the value takes all bytes");
+    (String::from_utf8(output.text).unwrap(), String::from_utf8(output.json).unwrap())
 }
 
 /// Returns the text and JSON of a value of these types that takes all the bytes.
-fn shown(input: InType, output: OutType, bytes: &[u8]) -> (String, String) {
+fn format_value(input: InType, output: OutType, bytes: &[u8]) -> (String, String) {
     let length = match input {
         InType::BINARY | InType::ANSISTRING => Length::Fixed(bytes.len() as u16),
         InType::UNICODESTRING => Length::Fixed(bytes.len() as u16 / 2),
         _ => Length::Natural,
     };
-    rendered(Field::value("f", input, output).long(length), bytes, Style::default())
+    format_field(Field::value("f", input, output).with_length(length), bytes, Style::default())
 }
 
 #[track_caller]
-fn row(input: InType, output: OutType, bytes: &[u8], text: &str, json: &str) {
-    let (found_text, found_json) = shown(input, output, bytes);
+fn assert_row(input: InType, output: OutType, bytes: &[u8], text: &str, json: &str) {
+    let (found_text, found_json) = format_value(input, output, bytes);
     assert_eq!((&*found_text, &*found_json), (text, json), "{input:?} {output:?} {bytes:x?}");
     serde_json::from_str::<serde_json::Value>(json).unwrap();
 }
@@ -59,138 +55,147 @@ const DEFAULT: OutType = OutType::NULL;
 
 #[test]
 fn integers_are_decimal_by_default() {
-    row(InType::INT8, DEFAULT, &[0xFE], "-2", "-2");
-    row(InType::UINT8, DEFAULT, &[0xFE], "254", "254");
-    row(InType::INT16, DEFAULT, &[0, 0x80], "-32768", "-32768");
-    row(InType::UINT16, DEFAULT, &[0, 0x80], "32768", "32768");
-    row(InType::INT32, DEFAULT, &[0xFF; 4], "-1", "-1");
-    row(InType::UINT32, DEFAULT, &[0xFF; 4], "4294967295", "4294967295");
-    row(InType::UINT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
-    row(InType::UINT32, OutType::TID, &[7, 0, 0, 0], "7", "7");
-    row(InType::UINT32, OutType::NOPRINT, &[7, 0, 0, 0], "7", "7");
+    assert_row(InType::INT8, DEFAULT, &[0xFE], "-2", "-2");
+    assert_row(InType::UINT8, DEFAULT, &[0xFE], "254", "254");
+    assert_row(InType::INT16, DEFAULT, &[0, 0x80], "-32768", "-32768");
+    assert_row(InType::UINT16, DEFAULT, &[0, 0x80], "32768", "32768");
+    assert_row(InType::INT32, DEFAULT, &[0xFF; 4], "-1", "-1");
+    assert_row(InType::UINT32, DEFAULT, &[0xFF; 4], "4294967295", "4294967295");
+    assert_row(InType::UINT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
+    assert_row(InType::UINT32, OutType::TID, &[7, 0, 0, 0], "7", "7");
+    assert_row(InType::UINT32, OutType::NOPRINT, &[7, 0, 0, 0], "7", "7");
 }
 
 #[test]
 fn out_types_choose_the_sign() {
-    row(InType::UINT8, OutType::BYTE, &[0xFF], "-1", "-1");
-    row(InType::UINT16, OutType::SHORT, &[0xFF; 2], "-1", "-1");
-    row(InType::UINT32, OutType::INT, &[0xFF; 4], "-1", "-1");
-    row(InType::UINT64, OutType::LONG, &[0xFF; 8], "-1", "-1");
-    row(InType::INT8, OutType::UNSIGNEDBYTE, &[0xFF], "255", "255");
-    row(InType::INT16, OutType::UNSIGNEDSHORT, &[0xFF; 2], "65535", "65535");
-    row(InType::INT32, OutType::UNSIGNEDINT, &[0xFF; 4], "4294967295", "4294967295");
-    row(InType::INT64, OutType::UNSIGNEDLONG, &[0xFF; 8], "18446744073709551615", "\"18446744073709551615\"");
-    row(InType::INT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
+    assert_row(InType::UINT8, OutType::BYTE, &[0xFF], "-1", "-1");
+    assert_row(InType::UINT16, OutType::SHORT, &[0xFF; 2], "-1", "-1");
+    assert_row(InType::UINT32, OutType::INT, &[0xFF; 4], "-1", "-1");
+    assert_row(InType::UINT64, OutType::LONG, &[0xFF; 8], "-1", "-1");
+    assert_row(InType::INT8, OutType::UNSIGNEDBYTE, &[0xFF], "255", "255");
+    assert_row(InType::INT16, OutType::UNSIGNEDSHORT, &[0xFF; 2], "65535", "65535");
+    assert_row(InType::INT32, OutType::UNSIGNEDINT, &[0xFF; 4], "4294967295", "4294967295");
+    assert_row(
+        InType::INT64,
+        OutType::UNSIGNEDLONG,
+        &[0xFF; 8],
+        "18446744073709551615",
+        "\"18446744073709551615\"",
+    );
+    assert_row(InType::INT32, OutType::PID, &[0xFF; 4], "4294967295", "4294967295");
 }
 
 #[test]
 fn json_numbers_are_exact_and_larger_ones_are_strings() {
     let exact = 1_u64 << 53;
-    let u = |v: u64, json: &str| row(InType::UINT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
-    u(exact - 1, "9007199254740991");
-    u(exact, "9007199254740992");
-    u(exact + 1, "\"9007199254740993\"");
-    u(u64::MAX, "\"18446744073709551615\"");
-    let i = |v: i64, json: &str| row(InType::INT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
-    i(-(1 << 53), "-9007199254740992");
-    i(-(1 << 53) - 1, "\"-9007199254740993\"");
-    i(i64::MIN, "\"-9223372036854775808\"");
-    row(InType::FILETIME, OutType::ETWTIME, &u64::MAX.to_le_bytes(), "-1", "-1");
-    row(
+    let assert_unsigned =
+        |v: u64, json: &str| assert_row(InType::UINT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
+    assert_unsigned(exact - 1, "9007199254740991");
+    assert_unsigned(exact, "9007199254740992");
+    assert_unsigned(exact + 1, "\"9007199254740993\"");
+    assert_unsigned(u64::MAX, "\"18446744073709551615\"");
+    let assert_signed =
+        |v: i64, json: &str| assert_row(InType::INT64, DEFAULT, &v.to_le_bytes(), &v.to_string(), json);
+    assert_signed(-(1 << 53), "-9007199254740992");
+    assert_signed(-(1 << 53) - 1, "\"-9007199254740993\"");
+    assert_signed(i64::MIN, "\"-9223372036854775808\"");
+    assert_row(InType::FILETIME, OutType::ETWTIME, &u64::MAX.to_le_bytes(), "-1", "-1");
+    assert_row(
         InType::FILETIME,
         OutType::ETWTIME,
         &(1_u64 << 54).to_le_bytes(),
         "18014398509481984",
         "\"18014398509481984\"",
     );
-    row(InType::INT64, OutType::ETWTIME, &5_u64.to_le_bytes(), "5", "5");
+    assert_row(InType::INT64, OutType::ETWTIME, &5_u64.to_le_bytes(), "5", "5");
 }
 
 #[test]
 fn hexadecimal_is_upper_case_in_text_and_a_string_in_json_when_64_bits_wide() {
-    row(InType::UINT8, OutType::HEXINT8, &[0xAB], "0xAB", "171");
-    row(InType::INT8, OutType::HEXINT8, &[0xFF], "0xFF", "-1");
-    row(InType::UINT16, OutType::HEXINT16, &[0xCD, 0xAB], "0xABCD", "43981");
-    row(InType::UINT32, OutType::HEXINT32, &[0x1F, 0, 0, 0], "0x1F", "31");
-    row(InType::HEXINT32, DEFAULT, &[0, 0, 0, 0], "0x0", "0");
-    row(InType::HEXINT32, OutType::HEXINT32, &[0xFE, 0, 0, 0xF0], "0xF00000FE", "4026532094");
-    row(InType::HEXINT64, DEFAULT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
-    row(InType::HEXINT64, OutType::NOPRINT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
-    row(
+    assert_row(InType::UINT8, OutType::HEXINT8, &[0xAB], "0xAB", "171");
+    assert_row(InType::INT8, OutType::HEXINT8, &[0xFF], "0xFF", "-1");
+    assert_row(InType::UINT16, OutType::HEXINT16, &[0xCD, 0xAB], "0xABCD", "43981");
+    assert_row(InType::UINT32, OutType::HEXINT32, &[0x1F, 0, 0, 0], "0x1F", "31");
+    assert_row(InType::HEXINT32, DEFAULT, &[0, 0, 0, 0], "0x0", "0");
+    assert_row(InType::HEXINT32, OutType::HEXINT32, &[0xFE, 0, 0, 0xF0], "0xF00000FE", "4026532094");
+    assert_row(InType::HEXINT64, DEFAULT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
+    assert_row(InType::HEXINT64, OutType::NOPRINT, &0x1F_u64.to_le_bytes(), "0x1F", "\"0x1f\"");
+    assert_row(
         InType::UINT64,
         OutType::HEXINT64,
         &u64::MAX.to_le_bytes(),
         "0xFFFFFFFFFFFFFFFF",
         "\"0xffffffffffffffff\"",
     );
-    row(
+    assert_row(
         InType::INT64,
         OutType::HEXINT64,
         &u64::MAX.to_le_bytes(),
         "0xFFFFFFFFFFFFFFFF",
         "\"0xffffffffffffffff\"",
     );
-    row(InType::POINTER, DEFAULT, &0xFFFF_8000_u64.to_le_bytes(), "0xFFFF8000", "\"0xffff8000\"");
-    row(InType::POINTER, OutType::CODE_POINTER, &[0; 8], "0x0", "\"0x0\"");
-    row(InType::SIZET, DEFAULT, &[1, 0, 0, 0, 0, 0, 0, 0], "0x1", "\"0x1\"");
-    row(InType::SIZET, OutType::UNSIGNEDLONG, &[10, 0, 0, 0, 0, 0, 0, 0], "10", "10");
-    row(InType::HEXINT64, OutType::CODE_POINTER, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
-    row(InType::HEXINT32, OutType::UNSIGNEDINT, &[0x10, 0, 0, 0], "16", "16");
+    assert_row(InType::POINTER, DEFAULT, &0xFFFF_8000_u64.to_le_bytes(), "0xFFFF8000", "\"0xffff8000\"");
+    assert_row(InType::POINTER, OutType::CODE_POINTER, &[0; 8], "0x0", "\"0x0\"");
+    assert_row(InType::SIZET, DEFAULT, &[1, 0, 0, 0, 0, 0, 0, 0], "0x1", "\"0x1\"");
+    assert_row(InType::SIZET, OutType::UNSIGNEDLONG, &[10, 0, 0, 0, 0, 0, 0, 0], "10", "10");
+    assert_row(InType::HEXINT64, OutType::CODE_POINTER, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
+    assert_row(InType::HEXINT32, OutType::UNSIGNEDINT, &[0x10, 0, 0, 0], "16", "16");
 }
 
 #[test]
 fn hexadecimal_types_ignore_out_types_that_do_not_suit_them() {
     for output in [OutType::STRING, OutType::XML, OutType::GUID, OutType::REDUCEDSTRING, OutType(299)] {
-        row(InType::HEXINT32, output, &[0x10, 0, 0, 0], "0x10", "16");
-        row(InType::HEXINT64, output, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
+        assert_row(InType::HEXINT32, output, &[0x10, 0, 0, 0], "0x10", "16");
+        assert_row(InType::HEXINT64, output, &[0x10, 0, 0, 0, 0, 0, 0, 0], "0x10", "\"0x10\"");
     }
 }
 
 #[test]
 fn floats_read_back_and_non_finite_numbers_have_names() {
-    let f = |v: f64, text: &str, json: &str| row(InType::DOUBLE, DEFAULT, &v.to_le_bytes(), text, json);
-    f(0.1, "0.1", "0.1");
-    f(1.0, "1", "1");
-    f(-0.0, "-0", "-0");
-    f(1e300, "1e300", "1e300");
-    f(5e-324, "5e-324", "5e-324");
-    f(f64::MAX, "1.7976931348623157e308", "1.7976931348623157e308");
-    f(f64::NAN, "NaN", "\"NaN\"");
-    f(f64::INFINITY, "inf", "\"Infinity\"");
-    f(f64::NEG_INFINITY, "-inf", "\"-Infinity\"");
-    row(InType::FLOAT, DEFAULT, &0.1_f32.to_le_bytes(), "0.1", "0.1");
-    row(InType::FLOAT, DEFAULT, &f32::MAX.to_le_bytes(), "3.4028235e38", "3.4028235e38");
-    row(InType::FLOAT, DEFAULT, &f32::NAN.to_le_bytes(), "NaN", "\"NaN\"");
-    row(InType::FLOAT, OutType::HEXINT32, &1.5_f32.to_le_bytes(), "1.5", "1.5");
+    let assert_float =
+        |v: f64, text: &str, json: &str| assert_row(InType::DOUBLE, DEFAULT, &v.to_le_bytes(), text, json);
+    assert_float(0.1, "0.1", "0.1");
+    assert_float(1.0, "1", "1");
+    assert_float(-0.0, "-0", "-0");
+    assert_float(1e300, "1e300", "1e300");
+    assert_float(5e-324, "5e-324", "5e-324");
+    assert_float(f64::MAX, "1.7976931348623157e308", "1.7976931348623157e308");
+    assert_float(f64::NAN, "NaN", "\"NaN\"");
+    assert_float(f64::INFINITY, "inf", "\"Infinity\"");
+    assert_float(f64::NEG_INFINITY, "-inf", "\"-Infinity\"");
+    assert_row(InType::FLOAT, DEFAULT, &0.1_f32.to_le_bytes(), "0.1", "0.1");
+    assert_row(InType::FLOAT, DEFAULT, &f32::MAX.to_le_bytes(), "3.4028235e38", "3.4028235e38");
+    assert_row(InType::FLOAT, DEFAULT, &f32::NAN.to_le_bytes(), "NaN", "\"NaN\"");
+    assert_row(InType::FLOAT, OutType::HEXINT32, &1.5_f32.to_le_bytes(), "1.5", "1.5");
 }
 
 #[test]
 fn booleans_are_words_whatever_their_width() {
-    row(InType::BOOLEAN, DEFAULT, &[0, 0, 0, 0], "false", "false");
-    row(InType::BOOLEAN, DEFAULT, &[0, 0, 1, 0], "true", "true");
-    row(InType::UINT8, OutType::BOOLEAN, &[2], "true", "true");
-    row(InType::UINT32, OutType::BOOLEAN, &[0, 0, 0, 0], "false", "false");
+    assert_row(InType::BOOLEAN, DEFAULT, &[0, 0, 0, 0], "false", "false");
+    assert_row(InType::BOOLEAN, DEFAULT, &[0, 0, 1, 0], "true", "true");
+    assert_row(InType::UINT8, OutType::BOOLEAN, &[2], "true", "true");
+    assert_row(InType::UINT32, OutType::BOOLEAN, &[0, 0, 0, 0], "false", "false");
 }
 
 #[test]
 fn dates_cover_the_whole_range() {
-    let t = |v: i64, output, text: &str| {
+    let assert_date = |v: i64, output, text: &str| {
         let json = format!("\"{}Z\"", text.trim_end_matches('Z'));
-        row(InType::FILETIME, output, &v.to_le_bytes(), text, &json);
+        assert_row(InType::FILETIME, output, &v.to_le_bytes(), text, &json);
     };
-    t(UNIX_EPOCH, DEFAULT, "1970-01-01T00:00:00.0000000");
-    t(UNIX_EPOCH + 1, OutType::DATETIME, "1970-01-01T00:00:00.0000001");
-    t(UNIX_EPOCH, OutType::DATETIME_UTC, "1970-01-01T00:00:00.0000000Z");
-    t(UNIX_EPOCH, OutType::CIMDATETIME, "1970-01-01T00:00:00.0000000");
-    t(UNIX_EPOCH, OutType::CULTURE_INSENSITIVE_DATETIME, "1970-01-01T00:00:00.0000000");
-    t(132_404_764_206_212_345, DEFAULT, "2020-07-29T06:07:00.6212345");
-    t(0, DEFAULT, "1601-01-01T00:00:00.0000000");
-    t(-1, DEFAULT, "1600-12-31T23:59:59.9999999");
-    t(2_650_467_743_999_999_999, DEFAULT, "9999-12-31T23:59:59.9999999");
-    t(2_650_467_744_000_000_000, DEFAULT, "10000-01-01T00:00:00.0000000");
-    t(i64::MAX, DEFAULT, "30828-09-14T02:48:05.4775807");
-    t(i64::MIN, OutType::DATETIME_UTC, "-27627-04-19T21:11:54.5224192Z");
-    row(
+    assert_date(UNIX_EPOCH, DEFAULT, "1970-01-01T00:00:00.0000000");
+    assert_date(UNIX_EPOCH + 1, OutType::DATETIME, "1970-01-01T00:00:00.0000001");
+    assert_date(UNIX_EPOCH, OutType::DATETIME_UTC, "1970-01-01T00:00:00.0000000Z");
+    assert_date(UNIX_EPOCH, OutType::CIMDATETIME, "1970-01-01T00:00:00.0000000");
+    assert_date(UNIX_EPOCH, OutType::CULTURE_INSENSITIVE_DATETIME, "1970-01-01T00:00:00.0000000");
+    assert_date(132_404_764_206_212_345, DEFAULT, "2020-07-29T06:07:00.6212345");
+    assert_date(0, DEFAULT, "1601-01-01T00:00:00.0000000");
+    assert_date(-1, DEFAULT, "1600-12-31T23:59:59.9999999");
+    assert_date(2_650_467_743_999_999_999, DEFAULT, "9999-12-31T23:59:59.9999999");
+    assert_date(2_650_467_744_000_000_000, DEFAULT, "10000-01-01T00:00:00.0000000");
+    assert_date(i64::MAX, DEFAULT, "30828-09-14T02:48:05.4775807");
+    assert_date(i64::MIN, OutType::DATETIME_UTC, "-27627-04-19T21:11:54.5224192Z");
+    assert_row(
         InType::INT64,
         OutType::DATETIME,
         &UNIX_EPOCH.to_le_bytes(),
@@ -199,21 +204,21 @@ fn dates_cover_the_whole_range() {
     );
 }
 
-fn system_time(words: [u16; 8]) -> Vec<u8> {
+fn system_time_bytes(words: [u16; 8]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
 #[test]
 fn system_times_are_dates_or_none() {
-    let good = system_time([2024, 2, 4, 29, 23, 59, 58, 999]);
-    row(
+    let good = system_time_bytes([2024, 2, 4, 29, 23, 59, 58, 999]);
+    assert_row(
         InType::SYSTEMTIME,
         DEFAULT,
         &good,
         "2024-02-29T23:59:58.9990000",
         "\"2024-02-29T23:59:58.9990000Z\"",
     );
-    row(
+    assert_row(
         InType::SYSTEMTIME,
         OutType::DATETIME_UTC,
         &good,
@@ -232,7 +237,7 @@ fn system_times_are_dates_or_none() {
         [2024, 257, 0, 1, 0, 0, 0, 0],
         [0; 8],
     ] {
-        row(InType::SYSTEMTIME, DEFAULT, &system_time(bad), "(no date)", "null");
+        assert_row(InType::SYSTEMTIME, DEFAULT, &system_time_bytes(bad), "(no date)", "null");
     }
 }
 
@@ -240,95 +245,107 @@ fn system_times_are_dates_or_none() {
 fn guids_and_sids_have_their_published_forms() {
     let guid = Guid::from_u128(0x00112233_4455_6677_8899_aabbccddeeff).to_bytes();
     let text = "{00112233-4455-6677-8899-AABBCCDDEEFF}";
-    row(InType::GUID, DEFAULT, &guid, text, "\"00112233-4455-6677-8899-aabbccddeeff\"");
+    assert_row(InType::GUID, DEFAULT, &guid, text, "\"00112233-4455-6677-8899-aabbccddeeff\"");
     let mut sid = vec![1, 2, 0, 0, 0, 0, 0, 5];
     sid.put_u32(32).put_u32(544);
-    row(InType::SID, DEFAULT, &sid, "S-1-5-32-544", "\"S-1-5-32-544\"");
+    assert_row(InType::SID, DEFAULT, &sid, "S-1-5-32-544", "\"S-1-5-32-544\"");
     let large = [1, 1, 0xFF, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF];
-    row(InType::SID, DEFAULT, &large, "S-1-280375465082880-4294967295", "\"S-1-280375465082880-4294967295\"");
-    row(InType::WBEMSID, DEFAULT, &[0; 4], "", "null");
+    assert_row(
+        InType::SID,
+        DEFAULT,
+        &large,
+        "S-1-280375465082880-4294967295",
+        "\"S-1-280375465082880-4294967295\"",
+    );
+    assert_row(InType::WBEMSID, DEFAULT, &[0; 4], "", "null");
 }
 
 #[test]
 fn addresses_are_in_memory_order_and_ports_are_swapped() {
-    row(InType::UINT32, OutType::IPV4, &[192, 168, 0, 1], "192.168.0.1", "\"192.168.0.1\"");
-    row(InType::UINT16, OutType::PORT, &[0x1F, 0x90], "8080", "8080");
+    assert_row(InType::UINT32, OutType::IPV4, &[192, 168, 0, 1], "192.168.0.1", "\"192.168.0.1\"");
+    assert_row(InType::UINT16, OutType::PORT, &[0x1F, 0x90], "8080", "8080");
     let mut v6 = [0; 16];
     (v6[0], v6[1], v6[15]) = (0x20, 1, 1);
-    row(InType::BINARY, OutType::IPV6, &v6, "2001::1", "\"2001::1\"");
-    row(InType::BINARY, OutType::IPV6, &[1, 2, 3], "0x010203", "\"010203\"");
+    assert_row(InType::BINARY, OutType::IPV6, &v6, "2001::1", "\"2001::1\"");
+    assert_row(InType::BINARY, OutType::IPV6, &[1, 2, 3], "0x010203", "\"010203\"");
     let v4_socket = [2, 0, 0x1F, 0x90, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-    row(InType::BINARY, OutType::SOCKETADDRESS, &v4_socket, "10.0.0.1:8080", "\"10.0.0.1:8080\"");
+    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &v4_socket, "10.0.0.1:8080", "\"10.0.0.1:8080\"");
     let v6_socket = [&[23, 0, 0, 80, 0, 0, 0, 0], &v6[..], &[0; 4]].concat();
-    row(InType::BINARY, OutType::SOCKETADDRESS, &v6_socket, "[2001::1]:80", "\"[2001::1]:80\"");
-    row(InType::BINARY, OutType::SOCKETADDRESS, &[1, 0, b'/'], "0x01002F", "\"01002f\"");
-    row(InType::BINARY, OutType::SOCKETADDRESS, &[2, 0, 1], "0x020001", "\"020001\"");
-    row(InType::BINARY, OutType::SOCKETADDRESS, &[], "", "\"\"");
+    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &v6_socket, "[2001::1]:80", "\"[2001::1]:80\"");
+    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &[1, 0, b'/'], "0x01002F", "\"01002f\"");
+    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &[2, 0, 1], "0x020001", "\"020001\"");
+    assert_row(InType::BINARY, OutType::SOCKETADDRESS, &[], "", "\"\"");
 }
 
 #[test]
 fn out_types_of_narrow_numbers_do_not_apply_to_wide_ones() {
     let wide = 0x1_0000_0050_u64.to_le_bytes();
     for output in [OutType::PORT, OutType::IPV4, OutType::NTSTATUS, OutType::HRESULT, OutType::STRING] {
-        row(InType::UINT64, output, &wide, "4294967376", "4294967376");
+        assert_row(InType::UINT64, output, &wide, "4294967376", "4294967376");
     }
-    row(InType::UINT32, OutType::PORT, &[0, 0, 1, 0], "65536", "65536");
-    row(InType::UINT32, OutType::STRING, &[65, 0, 0, 0], "65", "65");
+    assert_row(InType::UINT32, OutType::PORT, &[0, 0, 1, 0], "65536", "65536");
+    assert_row(InType::UINT32, OutType::STRING, &[65, 0, 0, 0], "65", "65");
 }
 
 #[test]
 fn bytes_are_hexadecimal() {
-    row(InType::BINARY, DEFAULT, &[0x1F, 0x8B, 0], "0x1F8B00", "\"1f8b00\"");
-    row(InType::BINARY, OutType::HEXBINARY, &[0xA], "0x0A", "\"0a\"");
-    row(InType::BINARY, OutType::PKCS7_WITH_TYPE_INFO, &[0xA], "0x0A", "\"0a\"");
-    row(InType::BINARY, DEFAULT, &[], "", "\"\"");
-    row(InType::HEXDUMP, DEFAULT, &[2, 0, 0, 0, 1, 2], "0x0102", "\"0102\"");
-    row(InType::COUNTEDBINARY, DEFAULT, &[2, 0, 1, 2], "0x0102", "\"0102\"");
-    row(InType::BINARY, OutType::STRING, b"text", "text", "\"text\"");
+    assert_row(InType::BINARY, DEFAULT, &[0x1F, 0x8B, 0], "0x1F8B00", "\"1f8b00\"");
+    assert_row(InType::BINARY, OutType::HEXBINARY, &[0xA], "0x0A", "\"0a\"");
+    assert_row(InType::BINARY, OutType::PKCS7_WITH_TYPE_INFO, &[0xA], "0x0A", "\"0a\"");
+    assert_row(InType::BINARY, DEFAULT, &[], "", "\"\"");
+    assert_row(InType::HEXDUMP, DEFAULT, &[2, 0, 0, 0, 1, 2], "0x0102", "\"0102\"");
+    assert_row(InType::COUNTEDBINARY, DEFAULT, &[2, 0, 1, 2], "0x0102", "\"0102\"");
+    assert_row(InType::BINARY, OutType::STRING, b"text", "text", "\"text\"");
 }
 
 #[test]
 fn codes_are_shown_with_their_names() {
-    row(InType::UINT32, OutType::WIN32ERROR, &[2, 0, 0, 0], "2: no such file", "2");
-    row(InType::UINT32, OutType::WIN32ERROR, &[0xFF; 4], "4294967295", "4294967295");
-    row(InType::UINT32, OutType::NTSTATUS, &[0; 4], "0x00000000: completed", "0");
-    row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0xC0], "0xC0000005", "3221225477");
-    row(
+    assert_row(InType::UINT32, OutType::WIN32ERROR, &[2, 0, 0, 0], "2: no such file", "2");
+    assert_row(InType::UINT32, OutType::WIN32ERROR, &[0xFF; 4], "4294967295", "4294967295");
+    assert_row(InType::UINT32, OutType::NTSTATUS, &[0; 4], "0x00000000: completed", "0");
+    assert_row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0xC0], "0xC0000005", "3221225477");
+    assert_row(
         InType::UINT32,
         OutType::NTSTATUS,
         &[0x22, 0, 0, 0xC0],
         "0xC0000022: permission refused",
         "3221225506",
     );
-    row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0], "0x00000005", "5");
-    row(
+    assert_row(InType::UINT32, OutType::NTSTATUS, &[5, 0, 0, 0], "0x00000005", "5");
+    assert_row(
         InType::INT32,
         OutType::HRESULT,
         &[3, 0x40, 0, 0x80],
         "0x80004003: pointer is missing",
         "-2147467261",
     );
-    row(InType::INT32, OutType::HRESULT, &[5, 0, 7, 0x80], "0x80070005: permission refused", "-2147024891");
-    row(InType::INT32, OutType::HRESULT, &[5, 0, 4, 0x80], "0x80040005", "-2147221499");
-    row(InType::UINT32, OutType::ERRORCODE, &[87, 0, 0, 0], "0x00000057", "87");
-    row(InType::UINT32, OutType::ERRORCODE, &[0x22, 0, 0, 0xC0], "0xC0000022", "3221225506");
+    assert_row(
+        InType::INT32,
+        OutType::HRESULT,
+        &[5, 0, 7, 0x80],
+        "0x80070005: permission refused",
+        "-2147024891",
+    );
+    assert_row(InType::INT32, OutType::HRESULT, &[5, 0, 4, 0x80], "0x80040005", "-2147221499");
+    assert_row(InType::UINT32, OutType::ERRORCODE, &[87, 0, 0, 0], "0x00000057", "87");
+    assert_row(InType::UINT32, OutType::ERRORCODE, &[0x22, 0, 0, 0xC0], "0xC0000022", "3221225506");
 }
 
 #[test]
 fn characters_are_text() {
-    row(InType::UINT8, OutType::STRING, b"A", "A", "\"A\"");
-    row(InType::UINT8, OutType::STRING, &[0x80], "€", "\"€\"");
-    row(InType::INT8, OutType::STRING, &[0], "", "\"\"");
-    row(InType::UINT16, OutType::STRING, &[0xAC, 0x20], "€", "\"€\"");
-    row(InType::UINT16, OutType::STRING, &[0, 0], "", "\"\"");
-    row(InType::UINT16, OutType::STRING, &[0, 0xD8], "\u{FFFD}", "\"\u{FFFD}\"");
-    row(InType::UINT16, OutType::STRING, b"\"\0", "\"", "\"\\\"\"");
-    row(InType::UNICODECHAR, DEFAULT, &[0xAC, 0x20], "€", "\"€\"");
-    row(InType::ANSICHAR, DEFAULT, &[0xE9], "é", "\"é\"");
-    row(InType::ANSICHAR, DEFAULT, &[0], "", "\"\"");
+    assert_row(InType::UINT8, OutType::STRING, b"A", "A", "\"A\"");
+    assert_row(InType::UINT8, OutType::STRING, &[0x80], "€", "\"€\"");
+    assert_row(InType::INT8, OutType::STRING, &[0], "", "\"\"");
+    assert_row(InType::UINT16, OutType::STRING, &[0xAC, 0x20], "€", "\"€\"");
+    assert_row(InType::UINT16, OutType::STRING, &[0, 0], "", "\"\"");
+    assert_row(InType::UINT16, OutType::STRING, &[0, 0xD8], "\u{FFFD}", "\"\u{FFFD}\"");
+    assert_row(InType::UINT16, OutType::STRING, b"\"\0", "\"", "\"\\\"\"");
+    assert_row(InType::UNICODECHAR, DEFAULT, &[0xAC, 0x20], "€", "\"€\"");
+    assert_row(InType::ANSICHAR, DEFAULT, &[0xE9], "é", "\"é\"");
+    assert_row(InType::ANSICHAR, DEFAULT, &[0], "", "\"\"");
 }
 
-fn wide(text: &str) -> Vec<u8> {
+fn utf16(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
@@ -336,84 +353,92 @@ fn wide(text: &str) -> Vec<u8> {
 fn text_is_escaped_in_json_and_raw_in_text() {
     let raw = "a\"b\\c\n\r\t\u{1}\u{1f} \u{7f}\u{9b}\u{a0}€😀/";
     let json = "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f \\u007f\\u009b\u{a0}€😀/\"";
-    row(InType::UNICODESTRING, DEFAULT, &wide(raw), raw, json);
-    row(InType::ANSISTRING, OutType::UTF8, raw.as_bytes(), raw, json);
-    row(InType::ANSISTRING, OutType::JSON, b"{\"a\":1}", "{\"a\":1}", "\"{\\\"a\\\":1}\"");
-    row(InType::UNICODESTRING, OutType::XML, &wide("<a/>"), "<a/>", "\"<a/>\"");
-    row(InType::UNICODESTRING, DEFAULT, &[], "", "\"\"");
-    row(InType::ANSISTRING, DEFAULT, &[], "", "\"\"");
+    assert_row(InType::UNICODESTRING, DEFAULT, &utf16(raw), raw, json);
+    assert_row(InType::ANSISTRING, OutType::UTF8, raw.as_bytes(), raw, json);
+    assert_row(InType::ANSISTRING, OutType::JSON, b"{\"a\":1}", "{\"a\":1}", "\"{\\\"a\\\":1}\"");
+    assert_row(InType::UNICODESTRING, OutType::XML, &utf16("<a/>"), "<a/>", "\"<a/>\"");
+    assert_row(InType::UNICODESTRING, DEFAULT, &[], "", "\"\"");
+    assert_row(InType::ANSISTRING, DEFAULT, &[], "", "\"\"");
 }
 
 #[test]
 fn invalid_text_is_replaced_or_read_as_the_windows_code_page() {
-    row(InType::UNICODESTRING, DEFAULT, &[0x41, 0, 0, 0xD8, 0x42, 0], "A\u{FFFD}B", "\"A\u{FFFD}B\"");
-    row(InType::UNICODESTRING, DEFAULT, &[0, 0xDC], "\u{FFFD}", "\"\u{FFFD}\"");
-    row(InType::COUNTEDSTRING, DEFAULT, &[3, 0, 0x41, 0, 0x42], "A", "\"A\"");
-    row(InType::ANSISTRING, DEFAULT, b"caf\xe9\x01", "café\u{1}", "\"café\\u0001\"");
-    row(InType::ANSISTRING, DEFAULT, b"\x93\"\x94", "“\"”", "\"“\\\"”\"");
+    assert_row(InType::UNICODESTRING, DEFAULT, &[0x41, 0, 0, 0xD8, 0x42, 0], "A\u{FFFD}B", "\"A\u{FFFD}B\"");
+    assert_row(InType::UNICODESTRING, DEFAULT, &[0, 0xDC], "\u{FFFD}", "\"\u{FFFD}\"");
+    assert_row(InType::COUNTEDSTRING, DEFAULT, &[3, 0, 0x41, 0, 0x42], "A", "\"A\"");
+    assert_row(InType::ANSISTRING, DEFAULT, b"caf\xe9\x01", "café\u{1}", "\"café\\u0001\"");
+    assert_row(InType::ANSISTRING, DEFAULT, b"\x93\"\x94", "“\"”", "\"“\\\"”\"");
     for output in [OutType::UTF8, OutType::JSON, OutType::XML] {
-        row(InType::ANSISTRING, output, b"caf\xe9", "caf\u{FFFD}", "\"caf\u{FFFD}\"");
+        assert_row(InType::ANSISTRING, output, b"caf\xe9", "caf\u{FFFD}", "\"caf\u{FFFD}\"");
     }
 }
 
 #[test]
 fn packed_text_is_unpacked() {
     // One stored chunk of four bytes after the size.
-    let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &wide("hi")].concat();
-    row(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
-    row(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");
+    let packed = [&[4, 0, 0, 0][..], &[3, 0x30], &utf16("hi")].concat();
+    assert_row(InType::BINARY, OutType::XML, &packed, "hi", "\"hi\"");
+    assert_row(InType::BINARY, OutType::XML, b"<a/>", "<a/>", "\"<a/>\"");
 }
 
 #[test]
 fn unknown_out_types_behave_as_the_default() {
     for output in [OutType(39), OutType(299), OutType(u16::MAX), OutType::GUID, OutType::XML] {
-        row(InType::UINT32, output, &[5, 0, 0, 0], "5", "5");
-        row(InType::BOOLEAN, output, &[5, 0, 0, 0], "true", "true");
-        row(InType::POINTER, output, &[5, 0, 0, 0, 0, 0, 0, 0], "0x5", "\"0x5\"");
+        assert_row(InType::UINT32, output, &[5, 0, 0, 0], "5", "5");
+        assert_row(InType::BOOLEAN, output, &[5, 0, 0, 0], "true", "true");
+        assert_row(InType::POINTER, output, &[5, 0, 0, 0, 0, 0, 0, 0], "0x5", "\"0x5\"");
     }
 }
 
-fn map(bits: bool, entries: &[(u64, &str)]) -> Option<Arc<ValueMap>> {
+fn value_map(bits: bool, entries: &[(u64, &str)]) -> Option<Arc<ValueMap>> {
     Some(Arc::new(ValueMap::new("m", bits, entries.iter().map(|(v, t)| (*v, (*t).to_owned())))))
 }
 
 #[track_caller]
-fn mapped_row(map: Option<Arc<ValueMap>>, value: u32, text: &str, json: &str) {
-    let field = Field::value("f", InType::UINT32, DEFAULT).mapped(map);
-    let found = rendered(field.clone(), &value.to_le_bytes(), Style::default());
+fn assert_mapped_as(map: Option<Arc<ValueMap>>, value: u32, text: &str, json: &str) {
+    let field = Field::value("f", InType::UINT32, DEFAULT).with_map(map);
+    let found = format_field(field.clone(), &value.to_le_bytes(), Style::default());
     assert_eq!((&*found.0, &*found.1), (text, json));
-    let numeric = rendered(field, &value.to_le_bytes(), Style { numeric: true });
-    assert_eq!((numeric.0, numeric.1), (value.to_string(), value.to_string()), "numeric style knows no maps");
+    let numeric = format_field(field, &value.to_le_bytes(), Style { numeric: true });
+    assert_eq!(
+        (numeric.0, numeric.1),
+        (value.to_string(), value.to_string()),
+        "the numeric style must ignore maps"
+    );
 }
 
 #[test]
 fn mapped_values_are_their_names() {
-    let names = || map(false, &[(7, "Seven "), (0, "None"), (u64::from(u32::MAX), "a\"b")]);
-    mapped_row(names(), 7, "Seven", "\"Seven\"");
-    mapped_row(names(), 0, "None", "\"None\"");
-    mapped_row(names(), u32::MAX, "a\"b", "\"a\\\"b\"");
-    mapped_row(names(), 8, "8", "8");
-    mapped_row(map(false, &[]), 8, "8", "8");
-    let signed = Field::value("f", InType::INT32, DEFAULT).mapped(names());
-    assert_eq!(rendered(signed, &[0xFF; 4], Style::default()).0, "a\"b", "by the bits of its own width");
+    let names = || value_map(false, &[(7, "Seven "), (0, "None"), (u64::from(u32::MAX), "a\"b")]);
+    assert_mapped_as(names(), 7, "Seven", "\"Seven\"");
+    assert_mapped_as(names(), 0, "None", "\"None\"");
+    assert_mapped_as(names(), u32::MAX, "a\"b", "\"a\\\"b\"");
+    assert_mapped_as(names(), 8, "8", "8");
+    assert_mapped_as(value_map(false, &[]), 8, "8", "8");
+    let signed = Field::value("f", InType::INT32, DEFAULT).with_map(names());
+    assert_eq!(
+        format_field(signed, &[0xFF; 4], Style::default()).0,
+        "a\"b",
+        "the map applies to the 32 bits of the value"
+    );
 }
 
 #[test]
 fn bit_maps_join_names_and_keep_unknown_bits() {
-    let bits = || map(true, &[(4, "Four"), (1, "One "), (3, "Three")]);
-    mapped_row(bits(), 5, "Four|One", "\"Four|One\"");
-    mapped_row(bits(), 7, "Four|One|Three", "\"Four|One|Three\"");
-    mapped_row(bits(), 0xF4, "Four|0xf0", "\"Four|0xf0\"");
-    mapped_row(bits(), 8, "8", "8");
-    mapped_row(bits(), 0, "0", "0");
-    mapped_row(map(true, &[(0, "None"), (1, "One")]), 0, "None", "\"None\"");
-    mapped_row(map(true, &[(0, "None"), (1, "One")]), 1, "One", "\"One\"");
+    let bits = || value_map(true, &[(4, "Four"), (1, "One "), (3, "Three")]);
+    assert_mapped_as(bits(), 5, "Four|One", "\"Four|One\"");
+    assert_mapped_as(bits(), 7, "Four|One|Three", "\"Four|One|Three\"");
+    assert_mapped_as(bits(), 0xF4, "Four|0xf0", "\"Four|0xf0\"");
+    assert_mapped_as(bits(), 8, "8", "8");
+    assert_mapped_as(bits(), 0, "0", "0");
+    assert_mapped_as(value_map(true, &[(0, "None"), (1, "One")]), 0, "None", "\"None\"");
+    assert_mapped_as(value_map(true, &[(0, "None"), (1, "One")]), 1, "One", "\"One\"");
 }
 
 #[test]
 fn texts_have_no_map() {
-    let field = Field::value("f", InType::ANSISTRING, DEFAULT).mapped(map(false, &[(0, "None")]));
-    assert_eq!(rendered(field, b"x\0", Style::default()), ("x".into(), "\"x\"".into()));
+    let field = Field::value("f", InType::ANSISTRING, DEFAULT).with_map(value_map(false, &[(0, "None")]));
+    assert_eq!(format_field(field, b"x\0", Style::default()), ("x".into(), "\"x\"".into()));
 }
 
 fn any_value() -> impl Strategy<Value = (u16, u16, Vec<u8>)> {
@@ -433,27 +458,27 @@ proptest! {
         with_map: bool,
         bits: bool,
     ) {
-        let map = if with_map { map(bits, &[(1, "one\""), (2, "two\n"), (0x40, "\\")]) } else { None };
-        let field = Field::value("f", InType(input), OutType(output)).long(length).mapped(map);
+        let map = if with_map { value_map(bits, &[(1, "one\""), (2, "two\n"), (0x40, "\\")]) } else { None };
+        let field = Field::value("f", InType(input), OutType(output)).with_length(length).with_map(map);
         let schema = Schema::default().seal(vec![field], 1).unwrap();
-        let mut both = Both::default();
-        let done = Walker::default().walk(&schema, &bytes, 8, &mut both).is_ok();
+        let mut output = TextAndJson::default();
+        let done = Walker::default().walk(&schema, &bytes, 8, &mut output).is_ok();
         if done && !bytes.is_empty() {
-            let value: Result<serde_json::Value, _> = serde_json::from_slice(&both.json);
-            prop_assert!(value.is_ok(), "{}", String::from_utf8_lossy(&both.json));
+            let value: Result<serde_json::Value, _> = serde_json::from_slice(&output.json);
+            prop_assert!(value.is_ok(), "{}", String::from_utf8_lossy(&output.json));
         }
-        prop_assert!(std::str::from_utf8(&both.text).is_ok());
+        prop_assert!(std::str::from_utf8(&output.text).is_ok());
     }
 
     #[test]
     fn floats_read_back_equal(bits: u64, narrow: u32) {
         let (wide, narrow) = (f64::from_bits(bits), f32::from_bits(narrow));
-        let (text, json) = shown(InType::DOUBLE, DEFAULT, &wide.to_le_bytes());
+        let (text, json) = format_value(InType::DOUBLE, DEFAULT, &wide.to_le_bytes());
         if wide.is_finite() {
             prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), wide.to_bits());
             prop_assert_eq!(json.parse::<f64>().unwrap().to_bits(), wide.to_bits());
         }
-        let (text, _) = shown(InType::FLOAT, DEFAULT, &narrow.to_le_bytes());
+        let (text, _) = format_value(InType::FLOAT, DEFAULT, &narrow.to_le_bytes());
         if narrow.is_finite() {
             prop_assert_eq!(text.parse::<f32>().unwrap().to_bits(), narrow.to_bits());
         }
@@ -464,9 +489,9 @@ proptest! {
         let mut out = Vec::new();
         json_string(&text, &mut out);
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text.clone());
-        let (raw, json) = shown(InType::COUNTEDSTRING, DEFAULT, &{
+        let (raw, json) = format_value(InType::COUNTEDSTRING, DEFAULT, &{
             let mut bytes = Vec::new();
-            bytes.put_u16(text.encode_utf16().count() as u16 * 2).put(&wide(&text));
+            bytes.put_u16(text.encode_utf16().count() as u16 * 2).put(&utf16(&text));
             bytes
         });
         prop_assert_eq!(&raw, &text);

@@ -6,48 +6,48 @@ use traceweir_format::text::{chars16, cp1252, until_nul16};
 use traceweir_format::time::FileTime;
 use traceweir_format::{Guid, lznt1};
 
-use super::number::{bytes_upper, decimal, hex_upper, push_float};
-use super::{Style, address, mapped, shown_as};
+use super::number::{decimal, hex_upper, push_bytes_upper, push_float};
+use super::{Style, address, display_type, push_map_names};
 use crate::schema::Field;
 use crate::value::Value;
 
 /// The size limit of text that a compressed payload unpacks to, in bytes.
-const MAX_UNPACKED: usize = 1 << 20;
+const MAX_UNPACKED_BYTES: usize = 1 << 20;
 
 /// Appends a value as text.
 #[inline]
 pub fn text(field: &Field, value: &Value<'_>, style: Style, out: &mut Vec<u8>) {
-    let (output, map) = shown_as(field, style);
-    if map.is_some_and(|m| mapped(m, value, out)) {
+    let (output, map) = display_type(field, style);
+    if map.is_some_and(|m| push_map_names(m, value, out)) {
         return;
     }
-    plain(output, value, out);
+    push_unmapped(output, value, out);
 }
 
-fn plain(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+fn push_unmapped(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     match *value {
         Value::Null => {}
         Value::Text16(bytes) => text_of_utf16(bytes, out),
-        Value::Text8(bytes) => text8(bytes, output, out),
+        Value::Text8(bytes) => push_8bit_text(bytes, output, out),
         Value::F32(v) => push_float(v, out),
         Value::F64(v) => push_float(v, out),
         Value::Bool(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
-        Value::Guid(guid) => guid_text(guid, out),
+        Value::Guid(guid) => push_guid(guid, out),
         Value::FileTime(v) if output == OutType::ETWTIME => decimal(v, out),
-        Value::FileTime(v) => address::date(&FileTime(v).civil(), output == OutType::DATETIME_UTC, out),
-        Value::SystemTime(words) => match address::system_time(words) {
-            Some(civil) => address::date(&civil, output == OutType::DATETIME_UTC, out),
+        Value::FileTime(v) => address::push_date(&FileTime(v).civil(), output == OutType::DATETIME_UTC, out),
+        Value::SystemTime(words) => match address::parse_system_time(words) {
+            Some(civil) => address::push_date(&civil, output == OutType::DATETIME_UTC, out),
             None => out.extend_from_slice(b"(no date)"),
         },
-        Value::Sid(bytes) => address::sid(bytes, out),
-        Value::Bytes(bytes) => binary(bytes, output, out),
+        Value::Sid(bytes) => address::push_sid(bytes, out),
+        Value::Bytes(bytes) => push_binary(bytes, output, out),
         Value::Pointer(v) if output == OutType::UNSIGNEDLONG => decimal(v, out),
-        Value::Pointer(v) => hex(v, out),
-        _ => integer(output, value, out),
+        Value::Pointer(v) => push_hex(v, out),
+        _ => push_integer(output, value, out),
     }
 }
 
-fn hex(value: u64, out: &mut Vec<u8>) {
+fn push_hex(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"0x");
     hex_upper(value, out);
 }
@@ -65,7 +65,7 @@ pub(super) const fn is_narrow(value: &Value<'_>) -> bool {
     matches!(value, Value::U8(_) | Value::I8(_))
 }
 
-fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
+fn push_integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
     let (wide, bits) = (value.as_u64().unwrap_or(0), value.bits().unwrap_or(0));
     match output {
         OutType::HEXINT8
@@ -73,36 +73,36 @@ fn integer(output: OutType, value: &Value<'_>, out: &mut Vec<u8>) {
         | OutType::HEXINT32
         | OutType::HEXINT64
         | OutType::CODE_POINTER => {
-            hex(bits, out);
+            push_hex(bits, out);
         }
         OutType::BOOLEAN => out.extend_from_slice(if wide == 0 { b"false" } else { b"true" }),
-        OutType::STRING if is_character(value) => character(bits, is_narrow(value), out),
+        OutType::STRING if is_character(value) => push_character(bits, is_narrow(value), out),
         OutType::PORT if bits <= PORT_MAX => decimal(u16::try_from(bits).unwrap_or(0).swap_bytes(), out),
         OutType::IPV4 if bits <= U32_MAX => {
-            address::ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)
+            address::push_ipv4(u32::try_from(bits).unwrap_or(0).to_le_bytes(), out)
         }
         OutType::WIN32ERROR => {
             decimal(bits, out);
-            explain(u32::try_from(bits).ok(), out);
+            push_meaning(u32::try_from(bits).ok(), out);
         }
         OutType::NTSTATUS | OutType::HRESULT | OutType::ERRORCODE if bits <= U32_MAX => {
             let code = u32::try_from(bits).unwrap_or(0);
-            padded_hex(code, out);
+            push_padded_hex(code, out);
             // A small number other than 0 is a Win32 code, neither an NTSTATUS nor a COM failure.
-            let explained = output != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
-            explain(explained.then_some(code), out);
+            let has_meaning = output != OutType::ERRORCODE && (code == 0 || code >> 16 != 0);
+            push_meaning(has_meaning.then_some(code), out);
         }
         OutType::DATETIME | OutType::DATETIME_UTC | OutType::CIMDATETIME if bits > U32_MAX => {
-            address::date(&FileTime(wide.cast_signed()).civil(), output == OutType::DATETIME_UTC, out);
+            address::push_date(&FileTime(wide.cast_signed()).civil(), output == OutType::DATETIME_UTC, out);
         }
-        _ if unsigned(output) => decimal(bits, out),
-        _ if value.is_signed() || signed(output) => decimal(signed_of(value), out),
+        _ if is_unsigned_out_type(output) => decimal(bits, out),
+        _ if value.is_signed() || is_signed_out_type(output) => decimal(sign_extend(value), out),
         _ => decimal(bits, out),
     }
 }
 
-/// Returns the integer with the sign of its own width.
-pub(super) fn signed_of(value: &Value<'_>) -> i64 {
+/// Returns the integer, sign-extended from the width of its type.
+pub(super) fn sign_extend(value: &Value<'_>) -> i64 {
     match *value {
         Value::U8(v) => i64::from(v.cast_signed()),
         Value::U16(v) => i64::from(v.cast_signed()),
@@ -111,11 +111,11 @@ pub(super) fn signed_of(value: &Value<'_>) -> i64 {
     }
 }
 
-pub(super) const fn signed(output: OutType) -> bool {
+pub(super) const fn is_signed_out_type(output: OutType) -> bool {
     matches!(output, OutType::BYTE | OutType::SHORT | OutType::INT | OutType::LONG)
 }
 
-pub(super) const fn unsigned(output: OutType) -> bool {
+pub(super) const fn is_unsigned_out_type(output: OutType) -> bool {
     matches!(
         output,
         OutType::UNSIGNEDBYTE
@@ -127,19 +127,19 @@ pub(super) const fn unsigned(output: OutType) -> bool {
     )
 }
 
-fn padded_hex(code: u32, out: &mut Vec<u8>) {
+fn push_padded_hex(code: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"0x");
-    bytes_upper(&code.to_be_bytes(), out);
+    push_bytes_upper(&code.to_be_bytes(), out);
 }
 
-fn explain(code: Option<u32>, out: &mut Vec<u8>) {
+fn push_meaning(code: Option<u32>, out: &mut Vec<u8>) {
     if let Some(text) = code.and_then(|c| Status(c).meaning()) {
         out.extend_from_slice(b": ");
         out.extend_from_slice(text.as_bytes());
     }
 }
 
-fn character(bits: u64, narrow: bool, out: &mut Vec<u8>) {
+fn push_character(bits: u64, narrow: bool, out: &mut Vec<u8>) {
     let c = if narrow {
         cp1252(u8::try_from(bits).unwrap_or(0))
     } else {
@@ -164,7 +164,7 @@ pub fn text_of_utf16(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn text8(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
+fn push_8bit_text(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => out.extend_from_slice(text.as_bytes()),
         Err(_) if is_utf8(output) => {
@@ -179,35 +179,35 @@ pub(super) const fn is_utf8(output: OutType) -> bool {
     matches!(output, OutType::XML | OutType::JSON | OutType::UTF8)
 }
 
-fn guid_text(guid: Guid, out: &mut Vec<u8>) {
+fn push_guid(guid: Guid, out: &mut Vec<u8>) {
     out.push(b'{');
     out.extend(guid.to_ascii().iter().map(u8::to_ascii_uppercase));
     out.push(b'}');
 }
 
-fn binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
+fn push_binary(bytes: &[u8], output: OutType, out: &mut Vec<u8>) {
     match output {
-        OutType::IPV6 if address::ipv6(bytes, out) => {}
-        OutType::SOCKETADDRESS if address::socket_address(bytes, out) => {}
-        OutType::STRING | OutType::UTF8 | OutType::JSON => text8(bytes, output, out),
-        OutType::XML => match unpacked_text(bytes) {
+        OutType::IPV6 if address::push_ipv6(bytes, out) => {}
+        OutType::SOCKETADDRESS if address::push_socket_address(bytes, out) => {}
+        OutType::STRING | OutType::UTF8 | OutType::JSON => push_8bit_text(bytes, output, out),
+        OutType::XML => match unpack_text(bytes) {
             Some(text) => text_of_utf16(&text, out),
-            None => text8(bytes, output, out),
+            None => push_8bit_text(bytes, output, out),
         },
         _ if bytes.is_empty() => {}
         _ => {
             out.extend_from_slice(b"0x");
-            bytes_upper(bytes, out);
+            push_bytes_upper(bytes, out);
         }
     }
 }
 
-/// Unpacks UTF-16 text from an LZNT1 stream after its unpacked size, the form of benchmark results
-/// in merged traces.
-pub(super) fn unpacked_text(bytes: &[u8]) -> Option<Vec<u8>> {
+/// Unpacks UTF-16 text from a 4-byte unpacked size and an LZNT1 stream, the form of benchmark
+/// results in merged traces.
+pub(super) fn unpack_text(bytes: &[u8]) -> Option<Vec<u8>> {
     let size = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
     let mut text = Vec::new();
-    lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED), &mut text).ok()?;
+    lznt1::decompress(bytes.get(4..)?, size.min(MAX_UNPACKED_BYTES), &mut text).ok()?;
     // The size includes a terminator.
     text.truncate(until_nul16(&text).len());
     (!text.is_empty()).then_some(text)

@@ -2,7 +2,7 @@
 
 /// The bytes that need no quotes.
 #[allow(clippy::indexing_slicing)] // The index is a byte.
-static PLAIN: [bool; 256] = {
+static PLAIN_BYTES: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = b'!';
     while byte <= b'~' {
@@ -13,8 +13,8 @@ static PLAIN: [bool; 256] = {
 };
 
 #[inline]
-fn is_plain(byte: u8) -> bool {
-    PLAIN.get(usize::from(byte)).copied().unwrap_or(false)
+fn needs_no_quotes(byte: u8) -> bool {
+    PLAIN_BYTES.get(usize::from(byte)).copied().unwrap_or(false)
 }
 
 /// Returns whether a text is one word that needs no quotes.
@@ -22,10 +22,10 @@ fn is_plain(byte: u8) -> bool {
 #[must_use]
 pub fn is_plain_word(text: &[u8]) -> bool {
     // Without an early exit the loop needs no branch for each byte.
-    !text.is_empty() && text.iter().fold(true, |plain, b| plain & is_plain(*b))
+    !text.is_empty() && text.iter().fold(true, |plain, b| plain & needs_no_quotes(*b))
 }
 
-/// Appends a plain word as it is, and any other text in quotes with control characters and quotes
+/// Appends a plain word unchanged, and any other text in quotes with control characters and quotes
 /// escaped.
 #[inline]
 pub fn push_word(text: &[u8], out: &mut Vec<u8>) {
@@ -54,11 +54,11 @@ pub fn push_line(text: &[u8], out: &mut Vec<u8>) {
     if text.iter().fold(true, |printable, b| printable & (b' '..0x7F).contains(b)) {
         out.extend_from_slice(text);
     } else {
-        escape(text, out);
+        push_escaped(text, out);
     }
 }
 
-fn escape(text: &[u8], out: &mut Vec<u8>) {
+fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(text).chars() {
         match c {
             '\n' => out.extend_from_slice(b"\\n"),
@@ -74,7 +74,7 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
             c if c.is_control() => {
                 out.extend_from_slice(b"\\x");
                 // Control characters end at U+009F.
-                super::number::bytes_lower(&[u8::try_from(u32::from(c)).unwrap_or(0)], out);
+                super::number::push_bytes_lower(&[u8::try_from(u32::from(c)).unwrap_or(0)], out);
             }
             c => super::text::push_char(c, out),
         }

@@ -4,16 +4,16 @@ use super::*;
 
 /// Expands with `values` as the inserts: a number of four bytes, or its text without a number
 /// format.
-fn expand(message: &str, values: &[i128]) -> String {
+fn expand_with_integers(message: &str, values: &[i128]) -> String {
     let mut out = b">".to_vec();
-    Message::parse(message).expand(&mut out, &mut |number, spec, out| {
+    EventMessage::parse(message).expand(&mut out, &mut |number, spec, out| {
         let Some(value) = values.get(number - 1) else {
-            out.extend_from_slice(b"rubbish that is taken back");
+            out.extend_from_slice(b"text that expand_with_integers() must remove");
             return false;
         };
         match spec {
-            Some(spec) if spec.is_text() => spec.text(&value.to_string(), out),
-            Some(spec) => spec.number(*value, 4, out),
+            Some(spec) if spec.is_text() => spec.push_text(&value.to_string(), out),
+            Some(spec) => spec.push_number(*value, 4, out),
             None => out.extend_from_slice(value.to_string().as_bytes()),
         }
         true
@@ -47,7 +47,7 @@ fn messages_expand_as_published() {
         ("text%n\r\n\0\0", "text\n"),
         ("line\r\nline", "line\r\nline"),
     ] {
-        assert_eq!(expand(message, &[7, -1]), expected, "{message:?}");
+        assert_eq!(expand_with_integers(message, &[7, -1]), expected, "{message:?}");
     }
 }
 
@@ -94,7 +94,11 @@ fn formats_are_honoured() {
         ("3c", 65, "  A"),
         ("c", -1, "\u{FFFD}"),
     ] {
-        assert_eq!(expand(&format!("%1!{format}!"), &[value]), expected, "{format:?} of {value}");
+        assert_eq!(
+            expand_with_integers(&format!("%1!{format}!"), &[value]),
+            expected,
+            "{format:?} of {value}"
+        );
     }
 }
 
@@ -102,7 +106,7 @@ fn formats_are_honoured() {
 fn numbers_of_eight_bytes_keep_all_digits() {
     let number = |format: &str, value: i128| {
         let mut out = Vec::new();
-        Spec::parse(format).unwrap().number(value, 8, &mut out);
+        InsertFormat::parse(format).unwrap().push_number(value, 8, &mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(number("d", i128::from(u64::MAX)), "18446744073709551615");
@@ -116,7 +120,7 @@ fn numbers_of_eight_bytes_keep_all_digits() {
 fn padding_counts_characters_and_is_bounded() {
     let text = |format: &str, text: &str| {
         let mut out = Vec::new();
-        Spec::parse(format).unwrap().text(text, &mut out);
+        InsertFormat::parse(format).unwrap().push_text(text, &mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(text("4s", "äö"), "  äö");
@@ -127,7 +131,7 @@ fn padding_counts_characters_and_is_bounded() {
 #[test]
 fn invalid_formats_are_refused() {
     for bad in ["", "q", "5", "-", "s ", "ds", "*d", ".*s", "%d", "5.5.5d", "I65d", "ä"] {
-        assert_eq!(Spec::parse(bad), None, "{bad:?}");
+        assert_eq!(InsertFormat::parse(bad), None, "{bad:?}");
     }
 }
 
@@ -135,29 +139,29 @@ proptest! {
     #[test]
     fn any_text_is_a_message(message in any::<String>(), values in prop::collection::vec(any::<i64>(), 0..4)) {
         let values: Vec<_> = values.into_iter().map(i128::from).collect();
-        let once = expand(&message, &values);
-        prop_assert_eq!(once, expand(&message, &values));
+        let once = expand_with_integers(&message, &values);
+        prop_assert_eq!(once, expand_with_integers(&message, &values));
     }
 
     #[test]
     fn escapes_in_any_order_are_a_message(
         message in "(%[0-9a-z%!. ]?|![-+0 #]?[0-9*]{0,4}(I64)?[sdxXupc]!|[a\r\n]){0,12}"
     ) {
-        let out = expand(&message, &[1, -2, i128::from(u64::MAX)]);
+        let out = expand_with_integers(&message, &[1, -2, i128::from(u64::MAX)]);
         prop_assert!(out.len() <= message.len().saturating_mul(64));
     }
 
     #[test]
     fn text_without_percent_signs_is_unchanged(message in "[^%\r\n\0]*") {
-        prop_assert_eq!(expand(&message, &[]), message);
+        prop_assert_eq!(expand_with_integers(&message, &[]), message);
     }
 
     #[test]
     fn plain_numbers_are_those_of_the_standard_library(value in any::<i64>(), width in 0..40_usize) {
         let mut out = Vec::new();
-        Spec::parse(&format!("{width}d")).unwrap().number(value.into(), 8, &mut out);
+        InsertFormat::parse(&format!("{width}d")).unwrap().push_number(value.into(), 8, &mut out);
         out.push(b' ');
-        Spec::parse(&format!("0{width}x")).unwrap().number(value.into(), 8, &mut out);
+        InsertFormat::parse(&format!("0{width}x")).unwrap().push_number(value.into(), 8, &mut out);
         prop_assert_eq!(String::from_utf8(out).unwrap(), format!("{value:width$} {value:0width$x}"));
     }
 }

@@ -33,10 +33,10 @@ pub(crate) mod identified {
 pub(crate) mod pdb {
     use std::fs::File;
 
-    use crate::source::wpp::Parsed;
+    use crate::source::wpp::ParsedFormats;
     use crate::{Error, Result};
 
-    pub(crate) fn load_file(_file: File) -> Result<Parsed> {
+    pub(crate) fn load_file(_file: File) -> Result<ParsedFormats> {
         Err(Error::Binary("this program is built without the feature `pdb`".to_owned()))
     }
 }

@@ -9,12 +9,12 @@
 //!        │ message table, if there is one │ padding │ CRIM …
 //! ```
 //!
-//! Both hold the same two structures, which [`wevt`](super::wevt) and
-//! [`messages`](super::messages) read. The message compiler produces the PE form; language files
-//! (`.mui`) use the same resource ids. The ELF form is this project's own: the bytes of the two PE
-//! resources, one after the other, little-endian on every machine. A message table that begins with
-//! a zero is empty, so padding at the end of the section does no harm. If several parts of a program
-//! have manifests, the linker concatenates their sections.
+//! Both hold the same two structures, which [`wevt`](super::wevt) and [`messages`](super::messages)
+//! read. The message compiler produces the PE form; language files (`.mui`) use the same resource
+//! ids. This project defines the ELF form: the bytes of the two PE resources, one after the other,
+//! little-endian on every machine. A message table that begins with a zero is empty, so padding at
+//! the end of the section does no harm. If several parts of a program have manifests, the linker
+//! concatenates their sections.
 //!
 //! Files are only read, never loaded or run. The `object` crate reads the containers; their
 //! contents are as hostile as any other input.
@@ -28,14 +28,14 @@ mod containers;
 #[cfg(feature = "binaries")]
 pub use containers::load;
 #[cfg(feature = "binaries")]
-pub(super) use containers::{section_providers, unreadable};
+pub(super) use containers::{read_section_providers, unreadable_binary};
 
 /// The ELF section with the compiled manifest and its messages.
 pub const ELF_SECTION: &str = ".etw_manifest";
 
 /// The kinds of files that may hold schemas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProviderFileKind {
     /// A Windows program or library.
     Pe,
     /// A Linux program or library.
@@ -48,17 +48,17 @@ pub enum Kind {
 
 /// Guesses the kind of a file from its first bytes.
 #[must_use]
-pub fn provider_binary_kind(bytes: &[u8]) -> Kind {
+pub fn detect_file_kind(bytes: &[u8]) -> ProviderFileKind {
     let text =
         [&b"\xEF\xBB\xBF"[..], b"\xFF\xFE", b"\xFE\xFF"].iter().find_map(|bom| bytes.strip_prefix(*bom));
     // In UTF-16 every second byte of markup is NUL; skipping NULs lets one test serve all three
     // encodings.
     let first = text.unwrap_or(bytes).iter().find(|b| !matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n'));
     match bytes {
-        [0x7F, b'E', b'L', b'F', ..] => Kind::Elf,
-        [b'M', b'Z', ..] => Kind::Pe,
-        _ if first == Some(&b'<') => Kind::Xml,
-        _ => Kind::Other,
+        [0x7F, b'E', b'L', b'F', ..] => ProviderFileKind::Elf,
+        [b'M', b'Z', ..] => ProviderFileKind::Pe,
+        _ if first == Some(&b'<') => ProviderFileKind::Xml,
+        _ => ProviderFileKind::Other,
     }
 }
 
@@ -68,7 +68,7 @@ pub use super::absent::identified::load;
 /// Returns the content of section [`ELF_SECTION`] for a compiled manifest.
 #[cfg(feature = "xml")]
 #[must_use]
-pub fn section(compiled: &super::wevt::Compiled) -> Vec<u8> {
+pub fn encode_elf_section(compiled: &super::wevt::CompiledManifest) -> Vec<u8> {
     let mut section = compiled.template.clone();
     for part in [&compiled.messages[..], &[]] {
         section.resize(section.len().next_multiple_of(4), 0);

@@ -1,22 +1,22 @@
-//! Schemas of events that need no source: plain strings, and the chunks in which an event source
-//! sends its manifest.
+//! Built-in schemas: of plain strings, and of the chunks in which an
+//! event source sends its manifest.
 
 use traceweir_format::spec::types::{InType, OutType};
 
 use super::prepared::PreparedSchema;
-use crate::schema::{Field, Names, Origin, Schema};
+use crate::schema::{EventNames, Field, Schema, SchemaOrigin};
 
 #[derive(Debug)]
-pub(super) struct Builtin {
+pub(super) struct BuiltinSchemas {
     /// The payload is one string (EventWriteString).
     pub(super) string_only: PreparedSchema,
     /// A chunk of an event source's manifest.
     pub(super) manifest_chunk: PreparedSchema,
     /// A schema without fields.
-    pub(super) nothing: PreparedSchema,
+    pub(super) empty: PreparedSchema,
 }
 
-impl Default for Builtin {
+impl Default for BuiltinSchemas {
     fn default() -> Self {
         let value = |name, input| Field::value(name, input, OutType::NULL);
         let string = [value("Message", InType::UNICODESTRING)];
@@ -30,17 +30,17 @@ impl Default for Builtin {
             Field::value("Manifest", InType::NONNULLTERMINATEDANSISTRING, OutType::UTF8),
         ];
         Self {
-            string_only: prepare("StringOnly", Origin::StringOnly, &string),
-            manifest_chunk: prepare("ManifestData", Origin::Manifest, &chunk),
-            nothing: PreparedSchema::new(Schema::default()),
+            string_only: prepare("StringOnly", SchemaOrigin::StringOnly, &string),
+            manifest_chunk: prepare("ManifestData", SchemaOrigin::Manifest, &chunk),
+            empty: PreparedSchema::new(Schema::default()),
         }
     }
 }
 
-fn prepare(name: &str, origin: Origin, fields: &[Field]) -> PreparedSchema {
+fn prepare(name: &str, origin: SchemaOrigin, fields: &[Field]) -> PreparedSchema {
     let mut schema = Schema::default();
     schema.origin = origin;
-    schema.names = Names { event: Some(name.into()), ..Names::default() };
-    // These few fields break no rule that sealing checks.
+    schema.names = EventNames { event: Some(name.into()), ..EventNames::default() };
+    // Sealing cannot fail: the fields are few and refer to no others.
     PreparedSchema::new(schema.seal(fields.to_vec(), fields.len()).unwrap_or_default())
 }

@@ -25,7 +25,7 @@
 //! ```
 //!
 //! Offsets count from the start of the structure, 0 is "none", texts are NUL-terminated UTF-16.
-//! Maps arrive in records of their own, before or after the events that use them: an
+//! Maps arrive in separate records, before or after the events that use them: an
 //! [`EmbeddedEvent`] keeps their names until the decoder has seen the map.
 //!
 //! Texts are shared, and their total size may not exceed the payload; the payload also bounds the
@@ -41,9 +41,9 @@ use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Cursor;
 
-use super::wevt::property::{Property, Rule, check_members};
-use super::wevt::texts::Texts;
-use crate::schema::{Field, Kind, MAX_FIELDS, Names, Origin, Schema, ValueMap};
+use super::wevt::property::{Property, SizeRule, check_members};
+use super::wevt::texts::SharedTexts;
+use crate::schema::{EventNames, Field, FieldKind, MAX_FIELDS, Schema, SchemaOrigin, ValueMap};
 use crate::{Error, Result};
 use traceweir_format::spec::types::map;
 use traceweir_format::spec::types::property::{
@@ -51,12 +51,12 @@ use traceweir_format::spec::types::property::{
     PROPERTY_PARAM_FIXED_LENGTH, PROPERTY_PARAM_LENGTH, PROPERTY_STRUCT,
 };
 
-/// The `DecodingSource` of a classic (MOF) event, which has an activity name where others have
-/// their own name.
+/// The `DecodingSource` of a classic (MOF) event, which has an activity name in the place of the
+/// event name.
 const DECODING_SOURCE_WBEM: u32 = 1;
 
 /// The mask of the tags, which take the low 28 bits.
-const TAGS: u32 = 0x0FFF_FFFF;
+const TAGS_MASK: u32 = 0x0FFF_FFFF;
 
 /// Indexes of fields with the names of their maps.
 pub type MapNames = Vec<(usize, Arc<str>)>;
@@ -88,28 +88,29 @@ impl EmbeddedEvent {
 }
 
 /// Reads a TRACE_EVENT_INFO, the payload of an EventInfo record.
-pub fn event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
+pub fn parse_event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
     let mut info = Cursor::new("TRACE_EVENT_INFO", payload);
-    let mut texts = Texts::new("TRACE_EVENT_INFO text", payload);
+    let mut texts = SharedTexts::new("TRACE_EVENT_INFO text", payload);
     let (provider, event_guid) = (info.guid()?, info.guid()?);
     let descriptor = EventDescriptor::from_bytes(info.array()?);
     let decoding_source = info.u32()?;
-    let mut names = Names { provider: texts.terminated_label(info.u32()?)?, ..Names::default() };
-    names.level = texts.terminated_label(info.u32()?)?;
-    names.channel = texts.terminated_label(info.u32()?)?;
-    names.keywords = keywords(info.u32()?, descriptor.keyword, &mut texts)?;
-    names.task = texts.terminated_label(info.u32()?)?;
-    names.opcode = texts.terminated_label(info.u32()?)?;
-    let message = texts.terminated_label(info.u32()?)?;
+    let mut names =
+        EventNames { provider: texts.read_terminated_label(info.u32()?)?, ..EventNames::default() };
+    names.level = texts.read_terminated_label(info.u32()?)?;
+    names.channel = texts.read_terminated_label(info.u32()?)?;
+    names.keywords = pair_keywords(info.u32()?, descriptor.keyword, &mut texts)?;
+    names.task = texts.read_terminated_label(info.u32()?)?;
+    names.opcode = texts.read_terminated_label(info.u32()?)?;
+    let message = texts.read_terminated_label(info.u32()?)?;
     let (_provider_message, _binxml, _binxml_size) = (info.u32()?, info.u32()?, info.u32()?);
     let (event_name, _attributes) = (info.u32()?, info.u32()?);
     if decoding_source != DECODING_SOURCE_WBEM {
-        names.event = texts.terminated_label(event_name)?;
+        names.event = texts.read_terminated_label(event_name)?;
     }
     let (count, top, flags_and_tags) = (info.u32()?, info.u32()?, info.u32()?);
-    let (fields, map_names) = properties(count, &mut info, &mut texts)?;
+    let (fields, map_names) = read_properties(count, &mut info, &mut texts)?;
     let mut schema = Schema::default().seal(fields, usize::try_from(top).unwrap_or(usize::MAX))?;
-    schema.origin = Origin::Embedded;
+    schema.origin = SchemaOrigin::Embedded;
     schema.provider = provider;
     schema.names = names;
     schema.message = message;
@@ -121,28 +122,32 @@ pub fn event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
 ///
 /// Names are in the order of their bits, but bits without a name leave no gap. The bits that
 /// usually have no name are the highest ones, which stand for channels, and those below them, which
-/// are predefined. If there are as many names as bits, with or without these, each name has its
-/// bit.
-fn keywords(offset: u32, keyword: u64, texts: &mut Texts<'_>) -> Result<Vec<(u64, Arc<str>)>> {
+/// are predefined. If there are as many names as bits, with or without these unnamed bits,
+/// each name has its bit.
+fn pair_keywords(offset: u32, keyword: u64, texts: &mut SharedTexts<'_>) -> Result<Vec<(u64, Arc<str>)>> {
     if offset == 0 {
         return Ok(Vec::new());
     }
-    let names = texts.list(offset)?;
+    let names = texts.read_list(offset)?;
     let mut candidates = [u64::MAX, (1 << 56) - 1, (1 << 48) - 1].into_iter().map(|mask| keyword & mask);
     let bits = candidates.find(|bits| usize::try_from(bits.count_ones()) == Ok(names.len()));
-    let set = (0..u64::BITS).map(|n| 1_u64 << n).filter(|bit| bits.unwrap_or(0) & bit != 0);
-    Ok(set.chain(std::iter::repeat(0)).zip(names).collect())
+    let set_bits = (0..u64::BITS).map(|n| 1_u64 << n).filter(|bit| bits.unwrap_or(0) & bit != 0);
+    Ok(set_bits.chain(std::iter::repeat(0)).zip(names).collect())
 }
 
 /// Reads a property array as fields with the names of their maps.
-fn properties(count: u32, info: &mut Cursor<'_>, texts: &mut Texts<'_>) -> Result<(Vec<Field>, MapNames)> {
+fn read_properties(
+    count: u32,
+    info: &mut Cursor<'_>,
+    texts: &mut SharedTexts<'_>,
+) -> Result<(Vec<Field>, MapNames)> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count > MAX_FIELDS {
         return Err(info.invalid("too many properties").into());
     }
     let (mut fields, mut map_names) = (Vec::new(), Vec::new());
     for index in 0..count {
-        let (property, map) = property(info, texts)?;
+        let (property, map) = read_property(info, texts)?;
         if let Some(map) = map {
             map_names.push((index, map));
         }
@@ -152,35 +157,39 @@ fn properties(count: u32, info: &mut Cursor<'_>, texts: &mut Texts<'_>) -> Resul
     Ok((fields, map_names))
 }
 
-fn property(info: &mut Cursor<'_>, texts: &mut Texts<'_>) -> Result<(Property, Option<Arc<str>>)> {
+fn read_property(info: &mut Cursor<'_>, texts: &mut SharedTexts<'_>) -> Result<(Property, Option<Arc<str>>)> {
     let (flags, name) = (info.u32()?, info.u32()?);
     let (first, second, third) = (info.u16()?, info.u16()?, info.u32()?);
     let (count, length, tags) = (info.u16()?, info.u16()?, info.u32()?);
-    let is = |flag: u32| flags & flag != 0;
-    let (kind, map) = if is(PROPERTY_STRUCT) {
-        (Kind::Struct { first, members: second }, None)
+    let has_flag = |flag: u32| flags & flag != 0;
+    let (kind, map) = if has_flag(PROPERTY_STRUCT) {
+        (FieldKind::Struct { first, members: second }, None)
     } else {
         // For a field with a custom schema, the third number is the offset of that schema.
-        let map = if is(PROPERTY_HAS_CUSTOM_SCHEMA) { None } else { texts.terminated_label(third)? };
-        (Kind::Value { input: InType(first), output: OutType(second), map: None }, map)
+        let map =
+            if has_flag(PROPERTY_HAS_CUSTOM_SCHEMA) { None } else { texts.read_terminated_label(third)? };
+        (FieldKind::Value { input: InType(first), output: OutType(second), map: None }, map)
     };
     let property = Property {
-        name: texts.terminated(name)?,
+        name: texts.read_terminated(name)?,
         kind,
-        count: (Rule::new(is(PROPERTY_PARAM_FIXED_COUNT), is(PROPERTY_PARAM_COUNT)), count),
-        length: (Rule::new(is(PROPERTY_PARAM_FIXED_LENGTH), is(PROPERTY_PARAM_LENGTH)), length),
-        tags: if is(PROPERTY_HAS_TAGS) { tags & TAGS } else { 0 },
+        count: (SizeRule::new(has_flag(PROPERTY_PARAM_FIXED_COUNT), has_flag(PROPERTY_PARAM_COUNT)), count),
+        length: (
+            SizeRule::new(has_flag(PROPERTY_PARAM_FIXED_LENGTH), has_flag(PROPERTY_PARAM_LENGTH)),
+            length,
+        ),
+        tags: if has_flag(PROPERTY_HAS_TAGS) { tags & TAGS_MASK } else { 0 },
     };
     Ok((property, map))
 }
 
 /// Reads an EVENT_MAP_INFO preceded by the provider, the payload of an EventMapInfo record.
-pub fn event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
+pub fn parse_event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
     let mut start = Cursor::new("EVENT_MAP_INFO", payload);
     let provider = start.guid()?;
     let bytes = start.rest();
     let mut info = Cursor::new("EVENT_MAP_INFO", bytes);
-    let mut texts = Texts::new("EVENT_MAP_INFO text", bytes);
+    let mut texts = SharedTexts::new("EVENT_MAP_INFO text", bytes);
     let (name, flags, count, value_type) = (info.u32()?, info.u32()?, info.u32()?, info.u32()?);
     if flags & map::MANIFEST_PATTERNMAP != 0 {
         return Err(Error::Schema("pattern maps match texts and name no values"));
@@ -197,17 +206,17 @@ pub fn event_map(payload: &[u8]) -> Result<(Guid, ValueMap)> {
             (true, _) if bits => 1_u64.checked_shl(index),
             (true, _) => Some(index.into()),
             (false, 0) => Some(value.into()),
-            (false, _) => number(&texts.terminated(value)?),
+            (false, _) => parse_number(&texts.read_terminated(value)?),
         };
-        let text = texts.terminated(text)?;
+        let text = texts.read_terminated(text)?;
         budget = budget.checked_sub(text.len()).ok_or(Error::Schema("too much text in a map"))?;
         entries.extend(value.map(|v| (v, text.to_string())));
     }
-    Ok((provider, ValueMap::new(&texts.terminated(name)?, bits, entries)))
+    Ok((provider, ValueMap::new(&texts.read_terminated(name)?, bits, entries)))
 }
 
 /// Parses a number as classic classes write it: decimal, or hexadecimal with `0x`.
-fn number(text: &str) -> Option<u64> {
+fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

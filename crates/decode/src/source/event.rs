@@ -9,7 +9,7 @@ use traceweir_format::wire::chunk;
 
 /// The kind of provider that wrote an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EventKind {
+pub enum LookupKind {
     /// A provider with a manifest, or with metadata in the event.
     #[default]
     Described,
@@ -21,9 +21,9 @@ pub enum EventKind {
 
 /// The parts of an event that a schema lookup needs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Event<'p> {
+pub struct LookupEvent<'p> {
     /// The kind of provider that wrote the event.
-    pub kind: EventKind,
+    pub kind: LookupKind,
     /// The provider, class or message GUID.
     pub provider: Guid,
     /// Id, version and the other attributes.
@@ -40,26 +40,27 @@ pub struct Event<'p> {
     pub payload: &'p [u8],
 }
 
-impl<'p> Event<'p> {
-    /// Splits the record of a described event. Also returns whether its only extended data items
-    /// are those that describe it.
+impl<'p> LookupEvent<'p> {
+    /// Splits the record of a described event. Also returns whether all its extended data
+    /// items describe its schema.
     pub(super) fn from_record(record: &Record<'p>) -> (Self, bool) {
         let mut event = Self {
-            kind: EventKind::Described,
+            kind: LookupKind::Described,
             provider: record.provider(),
             descriptor: record.descriptor(),
             string_only: record.flags() & EVENT_HEADER_FLAG_STRING_ONLY != 0,
             payload: record.payload(),
             ..Self::default()
         };
-        let mut alone = true;
+        let mut has_only_schema_items = true;
         for item in record.items() {
-            alone &= event.take_item(item.kind, item.data);
+            has_only_schema_items &= event.take_item(item.kind, item.data);
         }
-        (event, alone)
+        (event, has_only_schema_items)
     }
 
-    /// Uses an extended data item; returns whether it describes the event.
+    /// Stores what an extended data item says about the schema. Returns whether the item is traits
+    /// or metadata.
     pub fn take_item(&mut self, kind: ExtType, data: &'p [u8]) -> bool {
         match kind {
             ExtType::PROV_TRAITS => self.traits = Some(data),
@@ -77,8 +78,8 @@ impl<'p> Event<'p> {
     /// identity and its payload is exactly one string.
     pub(super) fn is_string(&self) -> bool {
         let (d, payload) = (&self.descriptor, self.payload);
-        let anonymous = (d.id, d.version, d.channel, d.opcode, d.task) == (0, 0, 0, 0, 0);
+        let has_no_identity = (d.id, d.version, d.channel, d.opcode, d.task) == (0, 0, 0, 0, 0);
         let is_text = || payload.len() >= 4 && until_nul16(payload).len().saturating_add(2) == payload.len();
-        self.string_only || (anonymous && is_text())
+        self.string_only || (has_no_identity && is_text())
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   ELF header ─▶ section headers ─▶ notes: build id ─▶ as expected? ─▶ .etw_manifest ─▶ providers
-//!   └──────────────── at most MAX_HEADERS bytes ──────────────────┘   └ at most MAX_SECTION ┘
+//!   └────────────── at most MAX_HEADER_BYTES ─────────────────────┘   └ at most MAX_SECTION_BYTES ┘
 //! ```
 //!
 //! The writer of the trace chooses which file is read, how much of it and how often, and a file may
@@ -18,20 +18,20 @@ use object::elf::{ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_B
 use object::read::elf::{FileHeader, SectionHeader, SectionTable};
 use object::{Endianness, ReadCache, ReadRef};
 
-use super::binary::{ELF_SECTION, section_providers, unreadable};
+use super::binary::{ELF_SECTION, read_section_providers, unreadable_binary};
 use super::provider::ProviderSchemas;
 use crate::{Error, Result};
 
 /// The size limit of the section with manifests, in bytes.
-const MAX_SECTION: u64 = 64 << 20;
-/// The most bytes that are read of the rest of a file.
-const MAX_HEADERS: u64 = 16 << 20;
+const MAX_SECTION_BYTES: u64 = 64 << 20;
+/// The most bytes that are read of a file besides that section.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// The most sections of a file; linkers make some dozens.
 pub(crate) const MAX_SECTIONS: usize = 2048;
 /// The size limit of a section of notes, in bytes; one with a build id has 36.
-const MAX_NOTES: u64 = 64 << 10;
+const MAX_NOTES_BYTES: u64 = 64 << 10;
 /// The bytes that reading one name subtracts from the budget.
-const NAME: u64 = 4096;
+const NAME_READ_BYTES: u64 = 4096;
 
 /// Reads the providers that an ELF file describes, if its GNU build id is `build_id` in hexadecimal
 /// digits.
@@ -39,46 +39,52 @@ const NAME: u64 = 4096;
 /// Reads only headers, notes and the section, whatever the size of the file and the sizes it
 /// claims.
 pub(super) fn load_identified(file: impl Read + Seek, build_id: &str) -> Result<Vec<ProviderSchemas>> {
-    let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
-    let file = LimitedReader { file: &cache, left: &left };
+    let (cache, bytes_left) = (ReadCache::new(file), Cell::new(MAX_HEADER_BYTES));
+    let file = LimitedReader { file: &cache, bytes_left: &bytes_left };
     match file.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
         [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
-            identified::<FileHeader32<Endianness>, _>(file, build_id, &left)
+            load_if_build_id_matches::<FileHeader32<Endianness>, _>(file, build_id, &bytes_left)
         }
-        [0x7F, b'E', b'L', b'F', ..] => identified::<FileHeader64<Endianness>, _>(file, build_id, &left),
+        [0x7F, b'E', b'L', b'F', ..] => {
+            load_if_build_id_matches::<FileHeader64<Endianness>, _>(file, build_id, &bytes_left)
+        }
         _ => Err(Error::Binary("not an ELF file".into())),
     }
 }
 
-fn identified<'data, Elf, R>(file: R, build_id: &str, left: &Cell<u64>) -> Result<Vec<ProviderSchemas>>
+fn load_if_build_id_matches<'data, Elf, R>(
+    file: R,
+    build_id: &str,
+    bytes_left: &Cell<u64>,
+) -> Result<Vec<ProviderSchemas>>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let header = Elf::parse(file).map_err(unreadable)?;
-    let endian = header.endian().map_err(unreadable)?;
-    let sections = header.sections(endian, file).map_err(unreadable)?;
+    let header = Elf::parse(file).map_err(unreadable_binary)?;
+    let endian = header.endian().map_err(unreadable_binary)?;
+    let sections = header.sections(endian, file).map_err(unreadable_binary)?;
     if sections.len() > MAX_SECTIONS {
         return Err(Error::Binary("too many sections".into()));
     }
     let section = sections.section_by_name(endian, ELF_SECTION.as_bytes());
     let (_, section) =
         section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
-    let own = own_build_id(&sections, endian, file)?;
-    let digits: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
-    if own.is_empty() || !digits.eq_ignore_ascii_case(build_id) {
+    let file_build_id = read_build_id(&sections, endian, file)?;
+    let digits: String = file_build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    if file_build_id.is_empty() || !digits.eq_ignore_ascii_case(build_id) {
         return Err(Error::Binary("not the file that was traced: its build id differs".into()));
     }
     let size: u64 = section.sh_size(endian).into();
-    if size > MAX_SECTION {
+    if size > MAX_SECTION_BYTES {
         return Err(Error::Binary(format!("section {ELF_SECTION} is larger than 64 MiB")));
     }
-    left.set(left.get().saturating_add(size));
-    section_providers(section.data(endian, file).map_err(unreadable)?)
+    bytes_left.set(bytes_left.get().saturating_add(size));
+    read_section_providers(section.data(endian, file).map_err(unreadable_binary)?)
 }
 
 /// Returns the build id of a file; empty if there is none.
-pub(crate) fn own_build_id<'data, Elf, R>(
+pub(crate) fn read_build_id<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
     file: R,
@@ -87,12 +93,12 @@ where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let of_notes = |section: &&Elf::SectionHeader| {
-        section.sh_type(endian) == SHT_NOTE && Into::<u64>::into(section.sh_size(endian)) <= MAX_NOTES
+    let is_small_note_section = |section: &&Elf::SectionHeader| {
+        section.sh_type(endian) == SHT_NOTE && Into::<u64>::into(section.sh_size(endian)) <= MAX_NOTES_BYTES
     };
-    for section in sections.iter().filter(of_notes) {
-        let Some(mut notes) = section.notes(endian, file).map_err(unreadable)? else { continue };
-        while let Some(note) = notes.next().map_err(unreadable)? {
+    for section in sections.iter().filter(is_small_note_section) {
+        let Some(mut notes) = section.notes(endian, file).map_err(unreadable_binary)? else { continue };
+        while let Some(note) = notes.next().map_err(unreadable_binary)? {
             if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
                 return Ok(note.desc());
             }
@@ -105,7 +111,7 @@ where
 pub(crate) struct LimitedReader<'a, R: Read + Seek> {
     pub(crate) file: &'a ReadCache<R>,
     /// The number of bytes that may still be read.
-    pub(crate) left: &'a Cell<u64>,
+    pub(crate) bytes_left: &'a Cell<u64>,
 }
 
 impl<R: Read + Seek> Clone for LimitedReader<'_, R> {
@@ -117,8 +123,8 @@ impl<R: Read + Seek> Clone for LimitedReader<'_, R> {
 impl<R: Read + Seek> Copy for LimitedReader<'_, R> {}
 
 impl<R: Read + Seek> LimitedReader<'_, R> {
-    fn pay(&self, bytes: u64) -> std::result::Result<(), ()> {
-        self.left.set(self.left.get().checked_sub(bytes).ok_or(())?);
+    fn spend_bytes(&self, bytes: u64) -> std::result::Result<(), ()> {
+        self.bytes_left.set(self.bytes_left.get().checked_sub(bytes).ok_or(())?);
         Ok(())
     }
 }
@@ -129,12 +135,12 @@ impl<'a, R: Read + Seek> ReadRef<'a> for LimitedReader<'a, R> {
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> std::result::Result<&'a [u8], ()> {
-        self.pay(size)?;
+        self.spend_bytes(size)?;
         self.file.read_bytes_at(offset, size)
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> std::result::Result<&'a [u8], ()> {
-        self.pay(NAME)?;
+        self.spend_bytes(NAME_READ_BYTES)?;
         self.file.read_bytes_at_until(range, delimiter)
     }
 }
@@ -145,17 +151,17 @@ mod tests {
 
     use super::*;
     use crate::source::binary::tests::elf_sections;
-    use crate::source::wevt::build::compiled;
+    use crate::source::wevt::build::compile_test_manifest;
 
-    /// A file that continues with zeros for a gibibyte, like one with a hole, and counts the bytes
+    /// A file that continues with zeros up to one gibibyte, like a sparse file. Counts the bytes
     /// read.
-    struct WithHole<'a> {
+    struct SparseFile<'a> {
         bytes: Cursor<Vec<u8>>,
         at: u64,
         read: &'a Cell<u64>,
     }
 
-    impl Read for WithHole<'_> {
+    impl Read for SparseFile<'_> {
         fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
             to.fill(0);
             self.bytes.set_position(self.at);
@@ -166,7 +172,7 @@ mod tests {
         }
     }
 
-    impl Seek for WithHole<'_> {
+    impl Seek for SparseFile<'_> {
         fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
             self.at = match to {
                 SeekFrom::Start(at) => at,
@@ -179,7 +185,7 @@ mod tests {
 
     #[test]
     fn claimed_sizes_do_not_decide_what_is_read() {
-        let manifest = compiled(true);
+        let manifest = compile_test_manifest(true);
         for (kind, many) in [(7, 64), (2, 64), (11, 64), (7, 1)] {
             let names: Vec<String> = (0..many).map(|n| format!(".huge{n}")).collect();
             let mut all: Vec<(&str, u32, &[u8])> =
@@ -196,7 +202,7 @@ mod tests {
                 }
             }
             let read = Cell::new(0);
-            let file = WithHole { bytes: Cursor::new(bytes), at: 0, read: &read };
+            let file = SparseFile { bytes: Cursor::new(bytes), at: 0, read: &read };
             assert!(load_identified(file, "00").is_err());
             assert!(read.get() < 1 << 20, "{} bytes for {many} of kind {kind}", read.get());
         }

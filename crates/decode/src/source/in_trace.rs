@@ -14,7 +14,7 @@
 //!
 //! Invariants: everything that a trace makes the decoder keep is subtracted from one budget,
 //! [`MAX_KEPT_FIELDS`]: fields, entries and text. Incomplete manifests together have at most
-//! [`MAX_MANIFEST`] bytes. The time for each record is proportional to its size.
+//! [`MAX_INCOMPLETE_BYTES`] bytes. The time for each record is proportional to its size.
 //!
 //! Source: chunks Observed in traces of .NET 4.5; [`super::embedded`] describes the embedded forms.
 
@@ -30,18 +30,22 @@ use traceweir_format::spec::event::class;
 use traceweir_format::wire::u16_at;
 
 use super::embedded::{self, EmbeddedEvent};
-use super::{Candidate, Decoder, MAX_KEPT_FIELDS, Rank, manifest};
+use super::{Decoder, MAX_KEPT_FIELDS, SchemaCandidate, SourceRank, manifest};
 use crate::schema::ValueMap;
 
 /// The most bytes of manifests whose chunks are still arriving.
-const MAX_MANIFEST: usize = 64 << 20;
+const MAX_INCOMPLETE_BYTES: usize = 64 << 20;
 /// The most providers that may send chunks.
 const MAX_SENDERS: usize = 1 << 16;
 /// The number of bytes of text that cost as much as a field.
-const TEXT_PER_FIELD: usize = 64;
+const TEXT_BYTES_PER_FIELD: usize = 64;
 
-const OPCODE_EVENT_INFO: u8 = 32;
-const OPCODE_EVENT_MAP: u8 = 33;
+/// The format and magic bytes of a manifest chunk.
+const CHUNK_FORMAT: u8 = 1;
+const CHUNK_MAGIC: u8 = 0x5B;
+
+pub(super) const OPCODE_EVENT_INFO: u8 = 32;
+pub(super) const OPCODE_EVENT_MAP: u8 = 33;
 
 /// Key of an embedded schema: provider, class, id, version, and the opcode of classic events, which
 /// have no ids.
@@ -50,85 +54,91 @@ type EmbeddedKey = (Guid, Guid, u16, u8, u8);
 /// Key of a map: provider and name.
 type MapKey = (Guid, Arc<str>);
 
-/// The state of learning from a trace, besides finished schemas.
+/// Incomplete manifests, maps and schema keys that the decoder has read from a trace, and the
+/// budget that they share.
 #[derive(Debug, Default)]
-pub(super) struct InTrace {
-    senders: HashMap<Guid, Chunks>,
+pub(super) struct TraceSchemas {
+    chunks_by_provider: HashMap<Guid, ManifestChunks>,
     /// The size of all incomplete manifests, in bytes.
-    arriving: usize,
+    incomplete_bytes: usize,
     embedded: HashSet<EmbeddedKey>,
     maps: HashMap<MapKey, Arc<ValueMap>>,
-    /// Schemas and fields that lack the map of a name.
-    waiting: HashMap<MapKey, Vec<(u32, usize)>>,
-    kept: usize,
+    /// Indexes of the schemas and fields whose map has not arrived, by map.
+    fields_without_map: HashMap<MapKey, Vec<(u32, usize)>>,
+    /// The part of the budget that is spent, in fields.
+    spent_fields: usize,
 }
 
 /// The chunks of one provider's manifest.
 #[derive(Debug, Default)]
-struct Chunks {
+struct ManifestChunks {
     total: u16,
-    next: u16,
+    next_number: u16,
     xml: Vec<u8>,
     /// Size and hash of the last complete manifest.
-    done: Option<(usize, u64)>,
+    last_complete: Option<(usize, u64)>,
 }
 
-impl InTrace {
+impl TraceSchemas {
     /// Reduces the budget to this many fields.
     #[cfg(test)]
-    pub(super) fn leave(&mut self, fields: usize) {
-        self.kept = MAX_KEPT_FIELDS - fields;
+    pub(super) fn set_remaining_budget(&mut self, fields: usize) {
+        self.spent_fields = MAX_KEPT_FIELDS - fields;
     }
 
     /// Returns the size of all incomplete manifests, in bytes.
     #[cfg(test)]
-    pub(super) fn arriving(&self) -> usize {
-        self.arriving
+    pub(super) fn incomplete_bytes(&self) -> usize {
+        self.incomplete_bytes
     }
 
     /// Subtracts fields and bytes of text from the budget; returns false if too little is left.
-    pub(super) fn pay(&mut self, fields: usize, text: usize) -> bool {
-        let kept = self.kept.saturating_add(fields).saturating_add(text / TEXT_PER_FIELD).saturating_add(1);
-        let affordable = kept <= MAX_KEPT_FIELDS;
-        if affordable {
-            self.kept = kept;
+    pub(super) fn spend_budget(&mut self, fields: usize, text_bytes: usize) -> bool {
+        let spent_fields = self
+            .spent_fields
+            .saturating_add(fields)
+            .saturating_add(text_bytes / TEXT_BYTES_PER_FIELD)
+            .saturating_add(1);
+        let is_within_budget = spent_fields <= MAX_KEPT_FIELDS;
+        if is_within_budget {
+            self.spent_fields = spent_fields;
         }
-        affordable
+        is_within_budget
     }
 
     /// Adds a chunk, and returns the manifest if it is complete and new.
-    fn chunk(&mut self, provider: Guid, payload: &[u8]) -> Option<Vec<u8>> {
-        let (head, body) = payload.split_first_chunk::<8>()?;
-        let [format, _, _, magic, ..] = *head;
-        let (total, number) = (u16_at(head, 4), u16_at(head, 6));
-        if (format, magic) != (1, 0x5B) || number >= total {
+    fn add_chunk(&mut self, provider: Guid, payload: &[u8]) -> Option<Vec<u8>> {
+        let (header, body) = payload.split_first_chunk::<8>()?;
+        let [format, _, _, magic, ..] = *header;
+        let (total, number) = (u16_at(header, 4), u16_at(header, 6));
+        if (format, magic) != (CHUNK_FORMAT, CHUNK_MAGIC) || number >= total {
             return None;
         }
-        if self.senders.len() >= MAX_SENDERS && !self.senders.contains_key(&provider) {
+        if self.chunks_by_provider.len() >= MAX_SENDERS && !self.chunks_by_provider.contains_key(&provider) {
             return None;
         }
-        let chunks = self.senders.entry(provider).or_default();
+        let chunks = self.chunks_by_provider.entry(provider).or_default();
         if number == 0 {
-            self.arriving = self.arriving.saturating_sub(chunks.xml.len());
+            self.incomplete_bytes = self.incomplete_bytes.saturating_sub(chunks.xml.len());
             chunks.xml = Vec::new();
-            (chunks.total, chunks.next) = (total, 0);
+            (chunks.total, chunks.next_number) = (total, 0);
         }
-        let arriving = self.arriving.saturating_add(body.len());
-        if number != chunks.next || total != chunks.total || arriving > MAX_MANIFEST {
+        let incomplete_bytes = self.incomplete_bytes.saturating_add(body.len());
+        if number != chunks.next_number || total != chunks.total || incomplete_bytes > MAX_INCOMPLETE_BYTES {
             return None;
         }
-        self.arriving = arriving;
+        self.incomplete_bytes = incomplete_bytes;
         chunks.xml.extend_from_slice(body);
-        chunks.next = chunks.next.saturating_add(1);
-        if chunks.next < chunks.total {
+        chunks.next_number = chunks.next_number.saturating_add(1);
+        if chunks.next_number < chunks.total {
             return None;
         }
         let xml = std::mem::take(&mut chunks.xml);
-        self.arriving = self.arriving.saturating_sub(xml.len());
+        self.incomplete_bytes = self.incomplete_bytes.saturating_sub(xml.len());
         let mut hasher = DefaultHasher::default();
         hasher.write(&xml);
         let identity = Some((xml.len(), hasher.finish()));
-        (std::mem::replace(&mut chunks.done, identity) != identity).then_some(xml)
+        (std::mem::replace(&mut chunks.last_complete, identity) != identity).then_some(xml)
     }
 }
 
@@ -144,19 +154,20 @@ impl Decoder {
         }
     }
 
-    /// Learns from an event that carries schemas for others. Returns whether it is such an event.
+    /// Learns from an event that carries schemas for other events. Returns whether the event
+    /// carries any.
     #[inline]
     pub fn observe(&mut self, record: &Record<'_>) -> bool {
         let is_informative = Self::is_informative(record);
         if is_informative {
-            self.learn(record);
+            self.learn_schemas(record);
         }
         is_informative
     }
 
-    fn learn(&mut self, record: &Record<'_>) {
+    fn learn_schemas(&mut self, record: &Record<'_>) {
         if record.family() == Family::Event {
-            if let Some(xml) = self.in_trace.chunk(record.provider(), record.payload()) {
+            if let Some(xml) = self.in_trace.add_chunk(record.provider(), record.payload()) {
                 self.add_manifest_xml(record.provider(), &xml);
             }
         } else if record.provider() == class::EVENT_METADATA {
@@ -170,14 +181,14 @@ impl Decoder {
         let Ok(providers) = manifest::parse(xml) else { return };
         let fields =
             providers.iter().flat_map(|p| &p.events).map(|e| e.schema.fields().len().saturating_add(1));
-        if !self.in_trace.pay(fields.sum(), xml.len()) {
+        if !self.in_trace.spend_budget(fields.sum(), xml.len()) {
             return;
         }
         for mut provider in providers {
             // Events carry the id of the event source, which may differ from the id in the
             // manifest.
             provider.id = id;
-            if self.add_provider(provider, Rank::InTrace).is_err() {
+            if self.add_provider(provider, SourceRank::InTrace).is_err() {
                 return;
             }
         }
@@ -186,12 +197,12 @@ impl Decoder {
     fn observe_metadata(&mut self, opcode: u8, payload: &[u8]) {
         match opcode {
             OPCODE_EVENT_INFO => {
-                if let Ok(info) = embedded::event_info(payload) {
+                if let Ok(info) = embedded::parse_event_info(payload) {
                     self.add_embedded(info, payload.len());
                 }
             }
             OPCODE_EVENT_MAP => {
-                if let Ok((provider, map)) = embedded::event_map(payload) {
+                if let Ok((provider, map)) = embedded::parse_event_map(payload) {
                     self.add_map(provider, Arc::new(map), payload.len());
                 }
             }
@@ -210,23 +221,23 @@ impl Decoder {
         }
         let key = (info.provider, info.event_guid, d.id, d.version, if classic { d.opcode } else { 0 });
         let fields = info.schema.fields().len();
-        if self.in_trace.embedded.contains(&key) || !self.in_trace.pay(fields, size) {
+        if self.in_trace.embedded.contains(&key) || !self.in_trace.spend_budget(fields, size) {
             return;
         }
         self.in_trace.embedded.insert(key);
         if let Some(name) = &info.schema.names.provider {
             self.names.entry(info.provider).or_insert_with(|| name.clone());
         }
-        let mut lacking = Vec::new();
+        let mut missing_maps = Vec::new();
         for (index, name) in info.map_names {
             match self.in_trace.maps.get(&(info.provider, name.clone())) {
                 Some(map) => info.schema.set_map(index, map),
-                None => lacking.push((index, name)),
+                None => missing_maps.push((index, name)),
             }
         }
-        let Ok(schema) = self.keep(info.schema) else { return };
-        for (index, name) in lacking {
-            self.in_trace.waiting.entry((info.provider, name)).or_default().push((schema, index));
+        let Ok(schema) = self.store_schema(info.schema) else { return };
+        for (index, name) in missing_maps {
+            self.in_trace.fields_without_map.entry((info.provider, name)).or_default().push((schema, index));
         }
         if classic {
             self.classic.insert((info.event_guid, d.opcode, d.version), Some(schema));
@@ -234,7 +245,7 @@ impl Decoder {
             self.add_candidate(
                 info.provider,
                 d.id,
-                Candidate { version: d.version, rank: Rank::Embedded, schema },
+                SchemaCandidate { version: d.version, rank: SourceRank::Embedded, schema },
             );
         }
     }
@@ -242,10 +253,10 @@ impl Decoder {
     /// Gives a map to the embedded schemas that wait for it.
     fn add_map(&mut self, provider: Guid, map: Arc<ValueMap>, size: usize) {
         let key = (provider, map.name.clone());
-        if self.in_trace.maps.contains_key(&key) || !self.in_trace.pay(map.entries().len(), size) {
+        if self.in_trace.maps.contains_key(&key) || !self.in_trace.spend_budget(map.entries().len(), size) {
             return;
         }
-        for (schema, index) in self.in_trace.waiting.remove(&key).unwrap_or_default() {
+        for (schema, index) in self.in_trace.fields_without_map.remove(&key).unwrap_or_default() {
             if let Some(prepared) = usize::try_from(schema).ok().and_then(|k| self.schemas.get_mut(k)) {
                 prepared.schema.set_map(index, &map);
             }

@@ -18,7 +18,7 @@
 //!                                                  │ Lznt1Text  BINARY, natural   XML
 //! ```
 //!
-//! Two conventions hold for schemas of [`Origin::Kernel`] only. BINARY of natural length is the
+//! Two conventions hold for schemas of [`SchemaOrigin::Kernel`] only. BINARY of natural length is the
 //! rest of the payload, and the last field. With the out type XML, the bytes are not the text
 //! itself but a `u32` of the text's size in bytes, then an LZNT1 stream of UTF-16 text, which the
 //! formatter unpacks. `ETWTIME` marks a stamp of the session's raw clock, which must be known to
@@ -34,45 +34,47 @@ use traceweir_format::kernel::{FieldShape, Repeat, Ty, class_name, shape_of};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, Field, Length, Names, Origin, Schema, ValueMap};
+use crate::schema::{Count, EventNames, Field, Length, Schema, SchemaOrigin, ValueMap};
 use crate::walk::header_names;
+use ValueNames::{Bits, Sequence, Values};
 
 /// The name of the kernel event provider for consumers.
-const KERNEL: &str = "Windows Kernel";
+const KERNEL_PROVIDER: &str = "Windows Kernel";
 /// The library that merges traces, as the provider of the events it adds.
-const TRACE_CONTROL: &str = "KernelTraceControl";
+const TRACE_CONTROL_PROVIDER: &str = "KernelTraceControl";
 
 /// Returns the schema of an event type of a kernel or merge class, if its layout is published.
 #[must_use]
-pub fn schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
+pub fn build_schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
     let (shape, type_name) = shape_of(class, opcode, version)?;
-    let fields: Vec<Field> = shape.fields.iter().map(|f| field(f, shape.fields, class, opcode)).collect();
+    let fields: Vec<Field> =
+        shape.fields.iter().map(|f| build_field(f, shape.fields, class, opcode)).collect();
     let top = fields.len();
     let mut schema = Schema::default();
-    schema.origin = Origin::Kernel;
+    schema.origin = SchemaOrigin::Kernel;
     schema.provider = *class;
-    schema.names = names(class, type_name);
+    schema.names = event_names(class, type_name);
     schema.is_log_file_header = header_names::is_log_file_header(class, opcode);
     schema.seal(fields, top).ok()
 }
 
 /// Returns the names of an event type; the default type of a class adds nothing to the class name.
-fn names(class: &Guid, type_name: &str) -> Names {
+fn event_names(class: &Guid, type_name: &str) -> EventNames {
     let class_name = class_name(class).unwrap_or("Kernel");
-    let merged = [class::IMAGE_ID, class::EVENT_METADATA].contains(class);
+    let is_merge_class = [class::IMAGE_ID, class::EVENT_METADATA].contains(class);
     let event = if type_name == "Info" { class_name.to_owned() } else { format!("{class_name}/{type_name}") };
-    Names {
-        provider: Some(Arc::from(if merged { TRACE_CONTROL } else { KERNEL })),
+    EventNames {
+        provider: Some(Arc::from(if is_merge_class { TRACE_CONTROL_PROVIDER } else { KERNEL_PROVIDER })),
         event: Some(event.into()),
         task: Some(class_name.into()),
         opcode: Some(type_name.into()),
-        ..Names::default()
+        ..EventNames::default()
     }
 }
 
-/// Converts one field of a shape; `shape` are all its fields.
-fn field(field: &FieldShape, shape: &[FieldShape], class: &Guid, opcode: u8) -> Field {
-    let (input, output, length) = layout(field.ty);
+/// Converts one field; `shape` has all fields of the event.
+fn build_field(field: &FieldShape, shape: &[FieldShape], class: &Guid, opcode: u8) -> Field {
+    let (input, output, length) = type_layout(field.ty);
     let count = match field.repeat {
         Repeat::One => Count::One,
         Repeat::Times(n) => Count::Fixed(n),
@@ -83,12 +85,16 @@ fn field(field: &FieldShape, shape: &[FieldShape], class: &Guid, opcode: u8) -> 
         }
         Repeat::ToEnd => Count::ToEnd,
     };
-    let map = NAMED.iter().find(|n| n.field == field.name && n.class == *class && n.types.contains(&opcode));
-    Field::value(field.name, input, output).times(count).long(length).mapped(map.map(|n| Arc::new(n.map())))
+    let map =
+        NAMED_FIELDS.iter().find(|n| n.field == field.name && n.class == *class && n.types.contains(&opcode));
+    Field::value(field.name, input, output)
+        .with_count(count)
+        .with_length(length)
+        .with_map(map.map(|n| Arc::new(n.build_map())))
 }
 
 /// Returns the layout and display format of a kernel type.
-const fn layout(ty: Ty) -> (InType, OutType, Length) {
+const fn type_layout(ty: Ty) -> (InType, OutType, Length) {
     const NATURAL: Length = Length::Natural;
     match ty {
         Ty::U8 => (InType::UINT8, OutType::NULL, NATURAL),
@@ -127,61 +133,78 @@ const fn layout(ty: Ty) -> (InType, OutType, Length) {
 }
 
 /// A field whose values or bits have documented names.
-struct Named {
+struct NamedField {
     class: Guid,
     types: &'static [u8],
     field: &'static str,
-    names: Meaning,
+    names: ValueNames,
 }
 
 /// The names of the numbers of a field.
-enum Meaning {
+enum ValueNames {
     /// Names of the values 0, 1, 2….
-    Row(&'static [&'static str]),
+    Sequence(&'static [&'static str]),
     /// Names of single values.
     Values(&'static [(u64, &'static str)]),
     /// Names of single bits.
     Bits(&'static [(u64, &'static str)]),
 }
 
-impl Named {
+impl NamedField {
     /// Returns the names as a map that has the name of the field.
-    fn map(&self) -> ValueMap {
+    fn build_map(&self) -> ValueMap {
         let owned =
             |pairs: &[(u64, &str)]| pairs.iter().map(|(v, n)| (*v, (*n).to_owned())).collect::<Vec<_>>();
         match self.names {
-            Meaning::Row(row) => {
+            Sequence(row) => {
                 ValueMap::new(self.field, false, (0..).zip(row).map(|(v, n)| (v, (*n).to_owned())))
             }
-            Meaning::Values(values) => ValueMap::new(self.field, false, owned(values)),
-            Meaning::Bits(bits) => ValueMap::new(self.field, true, owned(bits)),
+            Values(values) => ValueMap::new(self.field, false, owned(values)),
+            Bits(bits) => ValueMap::new(self.field, true, owned(bits)),
         }
     }
 }
 
-const fn named(class: Guid, types: &'static [u8], field: &'static str, names: Meaning) -> Named {
-    Named { class, types, field, names }
+const fn named_field(
+    class: Guid,
+    types: &'static [u8],
+    field: &'static str,
+    names: ValueNames,
+) -> NamedField {
+    NamedField { class, types, field, names }
 }
 
+/// Event types with named values.
+const PARTITION_INFO: u8 = 0x50;
+const CONTEXT_SWITCH: u8 = 0x24;
+const READY_THREAD: u8 = 0x32;
+const CONFIG_CPU: u8 = 0x0A;
+const CONFIG_LOGICAL_DISK: u8 = 0x0C;
+const CONFIG_VIDEO: u8 = 0x0E;
+const CONFIG_SERVICES: u8 = 0x0F;
+const CONFIG_IDE_CHANNEL: u8 = 0x17;
+const EVENT_INFO: u8 = 32;
+const EVENT_MAP: u8 = 33;
+
 /// The fields with names, of all shapes.
-static NAMED: [Named; 17] = [
-    named(class::EVENT_TRACE, &[0x50], "PartitionType", Meaning::Values(PARTITION)),
-    named(class::PROCESS, &[1, 2, 3, 4, 0x27], "Flags", Meaning::Bits(PROCESS_FLAGS)),
-    named(class::THREAD, &[0x24], "OldThreadWaitReason", Meaning::Row(WAIT_REASON)),
-    named(class::THREAD, &[0x24], "OldThreadState", Meaning::Row(THREAD_STATE)),
-    named(class::THREAD, &[0x24], "OldThreadWaitMode", Meaning::Row(&["Kernel", "User"])),
-    named(class::THREAD, &[0x32], "AdjustReason", Meaning::Row(&["None", "Unwait", "Boost"])),
-    named(class::THREAD, &[0x32], "Flags", Meaning::Bits(READY_FLAGS)),
-    named(class::CONFIG, &[0x0A], "ProcessorArchitecture", Meaning::Values(ARCHITECTURE)),
-    named(class::CONFIG, &[0x0C], "DriveType", Meaning::Values(DRIVE)),
-    named(class::CONFIG, &[0x0E], "StateFlags", Meaning::Bits(VIDEO_STATE)),
-    named(class::CONFIG, &[0x0F], "ServiceState", Meaning::Values(SERVICE_STATE)),
-    named(class::CONFIG, &[0x17], "DeviceType", Meaning::Values(&[(1, "ATA"), (2, "ATAPI")])),
-    named(class::CONFIG, &[0x17], "DeviceTimingMode", Meaning::Bits(IDE_TIMING)),
-    named(class::EVENT_METADATA, &[32], "DecodingSource", Meaning::Row(DECODING_SOURCE)),
-    named(class::EVENT_METADATA, &[32], "TemplateFlags", Meaning::Bits(TEMPLATE_FLAGS)),
-    named(class::EVENT_METADATA, &[33], "Flag", Meaning::Bits(MAP_FLAGS)),
-    named(class::EVENT_METADATA, &[33], "MapEntryValueType", Meaning::Row(&["ULong", "String"])),
+static NAMED_FIELDS: [NamedField; 17] = [
+    named_field(class::EVENT_TRACE, &[PARTITION_INFO], "PartitionType", Values(PARTITION)),
+    named_field(class::PROCESS, &[1, 2, 3, 4, 0x27], "Flags", Bits(PROCESS_FLAGS)),
+    named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadWaitReason", Sequence(WAIT_REASON)),
+    named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadState", Sequence(THREAD_STATE)),
+    named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadWaitMode", Sequence(&["Kernel", "User"])),
+    named_field(class::THREAD, &[READY_THREAD], "AdjustReason", Sequence(&["None", "Unwait", "Boost"])),
+    named_field(class::THREAD, &[READY_THREAD], "Flags", Bits(READY_FLAGS)),
+    named_field(class::CONFIG, &[CONFIG_CPU], "ProcessorArchitecture", Values(ARCHITECTURE)),
+    named_field(class::CONFIG, &[CONFIG_LOGICAL_DISK], "DriveType", Values(DRIVE)),
+    named_field(class::CONFIG, &[CONFIG_VIDEO], "StateFlags", Bits(VIDEO_STATE)),
+    named_field(class::CONFIG, &[CONFIG_SERVICES], "ServiceState", Values(SERVICE_STATE)),
+    named_field(class::CONFIG, &[CONFIG_IDE_CHANNEL], "DeviceType", Values(&[(1, "ATA"), (2, "ATAPI")])),
+    named_field(class::CONFIG, &[CONFIG_IDE_CHANNEL], "DeviceTimingMode", Bits(IDE_TIMING)),
+    named_field(class::EVENT_METADATA, &[EVENT_INFO], "DecodingSource", Sequence(DECODING_SOURCE)),
+    named_field(class::EVENT_METADATA, &[EVENT_INFO], "TemplateFlags", Bits(TEMPLATE_FLAGS)),
+    named_field(class::EVENT_METADATA, &[EVENT_MAP], "Flag", Bits(MAP_FLAGS)),
+    named_field(class::EVENT_METADATA, &[EVENT_MAP], "MapEntryValueType", Sequence(&["ULong", "String"])),
 ];
 
 const PARTITION: &[(u64, &str)] =
@@ -305,14 +328,14 @@ mod tests {
     use traceweir_format::kernel::shapes;
 
     use super::*;
-    use crate::schema::Kind;
+    use crate::schema::FieldKind;
 
-    fn field_of(schema: &Schema, name: &str) -> Field {
+    fn find_field(schema: &Schema, name: &str) -> Field {
         schema.top().iter().find(|f| &*f.name == name).unwrap_or_else(|| panic!("no field {name}")).clone()
     }
 
-    fn map_of(schema: &Schema, name: &str) -> Arc<ValueMap> {
-        let Kind::Value { map: Some(map), .. } = field_of(schema, name).kind else {
+    fn find_map(schema: &Schema, name: &str) -> Arc<ValueMap> {
+        let FieldKind::Value { map: Some(map), .. } = find_field(schema, name).kind else {
             panic!("no map of {name}")
         };
         map
@@ -322,8 +345,8 @@ mod tests {
     fn every_shape_becomes_a_schema() {
         for shape in shapes() {
             for (opcode, name) in shape.types {
-                let schema = schema(&shape.class, *opcode, shape.version).unwrap();
-                assert_eq!(schema.origin, Origin::Kernel);
+                let schema = build_schema(&shape.class, *opcode, shape.version).unwrap();
+                assert_eq!(schema.origin, SchemaOrigin::Kernel);
                 assert_eq!(schema.provider, shape.class);
                 let event = schema.names.event.as_deref().unwrap();
                 assert!(event.ends_with(name) || *name == "Info", "{event}");
@@ -339,7 +362,7 @@ mod tests {
     fn sizes_of_types_agree_with_the_tables() {
         for field in shapes().flat_map(|s| s.fields) {
             for pointer_size in [4, 8] {
-                let (input, _, length) = layout(field.ty);
+                let (input, _, length) = type_layout(field.ty);
                 let size = match (input, length) {
                     (InType::UNICODESTRING, Length::Fixed(n)) => Some(usize::from(n) * 2),
                     (_, Length::Fixed(n)) => Some(usize::from(n)),
@@ -352,7 +375,7 @@ mod tests {
 
     #[test]
     fn events_are_named_by_class_and_type() {
-        let name = |class, opcode| schema(&class, opcode, 2).unwrap().names;
+        let name = |class, opcode| build_schema(&class, opcode, 2).unwrap().names;
         let start = name(class::PROCESS, 1);
         assert_eq!(start.event.as_deref(), Some("Process/Start"));
         assert_eq!(start.provider.as_deref(), Some("Windows Kernel"));
@@ -365,44 +388,44 @@ mod tests {
 
     #[test]
     fn counts_point_at_their_fields() {
-        let pnp = schema(&class::CONFIG, 0x16, 4).unwrap();
-        assert_eq!(field_of(&pnp, "UpperFilters").count, Count::Field(1));
-        assert_eq!(field_of(&pnp, "LowerFilters").count, Count::Field(2));
+        let pnp = build_schema(&class::CONFIG, 0x16, 4).unwrap();
+        assert_eq!(find_field(&pnp, "UpperFilters").count, Count::Field(1));
+        assert_eq!(find_field(&pnp, "LowerFilters").count, Count::Field(2));
         assert!(pnp.top()[1].referenced && pnp.top()[2].referenced);
-        let stack = schema(&class::STACK_WALK, 0x20, 2).unwrap();
-        assert_eq!(field_of(&stack, "Stack").count, Count::ToEnd);
-        let compact = schema(&class::THREAD, 0x25, 2).unwrap();
-        assert_eq!(field_of(&compact, "TidTable").count, Count::Fixed(16));
+        let stack = build_schema(&class::STACK_WALK, 0x20, 2).unwrap();
+        assert_eq!(find_field(&stack, "Stack").count, Count::ToEnd);
+        let compact = build_schema(&class::THREAD, 0x25, 2).unwrap();
+        assert_eq!(find_field(&compact, "TidTable").count, Count::Fixed(16));
     }
 
     #[test]
     fn named_fields_exist_and_carry_their_names() {
-        for named in &NAMED {
+        for named in &NAMED_FIELDS {
             for opcode in named.types {
-                let newest = schema(&named.class, *opcode, u8::MAX).unwrap();
-                let version_2 = schema(&named.class, *opcode, 2).unwrap();
+                let newest = build_schema(&named.class, *opcode, u8::MAX).unwrap();
+                let version_2 = build_schema(&named.class, *opcode, 2).unwrap();
                 let known = [&newest, &version_2].into_iter().any(|s| {
                     s.top().iter().any(|f| {
-                        &*f.name == named.field && matches!(f.kind, Kind::Value { map: Some(_), .. })
+                        &*f.name == named.field && matches!(f.kind, FieldKind::Value { map: Some(_), .. })
                     })
                 });
                 assert!(known, "{} of {} type {opcode:#x}", named.field, named.class);
             }
         }
-        let switch = schema(&class::THREAD, 0x24, 2).unwrap();
-        assert_eq!(map_of(&switch, "OldThreadWaitReason").value(36), Some("WrRundown"));
-        assert_eq!(map_of(&switch, "OldThreadWaitReason").value(13), Some("WrUserRequest"));
-        assert_eq!(map_of(&switch, "OldThreadState").value(5), Some("Waiting"));
-        let process = schema(&class::PROCESS, 1, 4).unwrap();
-        assert!(map_of(&process, "Flags").bits);
-        let optical = schema(&class::CONFIG, 0x12, 2).unwrap();
-        assert!(matches!(field_of(&optical, "DeviceType").kind, Kind::Value { map: None, .. }));
+        let switch = build_schema(&class::THREAD, CONTEXT_SWITCH, 2).unwrap();
+        assert_eq!(find_map(&switch, "OldThreadWaitReason").value(36), Some("WrRundown"));
+        assert_eq!(find_map(&switch, "OldThreadWaitReason").value(13), Some("WrUserRequest"));
+        assert_eq!(find_map(&switch, "OldThreadState").value(5), Some("Waiting"));
+        let process = build_schema(&class::PROCESS, 1, 4).unwrap();
+        assert!(find_map(&process, "Flags").bits);
+        let optical = build_schema(&class::CONFIG, 0x12, 2).unwrap();
+        assert!(matches!(find_field(&optical, "DeviceType").kind, FieldKind::Value { map: None, .. }));
     }
 
     #[test]
     fn unknown_types_have_no_schema() {
-        assert_eq!(schema(&class::CONFIG, 0x13, 2), None);
-        assert_eq!(schema(&class::HEAP, 0x20, 2), None);
-        assert_eq!(schema(&Guid::NULL, 1, 2), None);
+        assert_eq!(build_schema(&class::CONFIG, 0x13, 2), None);
+        assert_eq!(build_schema(&class::HEAP, 0x20, 2), None);
+        assert_eq!(build_schema(&Guid::NULL, 1, 2), None);
     }
 }

@@ -37,7 +37,7 @@
 //! - A name that is used and not defined is an error with its offset, except a map, without which
 //!   the number is shown.
 //!
-//! [`definitions`] reads the same for a compiler, which needs more and tolerates less. Not
+//! [`read_definitions`] reads manifests for a compiler, which needs more and tolerates less. Not
 //! supported: message files (`$(mc.…)` resolves to nothing), pattern maps, the XML shape of
 //! `UserData`.
 //!
@@ -56,7 +56,9 @@ mod tag;
 mod tests;
 mod winmeta;
 
-pub use self::definitions::{EventDefinition, MapDefinition, Mistake, Name, ProviderDefinition, definitions};
+pub use self::definitions::{
+    EventDefinition, ManifestMistake, MapDefinition, NameDefinition, ProviderDefinition, read_definitions,
+};
 use self::encoding::{Document, as_offset};
 use super::provider::ProviderSchemas;
 use crate::{Error, Result};
@@ -65,10 +67,10 @@ use crate::{Error, Result};
 pub const WELL_KNOWN_KEYWORDS: &[(&str, u64)] = winmeta::KEYWORDS;
 
 /// The size limit of a manifest, in bytes. One of 187 events has 170 KiB.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_MANIFEST_BYTES: usize = 64 << 20;
 
 /// The most characters of a reason, which may quote the manifest.
-const MAX_REASON: usize = 200;
+const MAX_REASON_CHARS: usize = 200;
 
 /// Reads a manifest: one entry for each provider, in the order of the text.
 ///
@@ -91,12 +93,12 @@ const MAX_REASON: usize = 200;
 /// # Ok::<(), traceweir_decode::Error>(())
 /// ```
 pub fn parse(xml: &[u8]) -> Result<Vec<ProviderSchemas>> {
-    if xml.len() > MAX_BYTES {
-        return Err(invalid(as_offset(MAX_BYTES), "the manifest is larger than 64 MiB"));
+    if xml.len() > MAX_MANIFEST_BYTES {
+        return Err(manifest_error(as_offset(MAX_MANIFEST_BYTES), "the manifest is larger than 64 MiB"));
     }
     let document = Document::decode(xml)?;
     let providers =
-        reader::read(&document.text).and_then(|manifest| resolve::providers(&manifest, xml.len()));
+        reader::read(&document.text).and_then(|manifest| resolve::resolve_providers(&manifest, xml.len()));
     providers.map_err(|error| match error {
         Error::Xml { offset, reason } => Error::Xml { offset: document.source_offset(offset), reason },
         other => other,
@@ -104,8 +106,8 @@ pub fn parse(xml: &[u8]) -> Result<Vec<ProviderSchemas>> {
 }
 
 /// Creates the error of a manifest, with the reason cut to a readable length.
-fn invalid(offset: u64, reason: impl AsRef<str>) -> Error {
+fn manifest_error(offset: u64, reason: impl AsRef<str>) -> Error {
     let reason = reason.as_ref();
-    let cut = reason.char_indices().nth(MAX_REASON).and_then(|(end, _)| reason.get(..end));
-    Error::Xml { offset, reason: cut.map_or_else(|| reason.to_owned(), |start| format!("{start}…")) }
+    let shortened = reason.char_indices().nth(MAX_REASON_CHARS).and_then(|(end, _)| reason.get(..end));
+    Error::Xml { offset, reason: shortened.map_or_else(|| reason.to_owned(), |start| format!("{start}…")) }
 }

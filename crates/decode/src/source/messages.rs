@@ -33,7 +33,7 @@ pub const NO_MESSAGE: u32 = u32::MAX;
 pub(super) const MESSAGE_RESOURCE_UNICODE: u16 = 1;
 
 /// The size of an entry before its text, in bytes.
-const ENTRY_HEADER: usize = 4;
+const ENTRY_HEADER_BYTES: usize = 4;
 
 /// The texts of one message table.
 #[derive(Clone, Debug, Default)]
@@ -55,8 +55,8 @@ impl MessageTable {
             let mut entries = Cursor::new("message table entry", resource);
             entries.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
             for id in low..=high {
-                let taken = table.read_entry(id, &mut entries)?;
-                budget = budget.checked_sub(taken).ok_or_else(|| blocks.invalid("blocks overlap"))?;
+                let length = table.read_entry(id, &mut entries)?;
+                budget = budget.checked_sub(length).ok_or_else(|| blocks.invalid("blocks overlap"))?;
             }
             table.end = table.end.max(entries.position());
         }
@@ -70,7 +70,7 @@ impl MessageTable {
         let flags = entries.u16()?;
         // An entry of length 0 would let one block claim four billion ids.
         let text = length
-            .checked_sub(ENTRY_HEADER)
+            .checked_sub(ENTRY_HEADER_BYTES)
             .ok_or_else(|| entries.invalid("entry shorter than its header"))?;
         let bytes = entries.bytes(text)?;
         let text = match flags {
@@ -89,7 +89,7 @@ impl MessageTable {
 
     /// Returns the number of bytes of its resource that the table takes.
     #[must_use]
-    pub const fn extent(&self) -> usize {
+    pub const fn resource_bytes(&self) -> usize {
         self.end
     }
 
@@ -109,16 +109,17 @@ impl MessageTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::wevt::build::{hostile, message_table};
+    use crate::source::wevt::build::{encode_message_table, for_each_damaged_copy};
     use traceweir_format::wire::Put;
 
     #[test]
     fn texts_are_found_by_id_in_either_encoding() {
-        let mut bytes = message_table(&[(5, "five %1 %2\r\n"), (6, "six "), (0xB000_0001, "é\u{1F600}")]);
+        let mut bytes =
+            encode_message_table(&[(5, "five %1 %2\r\n"), (6, "six "), (0xB000_0001, "é\u{1F600}")]);
         let table = MessageTable::parse(&bytes).unwrap();
         assert_eq!(table.len(), 3);
         assert_eq!(table.get(5).map(|t| &**t), Some("five %1 %2"));
-        assert_eq!(table.get(6).map(|t| &**t), Some("six"), "the blank at the end is cut");
+        assert_eq!(table.get(6).map(|t| &**t), Some("six"), "the blank at the end must be cut");
         assert_eq!(table.get(0xB000_0001).map(|t| &**t), Some("é\u{1F600}"));
         assert_eq!((table.get(7), table.get(NO_MESSAGE)), (None, None));
 
@@ -131,10 +132,10 @@ mod tests {
     fn message_blocks_must_hold_their_entries() {
         let mut bytes = Vec::new();
         bytes.put_u32(1).put_u32(0).put_u32(u32::MAX).put_u32(16).put(&[0; 64]);
-        assert!(MessageTable::parse(&bytes).is_err(), "entries of length 0");
+        assert!(MessageTable::parse(&bytes).is_err(), "entries of length 0 must be refused");
         let mut bytes = Vec::new();
         bytes.put_u32(u32::MAX).put(&[0; 64]);
-        assert!(MessageTable::parse(&bytes).is_err(), "more blocks than bytes");
+        assert!(MessageTable::parse(&bytes).is_err(), "more blocks than bytes must be refused");
     }
 
     #[test]
@@ -153,8 +154,11 @@ mod tests {
 
     #[test]
     fn damage_never_panics() {
-        hostile(&message_table(&[(5, "five\r\n"), (6, "six"), (90, "ninety")]), |bytes| {
-            let _ = MessageTable::parse(bytes);
-        });
+        for_each_damaged_copy(
+            &encode_message_table(&[(5, "five\r\n"), (6, "six"), (90, "ninety")]),
+            |bytes| {
+                let _ = MessageTable::parse(bytes);
+            },
+        );
     }
 }

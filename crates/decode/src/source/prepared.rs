@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{json_string, push_line, push_word};
-use crate::message::Message;
-use crate::schema::{Kind, Schema};
+use crate::message::EventMessage;
+use crate::schema::{FieldKind, Schema};
 
 /// Identifies a prepared schema in this process, for caches of values that other modules derive
 /// from it.
@@ -22,7 +22,7 @@ pub struct PreparedSchema {
     /// The event's display name; see [`Schema::event_name`].
     pub event_name: Option<Arc<str>>,
     /// The parsed message text.
-    pub message: Option<Message>,
+    pub message: Option<EventMessage>,
     /// The text `provider/event` on one line, if both names are known.
     pub title: Option<Box<[u8]>>,
     keys: Vec<Box<[u8]>>,
@@ -35,14 +35,16 @@ impl PreparedSchema {
     /// share the texts of a schema, but not the derived ones.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
         /// Bytes of two allocations and the pointers to them.
-        const FIELD: usize = 96;
-        /// A control character takes six bytes as JSON and four as text.
-        const ESCAPED: usize = 10;
-        let fields =
-            schema.fields().iter().map(|f| f.name.len().saturating_mul(ESCAPED).saturating_add(FIELD));
+        const BYTES_PER_FIELD: usize = 96;
+        /// A control character becomes six bytes of JSON and four bytes of text.
+        const ESCAPED_BYTES_PER_BYTE: usize = 10;
+        let fields = schema
+            .fields()
+            .iter()
+            .map(|f| f.name.len().saturating_mul(ESCAPED_BYTES_PER_BYTE).saturating_add(BYTES_PER_FIELD));
         let n = &schema.names;
         let texts = [&schema.message, &n.provider, &n.event, &n.task, &n.opcode];
-        let texts = texts.into_iter().flatten().map(|t| t.len().saturating_mul(ESCAPED));
+        let texts = texts.into_iter().flatten().map(|t| t.len().saturating_mul(ESCAPED_BYTES_PER_BYTE));
         fields.chain(texts).fold(0, usize::saturating_add)
     }
 
@@ -50,8 +52,9 @@ impl PreparedSchema {
     #[must_use]
     pub fn new(schema: Schema) -> Self {
         let event_name: Option<Arc<str>> = schema.event_name().map(Into::into);
-        let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(Message::parse);
-        let (title, keys, labels) = (title(&schema, &event_name), keys(&schema), labels(&schema));
+        let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(EventMessage::parse);
+        let (title, keys, labels) =
+            (build_title(&schema, &event_name), build_json_keys(&schema), build_labels(&schema));
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = SchemaId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
         Self { schema, event_name, message, title, keys, labels, id }
@@ -80,7 +83,7 @@ impl PreparedSchema {
     }
 }
 
-fn title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<Box<[u8]>> {
+fn build_title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<Box<[u8]>> {
     let (provider, event) = (schema.names.provider.as_deref()?, event_name.as_deref()?);
     let mut title = Vec::new();
     push_line(provider.as_bytes(), &mut title);
@@ -89,7 +92,7 @@ fn title(schema: &Schema, event_name: &Option<Arc<str>>) -> Option<Box<[u8]>> {
     Some(title.into())
 }
 
-fn labels(schema: &Schema) -> Vec<Box<[u8]>> {
+fn build_labels(schema: &Schema) -> Vec<Box<[u8]>> {
     let label = |name: &str| {
         let mut label = vec![b' '];
         push_word(name.as_bytes(), &mut label);
@@ -99,18 +102,18 @@ fn labels(schema: &Schema) -> Vec<Box<[u8]>> {
     schema.fields().iter().map(|f| label(&f.name)).collect()
 }
 
-fn keys(schema: &Schema) -> Vec<Box<[u8]>> {
+fn build_json_keys(schema: &Schema) -> Vec<Box<[u8]>> {
     let mut keys = vec![Box::default(); schema.fields().len()];
-    name_scope(schema, 0, schema.top().len(), &mut keys);
+    build_scope_keys(schema, 0, schema.top().len(), &mut keys);
     for field in schema.fields() {
-        if let Kind::Struct { first, members } = field.kind {
-            name_scope(schema, usize::from(first), usize::from(members), &mut keys);
+        if let FieldKind::Struct { first, members } = field.kind {
+            build_scope_keys(schema, usize::from(first), usize::from(members), &mut keys);
         }
     }
     keys
 }
 
-fn name_scope(schema: &Schema, first: usize, count: usize, keys: &mut [Box<[u8]>]) {
+fn build_scope_keys(schema: &Schema, first: usize, count: usize, keys: &mut [Box<[u8]>]) {
     let mut taken = HashSet::new();
     let mut repeats = HashMap::<&str, u32>::new();
     for (index, field) in schema.fields().iter().enumerate().skip(first).take(count) {

@@ -14,8 +14,8 @@ pub struct ProviderSchemas {
     pub id: Guid,
     /// Name of the provider.
     pub name: Option<Arc<str>>,
-    /// Names for numbers: the provider's own, and the predefined ones that it uses.
-    pub named: Named,
+    /// Names that the provider defines for numbers, and the predefined names that it uses.
+    pub named: ProviderNames,
     /// Events of the provider.
     pub events: Vec<EventSchema>,
     /// Filters that the provider accepts from sessions; compiled manifests are read without them.
@@ -26,34 +26,38 @@ impl ProviderSchemas {
     /// Returns keyword bits with a name each; a keyword with both a message text and a name comes
     /// twice.
     pub fn keywords(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.named.keywords.iter().flat_map(Name::known_as)
+        self.named.keywords.iter().flat_map(ValueName::value_with_names)
     }
 
     /// Returns the provider's own levels, in the same form as [`Self::keywords`].
     pub fn levels(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.named.levels.iter().filter(|level| !level.name.starts_with("win:")).flat_map(Name::known_as)
+        self.named
+            .levels
+            .iter()
+            .filter(|level| !level.name.starts_with("win:"))
+            .flat_map(ValueName::value_with_names)
     }
 }
 
 /// The names that a provider has for numbers of its events, by value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct ProviderNames {
     /// Names of keyword bits.
-    pub keywords: Vec<Name>,
+    pub keywords: Vec<ValueName>,
     /// Names of levels.
-    pub levels: Vec<Name>,
+    pub levels: Vec<ValueName>,
     /// Names of channels.
-    pub channels: Vec<Name>,
+    pub channels: Vec<ValueName>,
     /// Names of tasks.
-    pub tasks: Vec<Name>,
+    pub tasks: Vec<ValueName>,
     /// Names of opcodes: the value has the opcode in the high half of 32 bits, and its task or 0 in
     /// the low half.
-    pub opcodes: Vec<Name>,
+    pub opcodes: Vec<ValueName>,
 }
 
 /// A name for a number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
+pub struct ValueName {
     /// The number that is named.
     pub value: u64,
     /// The name in the manifest, with its prefix.
@@ -62,9 +66,9 @@ pub struct Name {
     pub text: Option<Arc<str>>,
 }
 
-impl Name {
-    /// Returns the number with each of its names, without prefix.
-    fn known_as(&self) -> impl Iterator<Item = (u64, &str)> {
+impl ValueName {
+    /// Returns the number paired with each of its names, without prefix.
+    fn value_with_names(&self) -> impl Iterator<Item = (u64, &str)> {
         let name = self.name.strip_prefix("win:").unwrap_or(&self.name);
         let text = self.text.as_deref().filter(|text| *text != name && !text.trim().is_empty());
         [Some(name), text].into_iter().flatten().map(|name| (self.value, name))
@@ -80,7 +84,8 @@ pub struct EventSchema {
     pub schema: Schema,
 }
 
-/// A filter that a provider accepts: a session passes it values to select events by.
+/// A filter that a provider accepts. A session passes the values by which the filter selects
+/// events.
 #[derive(Clone, Debug)]
 pub struct FilterSchema {
     /// Number of the filter.

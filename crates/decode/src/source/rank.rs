@@ -2,11 +2,11 @@
 
 /// The source of a manifest schema, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub(super) enum SourceRank {
     InTrace,
     Embedded,
     Tracked,
-    Given(Precedence),
+    External(Precedence),
 }
 
 /// The precedence of manifests from outside the trace, best first.
@@ -23,15 +23,15 @@ pub enum Precedence {
 
 /// One version of an event in one source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
+pub(super) struct SchemaCandidate {
     pub(super) version: u8,
-    pub(super) rank: Rank,
+    pub(super) rank: SourceRank,
     pub(super) schema: u32,
 }
 
 /// Returns the best schema for a version: the same version, else the next lower one, else the next
 /// higher one; then by source.
-pub(super) fn choose(list: &[Candidate], version: u8) -> Option<u32> {
+pub(super) fn choose_schema(list: &[SchemaCandidate], version: u8) -> Option<u32> {
     let best = list.iter().min_by_key(|c| {
         let distance = match c.version.cmp(&version) {
             std::cmp::Ordering::Equal => (0, 0),

@@ -21,17 +21,20 @@ use super::prepared::PreparedSchema;
 use super::tracelogging;
 use crate::error::Undecoded;
 
-const SLOTS: usize = 1024;
+/// The offset of the provider GUID in an EVENT record.
+const PROVIDER_OFFSET: usize = 0x18;
+const SLOT_COUNT: usize = 1024;
 const MAX_ENTRIES: usize = 16 << 10;
-const MAX_BYTES: usize = 64 << 20;
-/// Bytes that a schema takes besides its fields, and for each field.
+const MAX_CACHE_BYTES: usize = 64 << 20;
+/// Bytes that a schema takes besides its fields.
 const SCHEMA_BYTES: usize = 512;
+/// Bytes that a schema takes for each field.
 const FIELD_BYTES: usize = 256;
-/// This many entries may share a full hash by chance; more are an attack.
+/// The most entries that share a full hash by chance. More entries are an attack.
 const MAX_COLLISIONS: usize = 8;
 
 #[derive(Debug)]
-struct Entry {
+struct CachedSchema {
     provider: Guid,
     traits: Box<[u8]>,
     metadata: Box<[u8]>,
@@ -39,50 +42,51 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SelfDescribed {
-    entries: Vec<Entry>,
+pub(super) struct SelfDescribedCache {
+    entries: Vec<CachedSchema>,
     slots: Vec<u32>,
     by_hash: HashMap<u64, Vec<u32>>,
     bytes: usize,
-    repeats: Vec<Repeat>,
+    repeats: Vec<RepeatedItems>,
 }
 
-/// The extended data items of an event as its record holds them, if all of them describe it. Most
-/// events repeat those of an earlier one.
+/// The bytes of an event's extended data items, if all of them describe its schema. Most events
+/// repeat the items of an earlier event.
 #[derive(Clone, Debug, Default)]
-struct Repeat {
+struct RepeatedItems {
     provider: [u8; 16],
     items: Box<[u8]>,
     index: usize,
 }
 
-const REPEATS: usize = 256;
-/// The longest items that are kept, in bytes.
+const REPEAT_SLOT_COUNT: usize = 256;
+/// The most bytes of items that are remembered.
 const MAX_ITEMS_BYTES: usize = 1024;
 
-impl SelfDescribed {
+impl SelfDescribedCache {
     /// Returns the schema of an earlier event of the same provider with the same items, if the
     /// cache holds it.
     #[inline(always)]
-    pub(super) fn repeated(&self, record: &[u8], items: &[u8]) -> Option<usize> {
+    pub(super) fn find_repeated(&self, record: &[u8], items: &[u8]) -> Option<usize> {
         let repeat = self.repeats.get(repeat_slot(items))?;
-        let same = chunk::<16>(record, 0x18) == Some(&repeat.provider)
+        let same = chunk::<16>(record, PROVIDER_OFFSET) == Some(&repeat.provider)
             && *repeat.items == *items
             && !items.is_empty();
         same.then_some(repeat.index)
     }
 
     #[cold]
-    pub(super) fn expect(&mut self, record: &[u8], items: &[u8], index: usize) {
+    pub(super) fn remember_items(&mut self, record: &[u8], items: &[u8], index: usize) {
         if items.len() > MAX_ITEMS_BYTES {
             return;
         }
         if self.repeats.is_empty() {
-            self.repeats.resize(REPEATS, Repeat::default());
+            self.repeats.resize(REPEAT_SLOT_COUNT, RepeatedItems::default());
         }
-        if let (Some(slot), Some(provider)) = (self.repeats.get_mut(repeat_slot(items)), chunk(record, 0x18))
+        if let (Some(slot), Some(provider)) =
+            (self.repeats.get_mut(repeat_slot(items)), chunk(record, PROVIDER_OFFSET))
         {
-            *slot = Repeat { provider: *provider, items: items.into(), index };
+            *slot = RepeatedItems { provider: *provider, items: items.into(), index };
         }
     }
 
@@ -96,11 +100,12 @@ impl SelfDescribed {
     ) -> Result<usize, Undecoded> {
         let traits = traits.unwrap_or_default();
         let slot = cheap_hash(&provider, metadata);
-        let quick = self.slots.get(slot).copied().and_then(|i| usize::try_from(i).ok());
-        let hit = quick.filter(|&i| self.entries.get(i).is_some_and(|e| e.is(&provider, traits, metadata)));
+        let cached = self.slots.get(slot).copied().and_then(|i| usize::try_from(i).ok());
+        let hit =
+            cached.filter(|&i| self.entries.get(i).is_some_and(|e| e.matches(&provider, traits, metadata)));
         match hit {
             Some(index) => Ok(index),
-            None => self.look_up(provider, traits, metadata, slot),
+            None => self.find_or_parse(provider, traits, metadata, slot),
         }
     }
 
@@ -111,7 +116,7 @@ impl SelfDescribed {
     }
 
     #[cold]
-    fn look_up(
+    fn find_or_parse(
         &mut self,
         provider: Guid,
         traits: &[u8],
@@ -122,16 +127,16 @@ impl SelfDescribed {
         let known = self.by_hash.get(&hash).and_then(|list| {
             let same = |i: &&u32| {
                 let entry = usize::try_from(**i).ok().and_then(|i| self.entries.get(i));
-                entry.is_some_and(|e| e.is(&provider, traits, metadata))
+                entry.is_some_and(|e| e.matches(&provider, traits, metadata))
             };
             list.iter().find(same).copied()
         });
         let id = match known {
             Some(id) => id,
-            None => self.insert(provider, traits, metadata, hash)?,
+            None => self.parse_and_insert(provider, traits, metadata, hash)?,
         };
-        if self.slots.len() < SLOTS {
-            self.slots.resize(SLOTS, u32::MAX);
+        if self.slots.len() < SLOT_COUNT {
+            self.slots.resize(SLOT_COUNT, u32::MAX);
         }
         if let Some(s) = self.slots.get_mut(slot) {
             *s = id;
@@ -139,36 +144,41 @@ impl SelfDescribed {
         Ok(usize::try_from(id).unwrap_or(usize::MAX))
     }
 
-    fn insert(
+    fn parse_and_insert(
         &mut self,
         provider: Guid,
         traits: &[u8],
         metadata: &[u8],
         hash: u64,
     ) -> Result<u32, Undecoded> {
-        let usable = (!traits.is_empty()).then_some(traits);
-        let schema = tracelogging::schema(provider, usable, metadata)?;
+        let traits_item = (!traits.is_empty()).then_some(traits);
+        let schema = tracelogging::build_schema(provider, traits_item, metadata)?;
         // The size of the metadata, the fields, and the values derived from both.
         let blobs = metadata.len().saturating_add(traits.len()).saturating_add(SCHEMA_BYTES);
         let fields = schema.fields().len().saturating_mul(FIELD_BYTES);
         let size = blobs.saturating_add(fields).saturating_add(PreparedSchema::derived_bytes(&schema));
         let collisions = self.by_hash.get(&hash).map_or(0, Vec::len);
-        let full = self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_BYTES;
-        if full || collisions >= MAX_COLLISIONS {
+        let is_full = self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_CACHE_BYTES;
+        if is_full || collisions >= MAX_COLLISIONS {
             *self = Self::default();
         }
         self.bytes = self.bytes.saturating_add(size);
         let id = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let prepared = PreparedSchema::new(schema);
-        self.entries.push(Entry { provider, traits: traits.into(), metadata: metadata.into(), prepared });
+        self.entries.push(CachedSchema {
+            provider,
+            traits: traits.into(),
+            metadata: metadata.into(),
+            prepared,
+        });
         self.by_hash.entry(hash).or_default().push(id);
         Ok(id)
     }
 }
 
-impl Entry {
+impl CachedSchema {
     #[inline]
-    fn is(&self, provider: &Guid, traits: &[u8], metadata: &[u8]) -> bool {
+    fn matches(&self, provider: &Guid, traits: &[u8], metadata: &[u8]) -> bool {
         self.provider == *provider && *self.metadata == *metadata && *self.traits == *traits
     }
 }
@@ -220,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_bounded_in_entries_and_bytes() {
-        let mut cache = SelfDescribed::default();
+        let mut cache = SelfDescribedCache::default();
         let mut emptied = 0;
         for n in 0..MAX_ENTRIES * 2 + 10 {
             let before = cache.entries.len();
@@ -232,17 +242,17 @@ mod tests {
         assert_eq!(emptied, 2);
         for n in 0..100 {
             cache.find(Guid::NULL, None, &metadata(&n.to_string(), 3000)).unwrap();
-            assert!(cache.bytes <= MAX_BYTES && cache.entries.len() < MAX_ENTRIES);
+            assert!(cache.bytes <= MAX_CACHE_BYTES && cache.entries.len() < MAX_ENTRIES);
         }
         let kept: usize = cache.entries.iter().map(|e| e.prepared.schema.fields().len()).sum();
-        assert!(kept * FIELD_BYTES <= MAX_BYTES);
+        assert!(kept * FIELD_BYTES <= MAX_CACHE_BYTES);
     }
 
     #[test]
     fn hash_collisions_clear_the_cache() {
-        let mut cache = SelfDescribed::default();
+        let mut cache = SelfDescribedCache::default();
         for n in 0..MAX_COLLISIONS + 1 {
-            cache.insert(Guid::NULL, &[], &metadata(&n.to_string(), 1), 42).unwrap();
+            cache.parse_and_insert(Guid::NULL, &[], &metadata(&n.to_string(), 1), 42).unwrap();
         }
         assert_eq!((cache.entries.len(), cache.by_hash[&42].len()), (1, 1));
     }

@@ -17,31 +17,31 @@ use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
-use super::wevt::build::Bytes;
+use super::wevt::build::PatchedBytes;
 use super::*;
-use crate::schema::{Field, Kind, Origin};
+use crate::schema::{Field, FieldKind, SchemaOrigin};
 
 const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
 const OTHER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000002);
 const CLASS: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000003);
 
-fn encoded(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
+fn encode_event(header: &EventHeader<'_>, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     header.encode(payload, &mut out).unwrap();
     out
 }
 
 /// Encodes an event of [`PROVIDER`] without extended data items.
-fn event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
+fn plain_event(id: u16, version: u8, payload: &[u8]) -> Vec<u8> {
     let descriptor = EventDescriptor { id, version, ..Default::default() };
-    encoded(&EventHeader { provider: PROVIDER, descriptor, ..Default::default() }, payload)
+    encode_event(&EventHeader { provider: PROVIDER, descriptor, ..Default::default() }, payload)
 }
 
-fn with_items(items: &[Item<'_>], descriptor: EventDescriptor, payload: &[u8]) -> Vec<u8> {
-    encoded(&EventHeader { provider: PROVIDER, descriptor, items, ..Default::default() }, payload)
+fn encode_event_with_items(items: &[Item<'_>], descriptor: EventDescriptor, payload: &[u8]) -> Vec<u8> {
+    encode_event(&EventHeader { provider: PROVIDER, descriptor, items, ..Default::default() }, payload)
 }
 
-fn classic(class: Guid, opcode: u8, version: u16, payload: &[u8]) -> Vec<u8> {
+fn encode_classic(class: Guid, opcode: u8, version: u16, payload: &[u8]) -> Vec<u8> {
     let header = ClassicHeader {
         pointer_size: 8,
         opcode,
@@ -59,7 +59,7 @@ fn classic(class: Guid, opcode: u8, version: u16, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-fn system(hook: u16, version: u8, compact: bool) -> Vec<u8> {
+fn encode_system(hook: u16, version: u8, compact: bool) -> Vec<u8> {
     let cpu_times = (!compact).then_some((0, 0));
     let header =
         SystemHeader { pointer_size: 8, version, hook, thread_id: 0, process_id: 0, time: 0, cpu_times };
@@ -68,27 +68,27 @@ fn system(hook: u16, version: u8, compact: bool) -> Vec<u8> {
     out
 }
 
-fn observe(decoder: &mut Decoder, record: &[u8]) {
+fn observe_record(decoder: &mut Decoder, record: &[u8]) {
     assert!(decoder.observe(&Record::parse(record, 0).unwrap()));
 }
 
 /// Returns the names of the fields in the schema of an event.
-fn fields(decoder: &mut Decoder, record: &[u8]) -> Result<Vec<String>, Undecoded> {
+fn schema_field_names(decoder: &mut Decoder, record: &[u8]) -> Result<Vec<String>, Undecoded> {
     let found = decoder.find(&Record::parse(record, 0).unwrap())?;
     Ok(found.prepared.schema.top().iter().map(|f| f.name.to_string()).collect())
 }
 
 #[track_caller]
-fn has(decoder: &mut Decoder, record: &[u8], expected: &[&str]) {
-    assert_eq!(fields(decoder, record).unwrap(), expected);
+fn assert_fields(decoder: &mut Decoder, record: &[u8], expected: &[&str]) {
+    assert_eq!(schema_field_names(decoder, record).unwrap(), expected);
 }
 
-fn unknown(decoder: &mut Decoder, record: &[u8]) {
-    assert_eq!(fields(decoder, record), Err(Undecoded::NoSchema));
+fn assert_no_schema(decoder: &mut Decoder, record: &[u8]) {
+    assert_eq!(schema_field_names(decoder, record), Err(Undecoded::NoSchema));
 }
 
 /// Builds a manifest whose events, by id and version, have one field of the given name.
-fn manifest(events: &[(u16, u8, &str)]) -> String {
+fn manifest_xml(events: &[(u16, u8, &str)]) -> String {
     let mut xml = format!(
         "<instrumentationManifest xmlns=\"http://schemas.microsoft.com/win/2004/08/events\"><instrumentation><events>\
          <provider name=\"Test-Provider\" guid=\"{{{PROVIDER}}}\"><templates>"
@@ -105,7 +105,7 @@ fn manifest(events: &[(u16, u8, &str)]) -> String {
     xml + "</events></provider></events></instrumentation></instrumentationManifest>"
 }
 
-const CHUNK: EventDescriptor = EventDescriptor {
+const CHUNK_DESCRIPTOR: EventDescriptor = EventDescriptor {
     id: 0xFFFE,
     version: 1,
     channel: 0,
@@ -115,76 +115,81 @@ const CHUNK: EventDescriptor = EventDescriptor {
     keyword: u64::MAX,
 };
 
-fn chunk_of(provider: Guid, total: u16, number: u16, body: &str) -> Vec<u8> {
+fn encode_chunk(provider: Guid, total: u16, number: u16, body: &str) -> Vec<u8> {
     let mut payload = vec![1, 1, 0, 0x5B];
     payload.put_u16(total).put_u16(number).put(body.as_bytes());
-    encoded(&EventHeader { provider, descriptor: CHUNK, ..Default::default() }, &payload)
+    encode_event(&EventHeader { provider, descriptor: CHUNK_DESCRIPTOR, ..Default::default() }, &payload)
 }
 
 /// Splits a manifest into `count` chunks.
-fn chunks(xml: &str, count: usize) -> Vec<Vec<u8>> {
+fn encode_chunks(xml: &str, count: usize) -> Vec<Vec<u8>> {
     let size = xml.len().div_ceil(count);
     let parts: Vec<_> = xml.as_bytes().chunks(size).map(|c| std::str::from_utf8(c).unwrap()).collect();
     let total = parts.len() as u16;
-    (0..total).zip(parts).map(|(n, part)| chunk_of(PROVIDER, total, n, part)).collect()
+    (0..total).zip(parts).map(|(n, part)| encode_chunk(PROVIDER, total, n, part)).collect()
 }
 
 /// Builds a TRACE_EVENT_INFO of one field, which may name a map. With an event GUID it describes a
 /// classic class.
-fn info(event_guid: Guid, descriptor: EventDescriptor, field: &str, map: Option<&str>) -> Vec<u8> {
-    info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
+fn encode_info(event_guid: Guid, descriptor: EventDescriptor, field: &str, map: Option<&str>) -> Vec<u8> {
+    encode_info_from(u32::from(!event_guid.is_null()), event_guid, descriptor, field, map)
 }
 
-fn info_from(
+fn encode_info_from(
     decoding_source: u32,
     event_guid: Guid,
     descriptor: EventDescriptor,
     field: &str,
     map: Option<&str>,
 ) -> Vec<u8> {
-    let mut b = Bytes::default();
+    let mut b = PatchedBytes::default();
     b.0.put_guid(&PROVIDER).put_guid(&event_guid).put(&descriptor.to_bytes()).put_u32(decoding_source);
-    let provider = b.hole();
+    let provider = b.reserve_u32();
     b.0.put(&[0; 11 * 4]).put_u32(1).put_u32(1).put_u32(0).put_u32(0);
-    let name = b.hole();
+    let name = b.reserve_u32();
     b.0.put_u16(8).put_u16(8);
-    let map_name = b.hole();
+    let map_name = b.reserve_u32();
     b.0.put_u16(1).put_u16(4).put_u32(0);
-    b.land(provider);
+    b.fill_position(provider);
     b.0.put_wide_z("Embedded-Provider");
-    b.land(name);
+    b.fill_position(name);
     b.0.put_wide_z(field);
     if let Some(map) = map {
-        b.land(map_name);
+        b.fill_position(map_name);
         b.0.put_wide_z(map);
     }
-    classic(class::EVENT_METADATA, 32, 0, &b.0)
+    encode_classic(class::EVENT_METADATA, in_trace::OPCODE_EVENT_INFO, 0, &b.0)
 }
 
 /// Builds an EVENT_MAP_INFO with one name.
-fn map(name: &str, value: u32, text: &str) -> Vec<u8> {
-    let mut b = Bytes::default();
-    let at = b.hole();
+fn encode_map(name: &str, value: u32, text: &str) -> Vec<u8> {
+    let mut b = PatchedBytes::default();
+    let at = b.reserve_u32();
     b.0.put_u32(1).put_u32(1).put_u32(0);
-    let text_at = b.hole();
+    let text_at = b.reserve_u32();
     b.0.put_u32(value);
-    b.land(at);
+    b.fill_position(at);
     b.0.put_wide_z(name);
-    b.land(text_at);
+    b.fill_position(text_at);
     b.0.put_wide_z(text);
-    classic(class::EVENT_METADATA, 33, 0, &[&PROVIDER.to_bytes()[..], &b.0].concat())
+    encode_classic(
+        class::EVENT_METADATA,
+        in_trace::OPCODE_EVENT_MAP,
+        0,
+        &[&PROVIDER.to_bytes()[..], &b.0].concat(),
+    )
 }
 
-fn id_of(id: u16, version: u8) -> EventDescriptor {
+fn descriptor_of(id: u16, version: u8) -> EventDescriptor {
     EventDescriptor { id, version, ..Default::default() }
 }
 
 /// Returns the name that the map of the only field has for a value.
-fn named(decoder: &mut Decoder, record: &[u8], value: u64) -> Option<String> {
+fn find_value_name(decoder: &mut Decoder, record: &[u8], value: u64) -> Option<String> {
     let found = decoder.find(&Record::parse(record, 0).unwrap()).unwrap();
     match &found.prepared.schema.top()[0].kind {
-        Kind::Value { map, .. } => map.as_ref()?.value(value).map(ToString::to_string),
-        Kind::Struct { .. } => None,
+        FieldKind::Value { map, .. } => map.as_ref()?.value(value).map(ToString::to_string),
+        FieldKind::Struct { .. } => None,
     }
 }
 
@@ -193,12 +198,15 @@ fn strings_need_no_schema() {
     let mut decoder = Decoder::new();
     let descriptor = EventDescriptor { level: 4, keyword: 8, ..Default::default() };
     let header = EventHeader { flags: EVENT_HEADER_FLAG_STRING_ONLY, descriptor, ..Default::default() };
-    has(&mut decoder, &encoded(&header, b"h\0i\0"), &["Message"]);
-    has(&mut decoder, &with_items(&[], descriptor, b"h\0i\0\0\0"), &["Message"]);
+    assert_fields(&mut decoder, &encode_event(&header, b"h\0i\0"), &["Message"]);
+    assert_fields(&mut decoder, &encode_event_with_items(&[], descriptor, b"h\0i\0\0\0"), &["Message"]);
     for payload in [&b"\0\0"[..], b"h\0i\0", b"h\0\0\0i\0\0\0", b"h\0i\0\0"] {
-        unknown(&mut decoder, &with_items(&[], descriptor, payload));
+        assert_no_schema(&mut decoder, &encode_event_with_items(&[], descriptor, payload));
     }
-    unknown(&mut decoder, &with_items(&[], EventDescriptor { id: 1, ..descriptor }, b"h\0i\0\0\0"));
+    assert_no_schema(
+        &mut decoder,
+        &encode_event_with_items(&[], EventDescriptor { id: 1, ..descriptor }, b"h\0i\0\0\0"),
+    );
 }
 
 #[test]
@@ -213,38 +221,41 @@ fn messages_need_their_format() {
     };
     let mut decoder = Decoder::new();
     let known = message(10, Some(guid));
-    assert_eq!(fields(&mut decoder, &known), Err(Undecoded::NoMessageFormat));
+    assert_eq!(schema_field_names(&mut decoder, &known), Err(Undecoded::NoMessageFormat));
     assert_eq!(decoder.add_tmf(TMF).unwrap().formats, 5);
     let found = decoder.find(&Record::parse(&known, 0).unwrap()).unwrap();
-    assert_eq!((found.prepared.schema.origin, found.payload.len()), (Origin::Wpp, 8));
+    assert_eq!((found.prepared.schema.origin, found.payload.len()), (SchemaOrigin::Wpp, 8));
     assert!(found.prepared.message.is_some());
     for other in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {
-        assert_eq!(fields(&mut decoder, &other), Err(Undecoded::NoMessageFormat));
+        assert_eq!(schema_field_names(&mut decoder, &other), Err(Undecoded::NoMessageFormat));
     }
 }
 
 #[test]
 fn events_with_damaged_items_are_not_decoded() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest(&[(1, 0, "a")]).as_bytes()).unwrap();
-    let mut record = with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], id_of(1, 0), &[0; 4]);
-    has(&mut decoder, &record, &["a"]);
+    decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
+    let mut record =
+        encode_event_with_items(&[Item { kind: ExtType::SID, data: &[0; 12] }], descriptor_of(1, 0), &[0; 4]);
+    assert_fields(&mut decoder, &record, &["a"]);
     record[0x56] = 0xFF;
-    assert!(matches!(fields(&mut decoder, &record), Err(Undecoded::BadMetadata(_))));
+    assert!(matches!(schema_field_names(&mut decoder, &record), Err(Undecoded::BadMetadata(_))));
 }
 
 #[test]
 fn records_without_a_layout_are_reported() {
     let record = [16, 0, 13, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(fields(&mut Decoder::new(), &record), Err(Undecoded::UnknownRecord(13)));
+    assert_eq!(schema_field_names(&mut Decoder::new(), &record), Err(Undecoded::UnknownRecord(13)));
 }
 
 #[test]
 fn ordinary_events_are_not_observed() {
     let mut decoder = Decoder::new();
-    for record in
-        [event(1, 0, &[]), system(hook::PROCESS_START, 4, false), classic(class::PROCESS, 1, 4, &[])]
-    {
+    for record in [
+        plain_event(1, 0, &[]),
+        encode_system(hook::PROCESS_START, 4, false),
+        encode_classic(class::PROCESS, 1, 4, &[]),
+    ] {
         assert!(!decoder.observe(&Record::parse(&record, 0).unwrap()));
     }
 }
@@ -252,8 +263,8 @@ fn ordinary_events_are_not_observed() {
 #[test]
 fn a_located_schema_can_be_fetched_later() {
     let mut decoder = Decoder::new();
-    decoder.add_manifest(manifest(&[(1, 0, "a")]).as_bytes()).unwrap();
-    let record = event(1, 0, &[1, 2, 3, 4]);
+    decoder.add_manifest(manifest_xml(&[(1, 0, "a")]).as_bytes()).unwrap();
+    let record = plain_event(1, 0, &[1, 2, 3, 4]);
     let located = decoder.locate(&Record::parse(&record, 0).unwrap()).unwrap();
     let found = decoder.get(&located);
     assert_eq!((&*found.prepared.schema.top()[0].name, found.payload), ("a", &[1, 2, 3, 4][..]));

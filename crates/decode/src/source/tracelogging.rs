@@ -26,56 +26,56 @@ use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::text::ansi;
 use traceweir_format::tracelogging::{Arity, EventMetadata, FieldMetadata, Traits};
 
-use crate::schema::{Count, Field, Kind, MAX_FIELDS, Origin, Schema};
+use crate::schema::{Count, Field, FieldKind, MAX_FIELDS, Schema, SchemaOrigin};
 use crate::{Error, Result};
 
 /// Builds the schema of an event of `provider` with these traits and this metadata.
 ///
 /// ```
-/// # use traceweir_decode::source::tracelogging::schema;
+/// # use traceweir_decode::source::tracelogging::build_schema;
 /// # use traceweir_format::{Guid, tracelogging::MetadataBuilder};
 /// let mut builder = MetadataBuilder::new("Request", 0);
 /// let metadata = builder.add_field("url", 1, 0, 0).finish()?;
-/// let schema = schema(Guid::NULL, None, metadata)?;
+/// let schema = build_schema(Guid::NULL, None, metadata)?;
 /// assert_eq!(schema.event_name().as_deref(), Some("Request"));
 /// assert_eq!(&*schema.top()[0].name, "url");
 /// # Ok::<(), traceweir_decode::Error>(())
 /// ```
-pub fn schema(provider: Guid, traits: Option<&[u8]>, metadata: &[u8]) -> Result<Schema> {
+pub fn build_schema(provider: Guid, traits: Option<&[u8]>, metadata: &[u8]) -> Result<Schema> {
     let traits = traits.and_then(|t| Traits::parse(t).ok());
     let metadata = EventMetadata::parse(metadata)?;
-    let (fields, top) = Tree::read(&metadata)?.lay_out()?;
+    let (fields, top) = FieldTree::read(&metadata)?.lay_out()?;
     let mut schema = Schema::default();
-    schema.origin = Origin::TraceLogging;
+    schema.origin = SchemaOrigin::TraceLogging;
     schema.provider = provider;
     schema.group = traits.and_then(|t| t.group());
-    schema.names.provider = traits.and_then(|t| name(t.name));
-    schema.names.event = name(metadata.name);
+    schema.names.provider = traits.and_then(|t| parse_name(t.name));
+    schema.names.event = parse_name(metadata.name);
     schema.tags = metadata.tags;
     schema.seal(fields, top)
 }
 
-fn name(bytes: &[u8]) -> Option<Arc<str>> {
+fn parse_name(bytes: &[u8]) -> Option<Arc<str>> {
     (!bytes.is_empty()).then(|| ansi(bytes).into())
 }
 
 /// The fields of an event as a tree.
-struct Tree<'a> {
-    nodes: Vec<Node<'a>>,
+struct FieldTree<'a> {
+    nodes: Vec<FieldNode<'a>>,
     /// Indexes of the fields outside any structure.
     top: Vec<usize>,
 }
 
-struct Node<'a> {
+struct FieldNode<'a> {
     field: FieldMetadata<'a>,
     members: Vec<usize>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> FieldTree<'a> {
     fn read(metadata: &EventMetadata<'a>) -> Result<Self> {
         let mut tree = Self { nodes: Vec::new(), top: Vec::new() };
-        // Structures that lack members, the innermost last, with the number of members that each
-        // lacks.
+        // Structures that still miss members, the innermost last, with the number of members that
+        // each misses.
         let mut open: Vec<(usize, u8)> = Vec::new();
         for field in metadata.fields() {
             let field = field?;
@@ -84,19 +84,19 @@ impl<'a> Tree<'a> {
                 return Err(Error::Schema("too many fields"));
             }
             match open.last_mut() {
-                Some((parent, lacking)) => {
-                    *lacking = lacking.saturating_sub(1);
+                Some((parent, missing)) => {
+                    *missing = missing.saturating_sub(1);
                     if let Some(node) = tree.nodes.get_mut(*parent) {
                         node.members.push(index);
                     }
                 }
                 None => tree.top.push(index),
             }
-            open.pop_if(|(_, lacking)| *lacking == 0);
+            open.pop_if(|(_, missing)| *missing == 0);
             if let Some(members @ 1..) = field.members() {
                 open.push((index, members));
             }
-            tree.nodes.push(Node { field, members: Vec::new() });
+            tree.nodes.push(FieldNode { field, members: Vec::new() });
         }
         if open.is_empty() { Ok(tree) } else { Err(Error::Schema("structure without all of its members")) }
     }
@@ -119,11 +119,11 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
     let kind = match field.members() {
         Some(members) => {
             let first = u16::try_from(first).map_err(|_| Error::Schema("too many fields"))?;
-            Kind::Struct { first, members: members.into() }
+            FieldKind::Struct { first, members: members.into() }
         }
         None => {
-            let input = in_type(field)?;
-            Kind::Value { input, output: OutType::from_tracelogging(field.out, input), map: None }
+            let input = layout_type(field)?;
+            FieldKind::Value { input, output: OutType::from_tracelogging(field.out, input), map: None }
         }
     };
     let count = match field.arity {
@@ -131,12 +131,13 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
         Arity::Fixed(n) => Count::Fixed(n),
         Arity::Variable => Count::Prefixed,
     };
-    // Otherwise a few bytes could claim any number of elements.
-    let nothing = matches!(kind, Kind::Struct { members: 0, .. } | Kind::Value { input: InType::NULL, .. });
-    if nothing && count != Count::One {
+    // An array of elements without bytes could claim any number of elements.
+    let has_no_bytes =
+        matches!(kind, FieldKind::Struct { members: 0, .. } | FieldKind::Value { input: InType::NULL, .. });
+    if has_no_bytes && count != Count::One {
         return Err(Error::Schema("array of elements without bytes"));
     }
-    let mut out = Field::new(&ansi(field.name), kind).times(count);
+    let mut out = Field::new(&ansi(field.name), kind).with_count(count);
     out.tags = field.tags;
     out.has_listed_length =
         matches!(field.arity, Arity::Custom(_)) || InType(field.in_type.into()) == InType::BINARY;
@@ -145,7 +146,7 @@ fn to_field(field: &FieldMetadata<'_>, first: usize) -> Result<Field> {
 
 /// Returns the layout of a value. Binary and custom values have a 16-bit count of bytes before
 /// them, which other sources call counted binary.
-fn in_type(field: &FieldMetadata<'_>) -> Result<InType> {
+fn layout_type(field: &FieldMetadata<'_>) -> Result<InType> {
     if matches!(field.arity, Arity::Custom(_)) {
         return Ok(InType::COUNTEDBINARY);
     }
@@ -165,25 +166,25 @@ mod tests {
     use super::*;
     use crate::schema::MAX_DEPTH;
 
-    fn built(f: impl FnOnce(&mut MetadataBuilder)) -> Result<Schema> {
+    fn schema_from_builder(f: impl FnOnce(&mut MetadataBuilder)) -> Result<Schema> {
         let mut builder = MetadataBuilder::new("event", 0);
         f(&mut builder);
-        schema(Guid::NULL, None, builder.finish().unwrap())
+        build_schema(Guid::NULL, None, builder.finish().unwrap())
     }
 
-    fn names(fields: &[Field]) -> Vec<&str> {
+    fn field_names(fields: &[Field]) -> Vec<&str> {
         fields.iter().map(|f| &*f.name).collect()
     }
 
-    fn members<'s>(schema: &'s Schema, field: &Field) -> &'s [Field] {
+    fn members_of<'s>(schema: &'s Schema, field: &Field) -> &'s [Field] {
         match field.kind {
-            Kind::Struct { first, members } => schema.members(first, members),
-            Kind::Value { .. } => panic!("{} is no structure", field.name),
+            FieldKind::Struct { first, members } => schema.members(first, members),
+            FieldKind::Value { .. } => panic!("{} is not a structure", field.name),
         }
     }
 
     /// Builds metadata with these field bytes.
-    fn raw(fields: &[u8]) -> Vec<u8> {
+    fn encode_metadata(fields: &[u8]) -> Vec<u8> {
         [&(fields.len() as u16 + 5).to_le_bytes()[..], b"\0e\0", fields].concat()
     }
 
@@ -194,8 +195,11 @@ mod tests {
         let traits = traits.group(&group).finish().unwrap();
         let mut metadata = MetadataBuilder::new("Event", 0x0123_4567);
         let metadata = metadata.add_field("f", 8, 5, 0x0200_0000).finish().unwrap();
-        let schema = schema(id, Some(traits), metadata).unwrap();
-        assert_eq!((schema.origin, schema.provider, schema.group), (Origin::TraceLogging, id, Some(group)));
+        let schema = build_schema(id, Some(traits), metadata).unwrap();
+        assert_eq!(
+            (schema.origin, schema.provider, schema.group),
+            (SchemaOrigin::TraceLogging, id, Some(group))
+        );
         assert_eq!(schema.names.provider.as_deref(), Some("Provider"));
         assert_eq!(schema.names.event.as_deref(), Some("Event"));
         let field = Field { tags: 0x0200_0000, ..Field::value("f", InType::UINT32, OutType::PID) };
@@ -205,14 +209,14 @@ mod tests {
     #[test]
     fn unreadable_traits_lose_only_the_name() {
         let mut metadata = MetadataBuilder::new("e", 0);
-        let schema = schema(Guid::NULL, Some(&[9, 0, b'x']), metadata.finish().unwrap()).unwrap();
+        let schema = build_schema(Guid::NULL, Some(&[9, 0, b'x']), metadata.finish().unwrap()).unwrap();
         assert_eq!((schema.names.provider, schema.names.event.as_deref()), (None, Some("e")));
     }
 
     #[test]
     fn every_in_type_has_its_layout() {
         for code in 0..32_u8 {
-            let result = schema(Guid::NULL, None, &raw(&[b'f', 0, code]));
+            let result = build_schema(Guid::NULL, None, &encode_metadata(&[b'f', 0, code]));
             let Ok(schema) = result else {
                 assert!(code > 25, "in type {code}");
                 continue;
@@ -220,10 +224,10 @@ mod tests {
             let expected = match code {
                 14 => InType::COUNTEDBINARY,
                 24 => {
-                    assert_eq!(members(&schema, &schema.top()[0]).len(), 0);
+                    assert_eq!(members_of(&schema, &schema.top()[0]).len(), 0);
                     continue;
                 }
-                26.. => panic!("in type {code} was taken"),
+                26.. => panic!("in type {code} was accepted"),
                 _ => InType(code.into()),
             };
             assert_eq!(schema.fields(), [Field::value("f", expected, OutType::NULL)]);
@@ -243,26 +247,26 @@ mod tests {
             (InType::COUNTEDBINARY, 9, OutType::IPV6),
             (InType::HEXINT64, 37, OutType::CODE_POINTER),
         ] {
-            let schema = built(|b| drop_ref(b.add_field("f", input.0 as u8, out, 0))).unwrap();
+            let schema = schema_from_builder(|b| discard(b.add_field("f", input.0 as u8, out, 0))).unwrap();
             assert_eq!(schema.fields(), [Field::value("f", input, expected)]);
         }
-        let schema = built(|b| drop_ref(b.add_field("address", 14, 9, 0))).unwrap();
+        let schema = schema_from_builder(|b| discard(b.add_field("address", 14, 9, 0))).unwrap();
         assert_eq!(schema.fields(), [Field::value("address", InType::COUNTEDBINARY, OutType::IPV6)]);
     }
 
-    fn drop_ref(_: &mut MetadataBuilder) {}
+    fn discard(_: &mut MetadataBuilder) {}
 
     #[test]
     fn every_arity_has_its_count() {
-        let schema = built(|b| {
+        let schema = schema_from_builder(|b| {
             b.add_field("one", 8, 0, 0).add_fixed_array("fixed", 8, 0, 0, 7).add_array("variable", 6, 2, 0);
             b.add_custom("custom", 24, 0, b"schema");
         });
-        let int = |name, count| Field::value(name, InType::UINT32, OutType::NULL).times(count);
+        let int = |name, count| Field::value(name, InType::UINT32, OutType::NULL).with_count(count);
         let expected = [
             int("one", Count::One),
             int("fixed", Count::Fixed(7)),
-            Field::value("variable", InType::UINT16, OutType::STRING).times(Count::Prefixed),
+            Field::value("variable", InType::UINT16, OutType::STRING).with_count(Count::Prefixed),
             Field::value("custom", InType::COUNTEDBINARY, OutType::NULL),
         ];
         assert_eq!(schema.unwrap().fields(), expected);
@@ -270,43 +274,43 @@ mod tests {
 
     #[test]
     fn nested_structures_are_laid_out_level_by_level() {
-        let schema = built(|b| {
+        let schema = schema_from_builder(|b| {
             b.add_field("a", 8, 0, 0).add_struct("S", 2, 0).add_field("b", 8, 0, 0).add_struct("T", 1, 0);
             b.add_field("c", 8, 0, 0).add_field("d", 8, 0, 0).add_struct("U", 1, 0).add_field("e", 8, 0, 0);
         });
         let schema = schema.unwrap();
-        assert_eq!(names(schema.fields()), ["a", "S", "d", "U", "b", "T", "e", "c"]);
-        assert_eq!(names(schema.top()), ["a", "S", "d", "U"]);
-        let s = members(&schema, &schema.top()[1]);
-        assert_eq!(names(s), ["b", "T"]);
-        assert_eq!(names(members(&schema, &s[1])), ["c"]);
-        assert_eq!(names(members(&schema, &schema.top()[3])), ["e"]);
+        assert_eq!(field_names(schema.fields()), ["a", "S", "d", "U", "b", "T", "e", "c"]);
+        assert_eq!(field_names(schema.top()), ["a", "S", "d", "U"]);
+        let s = members_of(&schema, &schema.top()[1]);
+        assert_eq!(field_names(s), ["b", "T"]);
+        assert_eq!(field_names(members_of(&schema, &s[1])), ["c"]);
+        assert_eq!(field_names(members_of(&schema, &schema.top()[3])), ["e"]);
     }
 
     #[test]
     fn structures_may_be_arrays() {
-        let schema = built(|b| {
+        let schema = schema_from_builder(|b| {
             b.add_struct_array("v", 1, 0).add_fixed_array("f", 24, 2, 9, 3);
             b.add_field("x", 8, 0, 0).add_field("y", 8, 0, 0).add_field("z", 8, 0, 0);
         });
         let schema = schema.unwrap();
-        assert_eq!(names(schema.fields()), ["v", "z", "f", "x", "y"]);
+        assert_eq!(field_names(schema.fields()), ["v", "z", "f", "x", "y"]);
         assert_eq!((schema.fields()[0].count, schema.fields()[2].count), (Count::Prefixed, Count::Fixed(3)));
         assert_eq!(schema.fields()[2].tags, 9);
     }
 
     #[test]
-    fn structures_must_be_whole_and_not_too_deep() {
+    fn structures_must_be_complete_and_not_too_deep() {
         let chain = |depth: usize, leaves: usize| {
-            built(|b| {
-                (0..depth).for_each(|_| drop_ref(b.add_struct("s", 1, 0)));
-                (0..leaves).for_each(|_| drop_ref(b.add_field("leaf", 8, 0, 0)));
+            schema_from_builder(|b| {
+                (0..depth).for_each(|_| discard(b.add_struct("s", 1, 0)));
+                (0..leaves).for_each(|_| discard(b.add_field("leaf", 8, 0, 0)));
             })
         };
         assert!(chain(MAX_DEPTH, 1).is_ok());
         assert!(chain(MAX_DEPTH + 1, 1).is_err());
         assert!(chain(2, 0).is_err());
-        assert!(built(|b| drop_ref(b.add_struct("s", 127, 0).add_field("m", 8, 0, 0))).is_err());
+        assert!(schema_from_builder(|b| discard(b.add_struct("s", 127, 0).add_field("m", 8, 0, 0))).is_err());
     }
 
     #[test]
@@ -322,10 +326,10 @@ mod tests {
             (b"f\0\x28\x01", "half a count"),
             (b"f\0\x60\x04\0abc", "type information too short"),
         ] {
-            assert!(schema(Guid::NULL, None, &raw(fields)).is_err(), "{reason}");
+            assert!(build_schema(Guid::NULL, None, &encode_metadata(fields)).is_err(), "{reason}");
         }
-        assert!(schema(Guid::NULL, None, &raw(&b"\0\x08".repeat(MAX_FIELDS))).is_ok());
-        assert!(schema(Guid::NULL, None, &raw(&b"\0\x08".repeat(MAX_FIELDS + 1))).is_err());
+        assert!(build_schema(Guid::NULL, None, &encode_metadata(&b"\0\x08".repeat(MAX_FIELDS))).is_ok());
+        assert!(build_schema(Guid::NULL, None, &encode_metadata(&b"\0\x08".repeat(MAX_FIELDS + 1))).is_err());
     }
 
     #[test]
@@ -337,9 +341,9 @@ mod tests {
             .add_fixed_array("b", 8, 0, 0, 2)
             .add_custom("c", 5, 0, b"x");
         let blob = builder.finish().unwrap();
-        assert_eq!(schema(Guid::NULL, None, blob).unwrap().fields().len(), 4);
+        assert_eq!(build_schema(Guid::NULL, None, blob).unwrap().fields().len(), 4);
         for end in 0..blob.len() {
-            assert!(schema(Guid::NULL, None, &blob[..end]).is_err(), "cut at {end}");
+            assert!(build_schema(Guid::NULL, None, &blob[..end]).is_err(), "cut at {end}");
         }
     }
 
@@ -349,13 +353,13 @@ mod tests {
             fields in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0x98), 1_u8..26], 0..300),
             traits in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
         ) {
-            if let Ok(schema) = schema(Guid::NULL, traits.as_deref(), &raw(&fields)) {
+            if let Ok(schema) = build_schema(Guid::NULL, traits.as_deref(), &encode_metadata(&fields)) {
                 prop_assert!(schema.fields().len() <= fields.len());
                 let members: usize = schema.fields().iter().map(|f| match f.kind {
-                    Kind::Struct { members, .. } => usize::from(members),
-                    Kind::Value { .. } => 0,
+                    FieldKind::Struct { members, .. } => usize::from(members),
+                    FieldKind::Value { .. } => 0,
                 }).sum();
-                prop_assert_eq!(schema.top().len() + members, schema.fields().len(), "each field has one place");
+                prop_assert_eq!(schema.top().len() + members, schema.fields().len(), "each field must have exactly one parent");
             }
         }
     }

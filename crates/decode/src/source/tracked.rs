@@ -21,7 +21,7 @@ use traceweir_format::Guid;
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::Record;
 
-use super::{Decoder, Rank, identified};
+use super::{Decoder, SourceRank, identified};
 use crate::{Error, Result};
 
 /// The most files that a trace may name.
@@ -29,13 +29,14 @@ pub const MAX_TRACKED: usize = 256;
 
 /// The files that a trace names, each once.
 #[derive(Debug, Default)]
-pub(super) struct Tracked {
+pub(super) struct TrackedFiles {
     /// The GUIDs that the trace lists for a path and build id.
-    seen: HashMap<(String, String), Vec<Guid>>,
-    waiting: Vec<BinaryPath>,
+    known_guids: HashMap<(String, String), Vec<Guid>>,
+    /// Files that the caller has not taken yet.
+    untaken: Vec<BinaryPath>,
 }
 
-impl Tracked {
+impl TrackedFiles {
     /// Records a file; records it again if the event lists a provider that is new for the file.
     fn add_file(&mut self, mut binary: BinaryPath) {
         // A file without a build id cannot be distinguished from another that now has its name.
@@ -43,10 +44,10 @@ impl Tracked {
             return;
         }
         let key = (binary.path.clone(), binary.build_id.clone());
-        if self.seen.len() >= MAX_TRACKED && !self.seen.contains_key(&key) {
+        if self.known_guids.len() >= MAX_TRACKED && !self.known_guids.contains_key(&key) {
             return;
         }
-        let known = self.seen.entry(key).or_default();
+        let known = self.known_guids.entry(key).or_default();
         binary.guids.retain(|guid| !known.contains(guid));
         if binary.guids.is_empty() || known.len() >= MAX_TRACKED {
             return;
@@ -55,9 +56,9 @@ impl Tracked {
         // A file in the list is read once for all its providers.
         let is_same_file =
             |listed: &&mut BinaryPath| listed.path == binary.path && listed.build_id == binary.build_id;
-        match self.waiting.iter_mut().find(is_same_file) {
+        match self.untaken.iter_mut().find(is_same_file) {
             Some(listed) => listed.guids.append(&mut binary.guids),
-            None => self.waiting.push(binary),
+            None => self.untaken.push(binary),
         }
     }
 }
@@ -74,14 +75,14 @@ impl Decoder {
     /// [`add_tracked`](Self::add_tracked).
     #[must_use]
     pub fn take_tracked(&mut self) -> Vec<BinaryPath> {
-        std::mem::take(&mut self.tracked.waiting)
+        std::mem::take(&mut self.tracked.untaken)
     }
 
     /// Returns whether the trace named files since the last call of
     /// [`take_tracked`](Self::take_tracked).
     #[must_use]
     pub fn has_tracked(&self) -> bool {
-        !self.tracked.waiting.is_empty()
+        !self.tracked.untaken.is_empty()
     }
 
     /// Adds the schemas of the providers that `binary` lists from its file. Returns the number of
@@ -95,11 +96,11 @@ impl Decoder {
                 continue;
             }
             let fields = provider.events.iter().map(|e| e.schema.fields().len().saturating_add(1));
-            if !self.in_trace.pay(fields.sum(), 0) {
+            if !self.in_trace.spend_budget(fields.sum(), 0) {
                 return Err(Error::Schema("the programs of the trace describe too many fields"));
             }
             events = events.saturating_add(provider.events.len());
-            self.add_provider(provider, Rank::Tracked)?;
+            self.add_provider(provider, SourceRank::Tracked)?;
         }
         Ok(events)
     }
@@ -111,18 +112,18 @@ mod tests {
 
     use super::*;
     use crate::source::binary::{self, tests::elf_sections};
-    use crate::source::wevt::build::{PROVIDER, compiled, hostile};
+    use crate::source::wevt::build::{PROVIDER, compile_test_manifest, for_each_damaged_copy};
     use traceweir_format::wire::Put;
 
     /// Encodes a note with a build id.
-    fn note(id: &[u8]) -> Vec<u8> {
+    fn encode_build_id_note(id: &[u8]) -> Vec<u8> {
         let mut note = Vec::new();
         note.put_u32(4).put_u32(id.len() as u32).put_u32(3).put(b"GNU\0").put(id);
         note
     }
 
-    fn program(wide: bool) -> Vec<u8> {
-        let (note, manifest) = (note(&[0xAB, 0x01, 0x02, 0x03]), compiled(true));
+    fn build_program(wide: bool) -> Vec<u8> {
+        let (note, manifest) = (encode_build_id_note(&[0xAB, 0x01, 0x02, 0x03]), compile_test_manifest(true));
         elf_sections(wide, &[(".note.gnu.build-id", 7, &note), (binary::ELF_SECTION, 1, &manifest)])
     }
 
@@ -136,7 +137,7 @@ mod tests {
     }
 
     /// Passes the event to the decoder as a session writes it.
-    fn observe(decoder: &mut Decoder, binary: &BinaryPath) {
+    fn observe_binary_path(decoder: &mut Decoder, binary: &BinaryPath) {
         let record = binary.to_record().unwrap();
         decoder.observe(&Record::parse(&record, 0).unwrap());
     }
@@ -144,13 +145,14 @@ mod tests {
     #[test]
     fn program_with_the_same_build_id_describes_its_listed_providers() {
         for wide in [true, false] {
-            let add = |binary: &BinaryPath| Decoder::new().add_tracked(binary, Cursor::new(program(wide)));
+            let add =
+                |binary: &BinaryPath| Decoder::new().add_tracked(binary, Cursor::new(build_program(wide)));
             assert_eq!(add(&binary_path("ab010203", &[PROVIDER])), Ok(3));
             assert_eq!(add(&binary_path("AB010203", &[Guid::NULL, PROVIDER])), Ok(3));
             assert_eq!(
                 add(&binary_path("ab010203", &[Guid::NULL])),
                 Ok(0),
-                "a provider that the file does not have"
+                "the file must not describe other providers"
             );
             for other in ["", "ab0102", "ab01020304", "cd010203"] {
                 assert!(matches!(add(&binary_path(other, &[PROVIDER])), Err(Error::Binary(_))), "{other}");
@@ -160,11 +162,11 @@ mod tests {
 
     #[test]
     fn program_without_build_id_or_manifest_is_refused() {
-        let manifest = compiled(true);
-        let nameless = elf_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
+        let manifest = compile_test_manifest(true);
+        let without_build_id = elf_sections(true, &[(binary::ELF_SECTION, 1, &manifest)]);
         let add =
             |file: Vec<u8>| Decoder::new().add_tracked(&binary_path("", &[PROVIDER]), Cursor::new(file));
-        assert!(matches!(add(nameless), Err(Error::Binary(_))));
+        assert!(matches!(add(without_build_id), Err(Error::Binary(_))));
         assert!(matches!(add(elf_sections(true, &[(".text", 1, b"x")])), Err(Error::NoMetadata(_))));
         assert!(matches!(add(Vec::new()), Err(Error::Binary(_))));
         assert!(matches!(add(b"MZ no program of this system".to_vec()), Err(Error::Binary(_))));
@@ -174,28 +176,38 @@ mod tests {
     fn each_file_is_listed_once_and_their_number_is_bounded() {
         let mut decoder = Decoder::new();
         for _ in 0..3 {
-            observe(&mut decoder, &binary_path("01", &[PROVIDER]));
+            observe_binary_path(&mut decoder, &binary_path("01", &[PROVIDER]));
         }
-        observe(&mut decoder, &binary_path("", &[PROVIDER]));
+        observe_binary_path(&mut decoder, &binary_path("", &[PROVIDER]));
         assert!(decoder.has_tracked());
-        assert_eq!(decoder.take_tracked().len(), 1, "once, and none without a build id");
-        observe(&mut decoder, &binary_path("01", &[PROVIDER, Guid::from_u128(1)]));
-        assert_eq!(decoder.take_tracked()[0].guids, [Guid::from_u128(1)], "a provider that is new there");
+        assert_eq!(
+            decoder.take_tracked().len(),
+            1,
+            "each file must be listed once, and none without a build id"
+        );
+        observe_binary_path(&mut decoder, &binary_path("01", &[PROVIDER, Guid::from_u128(1)]));
+        assert_eq!(
+            decoder.take_tracked()[0].guids,
+            [Guid::from_u128(1)],
+            "a provider that is new for the file must be listed"
+        );
         for n in 0..2000 {
-            observe(&mut decoder, &binary_path(&format!("{n:08x}"), &[PROVIDER]));
+            observe_binary_path(&mut decoder, &binary_path(&format!("{n:08x}"), &[PROVIDER]));
         }
         assert_eq!(decoder.take_tracked().len(), MAX_TRACKED - 1);
         for n in 0..2000 {
-            observe(&mut decoder, &binary_path("01", &[Guid::from_u128(n)]));
+            observe_binary_path(&mut decoder, &binary_path("01", &[Guid::from_u128(n)]));
         }
         assert!(decoder.take_tracked().len() < MAX_TRACKED);
     }
 
     #[test]
     fn damage_never_panics() {
-        let file =
-            elf_sections(true, &[(".note.gnu.build-id", 7, &note(&[1])), (binary::ELF_SECTION, 1, b"CRIM")]);
-        hostile(&file, |bytes| {
+        let file = elf_sections(
+            true,
+            &[(".note.gnu.build-id", 7, &encode_build_id_note(&[1])), (binary::ELF_SECTION, 1, b"CRIM")],
+        );
+        for_each_damaged_copy(&file, |bytes| {
             let _ = Decoder::new().add_tracked(&binary_path("01", &[PROVIDER]), Cursor::new(bytes));
         });
     }

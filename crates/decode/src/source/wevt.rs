@@ -25,10 +25,10 @@
 //! MAPS and TTBL, whose offset arrays differ between versions 3.1 and 5.1, are not read.
 //!
 //! Invariants: the total that is read stays proportional to the blob, however its offsets overlap:
-//! each record spends from a budget that a sound blob does not use up (`Reader::spend`), and so do
-//! the fields of events.
+//! each record spends from a budget that a sound blob does not use up
+//! (`WevtReader::spend_bytes`), and so do the fields of events.
 //!
-//! SYMB is this project's own: the message compiler keeps symbols in the header it writes, and
+//! This project defines SYMB: the message compiler keeps symbols in the header it writes, and
 //! without them an event without a task has no name. Other readers skip elements with an unknown
 //! signature.
 //!
@@ -58,20 +58,26 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::Cursor;
 
-use crate::schema::{Names, Schema, ValueMap};
+use crate::schema::{EventNames, Schema, ValueMap};
 use crate::source::messages::MessageTable;
 use crate::source::provider::{EventSchema, ProviderSchemas};
 use crate::{Error, Result};
-use names::Tables;
-use texts::Texts;
+use names::WevtNameTables;
+use texts::SharedTexts;
 #[cfg(feature = "xml")]
-pub use write::{Compiled, compile};
+pub use write::{CompiledManifest, compile};
 
 /// The attribute of PRVA that holds the provider's name.
-const PROVIDER_NAME: u32 = 0x1000_0001;
+const PROVIDER_NAME_ATTRIBUTE: u32 = 0x1000_0001;
+
+/// The offset of the number of providers in CRIM.
+const PROVIDER_LIST_OFFSET: u32 = 12;
+
+/// The size of a provider's GUID and offset, in bytes.
+const PROVIDER_ENTRY_BYTES: usize = 20;
 
 /// The size of an event entry, in bytes.
-const EVENT_SIZE: usize = 48;
+const EVENT_ENTRY_BYTES: usize = 48;
 
 /// The most keywords of an event, which has 64 keyword bits.
 const MAX_KEYWORDS: u32 = 64;
@@ -80,26 +86,26 @@ const MAX_KEYWORDS: u32 = 64;
 const MAX_TOTAL_FIELDS: usize = 1 << 21;
 
 /// The most bytes of text that the maps of one blob may copy from the message table.
-const MAX_MAP_TEXT: usize = 64 << 20;
+const MAX_MAP_TEXT_BYTES: usize = 64 << 20;
 
 /// Reads the providers that a compiled manifest describes, with names and texts from `messages`.
-pub fn providers(blob: &[u8], messages: &MessageTable) -> Result<Vec<ProviderSchemas>> {
-    let blob = bounded(blob)?;
-    let mut reader = Reader::new(blob, messages);
-    let mut list = reader.cursor_at(12)?;
+pub fn read_providers(blob: &[u8], messages: &MessageTable) -> Result<Vec<ProviderSchemas>> {
+    let blob = trim_to_size(blob)?;
+    let mut reader = WevtReader::new(blob, messages);
+    let mut list = reader.cursor_at(PROVIDER_LIST_OFFSET)?;
     let count = list.u32()?;
     let mut providers = Vec::new();
     for _ in 0..count {
         let (id, offset) = (list.guid()?, list.u32()?);
-        reader.spend(20)?;
-        providers.push(reader.provider(id, offset)?);
+        reader.spend_bytes(PROVIDER_ENTRY_BYTES)?;
+        providers.push(reader.read_provider(id, offset)?);
     }
     Ok(providers)
 }
 
-/// Cuts the blob at the size in its size field; what follows is padding or belongs to the
+/// Cuts the blob at the size in its size field. The bytes after it are padding or belong to the
 /// container.
-pub(in crate::source) fn bounded(blob: &[u8]) -> Result<&[u8]> {
+pub(in crate::source) fn trim_to_size(blob: &[u8]) -> Result<&[u8]> {
     let mut header = Cursor::new("compiled manifest", blob);
     if header.array::<4>()? != b"CRIM" {
         header.seek(0)?;
@@ -111,10 +117,10 @@ pub(in crate::source) fn bounded(blob: &[u8]) -> Result<&[u8]> {
 }
 
 /// The state of reading a blob: the caches by offset, and the budgets.
-struct Reader<'a> {
+struct WevtReader<'a> {
     blob: &'a [u8],
     messages: &'a MessageTable,
-    texts: Texts<'a>,
+    texts: SharedTexts<'a>,
     maps: HashMap<u32, Arc<ValueMap>>,
     templates: HashMap<u32, Schema>,
     bytes_left: usize,
@@ -122,20 +128,20 @@ struct Reader<'a> {
     map_text_left: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WevtReader<'a> {
     fn new(blob: &'a [u8], messages: &'a MessageTable) -> Self {
         let size = blob.len();
         Self {
             blob,
             messages,
-            texts: Texts::new("compiled manifest text", blob),
+            texts: SharedTexts::new("compiled manifest text", blob),
             maps: HashMap::default(),
             templates: HashMap::default(),
             bytes_left: size,
             // Events share templates and map entries share texts, so the total may exceed the blob,
             // but not by much.
             fields_left: size.saturating_add(1 << 16).min(MAX_TOTAL_FIELDS),
-            map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT),
+            map_text_left: size.saturating_mul(32).saturating_add(1 << 16).min(MAX_MAP_TEXT_BYTES),
         }
     }
 
@@ -148,37 +154,37 @@ impl<'a> Reader<'a> {
 
     /// Subtracts a record of `bytes` from the budget. Records of a sound blob do not overlap, so
     /// together they cost at most its size.
-    fn spend(&mut self, bytes: usize) -> Result<()> {
+    fn spend_bytes(&mut self, bytes: usize) -> Result<()> {
         self.bytes_left =
             self.bytes_left.checked_sub(bytes).ok_or(Error::Schema("records of the manifest overlap"))?;
         Ok(())
     }
 
     /// Reads one WEVT block.
-    fn provider(&mut self, id: Guid, offset: u32) -> Result<ProviderSchemas> {
+    fn read_provider(&mut self, id: Guid, offset: u32) -> Result<ProviderSchemas> {
         let mut block = self.cursor_at(offset)?;
         if block.array::<4>()? != b"WEVT" {
             return Err(block.invalid("signature is not WEVT").into());
         }
         let (_size, message, count) = (block.u32()?, block.u32()?, block.u32()?);
         let mut name = self.messages.get(message).cloned();
-        let mut tables = Tables::default();
+        let mut tables = WevtNameTables::default();
         let (mut event_lists, mut symbols) = (Vec::new(), HashMap::new());
         for _ in 0..count {
             let (_type, offset) = (block.u32()?, block.u32()?);
-            self.spend(8)?;
+            self.spend_bytes(8)?;
             let mut element = self.cursor_at(offset)?;
             match element.array::<4>()? {
                 b"EVNT" => event_lists.push(offset),
-                b"SYMB" => self.symbols(element, &mut symbols)?,
-                b"PRVA" => name = self.provider_name(element)?.or(name),
-                signature => self.name_table(signature, element, &mut tables)?,
+                b"SYMB" => self.read_symbols(element, &mut symbols)?,
+                b"PRVA" => name = self.read_provider_name(element)?.or(name),
+                signature => self.read_name_table(signature, element, &mut tables)?,
             }
         }
-        let named = tables.take_listed();
+        let named = tables.take_names();
         let mut provider = ProviderSchemas { id, name, named, ..ProviderSchemas::default() };
         for offset in event_lists {
-            self.events(offset, &tables, &mut provider)?;
+            self.read_events(offset, &tables, &mut provider)?;
         }
         for event in &mut provider.events {
             let identity = (event.descriptor.id, event.descriptor.version);
@@ -188,70 +194,84 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the symbols of events; the cursor is after the signature.
-    fn symbols(&mut self, mut element: Cursor<'_>, symbols: &mut HashMap<(u16, u8), Arc<str>>) -> Result<()> {
+    fn read_symbols(
+        &mut self,
+        mut element: Cursor<'_>,
+        symbols: &mut HashMap<(u16, u8), Arc<str>>,
+    ) -> Result<()> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let (id, version, _zero, name) = (element.u16()?, element.u8()?, element.u8()?, element.u32()?);
-            self.spend(8)?;
-            symbols.insert((id, version), self.texts.record(name)?);
+            self.spend_bytes(8)?;
+            symbols.insert((id, version), self.texts.read_record(name)?);
         }
         Ok(())
     }
 
     /// Returns the name among the provider's attributes; the cursor is after the signature.
-    fn provider_name(&mut self, mut element: Cursor<'_>) -> Result<Option<Arc<str>>> {
+    fn read_provider_name(&mut self, mut element: Cursor<'_>) -> Result<Option<Arc<str>>> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let (kind, offset) = (element.u32()?, element.u32()?);
-            self.spend(8)?;
-            if kind == PROVIDER_NAME {
-                return Ok(Some(self.texts.terminated(offset)?).filter(|t| !t.is_empty()));
+            self.spend_bytes(8)?;
+            if kind == PROVIDER_NAME_ATTRIBUTE {
+                return Ok(Some(self.texts.read_terminated(offset)?).filter(|t| !t.is_empty()));
             }
         }
         Ok(None)
     }
 
     /// Reads one EVNT element.
-    fn events(&mut self, offset: u32, tables: &Tables, provider: &mut ProviderSchemas) -> Result<()> {
+    fn read_events(
+        &mut self,
+        offset: u32,
+        tables: &WevtNameTables,
+        provider: &mut ProviderSchemas,
+    ) -> Result<()> {
         let mut element = self.cursor_at(offset)?;
         let (_signature, _size, count, _zero) =
             (element.u32()?, element.u32()?, element.u32()?, element.u32()?);
         for _ in 0..count {
-            self.spend(EVENT_SIZE)?;
-            let mut entry = Cursor::new("compiled event", element.bytes(EVENT_SIZE)?);
-            let event = self.event(&mut entry, tables, provider)?;
+            self.spend_bytes(EVENT_ENTRY_BYTES)?;
+            let mut entry = Cursor::new("compiled event", element.bytes(EVENT_ENTRY_BYTES)?);
+            let event = self.read_event(&mut entry, tables, provider)?;
             provider.events.push(event);
         }
         Ok(())
     }
 
-    fn event(
+    fn read_event(
         &mut self,
         entry: &mut Cursor<'_>,
-        tables: &Tables,
+        tables: &WevtNameTables,
         provider: &ProviderSchemas,
     ) -> Result<EventSchema> {
         let descriptor = EventDescriptor::from_bytes(entry.array()?);
         let (message, template) = (entry.u32()?, entry.u32()?);
         let (opcode, level, task) = (entry.u32()?, entry.u32()?, entry.u32()?);
         let (keyword_count, keywords, channel) = (entry.u32()?, entry.u32()?, entry.u32()?);
-        let mut schema = self.template(template)?;
+        let mut schema = self.cached_template(template)?;
         schema.provider = provider.id;
         schema.message = self.messages.get(message).cloned();
-        schema.names = Names {
+        schema.names = EventNames {
             provider: provider.name.clone(),
             event: None,
             task: tables.tasks.find(task, u64::from(descriptor.task)),
             opcode: tables.opcode(opcode, &descriptor),
             level: tables.levels.find(level, u64::from(descriptor.level)),
             channel: tables.channels.find(channel, u64::from(descriptor.channel)),
-            keywords: self.keywords(keyword_count, keywords, tables)?,
+            keywords: self.read_keywords(keyword_count, keywords, tables)?,
         };
         Ok(EventSchema { descriptor, schema })
     }
 
     /// Returns the keywords that an event's array of offsets names.
-    fn keywords(&self, count: u32, offset: u32, tables: &Tables) -> Result<Vec<(u64, Arc<str>)>> {
+    fn read_keywords(
+        &self,
+        count: u32,
+        offset: u32,
+        tables: &WevtNameTables,
+    ) -> Result<Vec<(u64, Arc<str>)>> {
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -261,7 +281,7 @@ impl<'a> Reader<'a> {
         }
         let mut keywords = Vec::new();
         for _ in 0..count {
-            keywords.extend(tables.keywords.entry(array.u32()?));
+            keywords.extend(tables.keywords.entry_at(array.u32()?));
         }
         Ok(keywords)
     }

@@ -12,7 +12,8 @@
 //!
 //! Invariants: every [`MessageFormat`] has a sealed schema whose fields are the arguments in
 //! payload order; its message counts inserts from `%1` = first field. A message with an unknown
-//! argument type keeps the arguments before it, and one field of raw bytes for the rest.
+//! argument type keeps the arguments before it, and one field of raw bytes for the remaining
+//! payload.
 //!
 //! Other modules read the record header of a message, and find the files that hold its format.
 //!
@@ -77,7 +78,7 @@ pub struct MessageFormat {
 
 /// The contents of a TMF file or PDB.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parsed {
+pub struct ParsedFormats {
     /// The messages in order.
     pub formats: Vec<MessageFormat>,
     /// Line numbers, from 1 on, of lines that were skipped or partly understood, with the reason;
@@ -86,7 +87,7 @@ pub struct Parsed {
     pub warnings: Vec<(usize, &'static str)>,
 }
 
-impl Parsed {
+impl ParsedFormats {
     fn warn(&mut self, line: usize, reason: &'static str) {
         if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push((line, reason));

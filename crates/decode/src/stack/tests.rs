@@ -7,9 +7,10 @@ use traceweir_format::kernel::hook::{self, STACK_WALK};
 use traceweir_format::stack_key::put_definition;
 use traceweir_format::wire::Put;
 
+/// The first kernel address.
 const KERNEL: u64 = 0xFFFF_8000_0000_0000;
 
-fn perf(hook: u16, time: i64, payload: &[u8]) -> Vec<u8> {
+fn encode_perfinfo(hook: u16, time: i64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     PerfInfoHeader { pointer_size: 8, version: 2, hook, time, counters: &[] }
         .encode(payload, &mut out)
@@ -17,39 +18,43 @@ fn perf(hook: u16, time: i64, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-fn walk(hook: u16, time: i64, of: (i64, u32, u32), words: &[u64]) -> Vec<u8> {
+fn encode_walk(hook: u16, time: i64, event: (i64, u32, u32), words: &[u64]) -> Vec<u8> {
     let mut payload = Vec::new();
-    payload.put_i64(of.0).put_u32(of.1).put_u32(of.2);
+    payload.put_i64(event.0).put_u32(event.1).put_u32(event.2);
     words.iter().for_each(|word| {
         payload.put_u64(*word);
     });
-    perf(hook, time, &payload)
+    encode_perfinfo(hook, time, &payload)
 }
 
-fn sample(time: i64, thread: u32) -> Vec<u8> {
+fn encode_stack(time: i64, event: (i64, u32, u32), frames: &[u64]) -> Vec<u8> {
+    encode_walk(STACK_WALK, time, event, frames)
+}
+
+fn encode_sample(time: i64, thread: u32) -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_u64(1).put_u32(thread).put_u32(1);
-    perf(hook::SAMPLED_PROFILE, time, &payload)
+    encode_perfinfo(hook::SAMPLED_PROFILE, time, &payload)
 }
 
 /// A joiner with the stack definitions of its trace. The clock counts units of 100 ns.
 #[derive(Default)]
-struct Bench {
+struct JoinerTest {
     joiner: Joiner<&'static str>,
-    known: Definitions,
+    definitions: Definitions,
 }
 
-impl Bench {
-    fn event(&mut self, bytes: &[u8], cpu: u16, what: &'static str) {
+impl JoinerTest {
+    fn expect(&mut self, bytes: &[u8], cpu: u16, what: &'static str) {
         let record = Record::parse(bytes, cpu).unwrap();
         self.joiner.expect(Claim::from_record(&record, 0, record.time()), what, 0, std::iter::empty());
     }
 
-    fn stack(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
+    fn attach(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
         let record = Record::parse(bytes, cpu).unwrap();
         let walk = StackWalk::parse(&record).unwrap();
         let mut owner = None;
-        let found = self.joiner.attach(&walk, (0, cpu, record.time()), &self.known, |what| {
+        let found = self.joiner.attach(&walk, (0, cpu, record.time()), &self.definitions, |what| {
             owner = Some(*what);
             0
         });
@@ -57,7 +62,7 @@ impl Bench {
         owner
     }
 
-    fn rest(&mut self) -> Vec<(&'static str, Vec<u64>)> {
+    fn release_all(&mut self) -> Vec<(&'static str, Vec<u64>)> {
         self.joiner.end();
         let all = std::iter::from_fn(|| self.joiner.next_ready());
         all.map(|joined| (joined.what, joined.stack.frames().collect())).collect()
@@ -66,39 +71,47 @@ impl Bench {
 
 #[test]
 fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
-    let mut bench = Bench::default();
-    bench.event(&sample(10, 7), 0, "a");
-    bench.event(&sample(10, 8), 1, "b");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1), Some("b"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1), None, "the event has a stack");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (11, 4, 8), &[3]), 1), None, "no such event");
-    assert_eq!(bench.joiner.late(), 2);
-    assert_eq!(bench.rest(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
+    let mut test = JoinerTest::default();
+    test.expect(&encode_sample(10, 7), 0, "a");
+    test.expect(&encode_sample(10, 8), 1, "b");
+    assert_eq!(test.attach(&encode_stack(12, (10, 4, 7), &[1, 2]), 3), Some("a"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
+    assert_eq!(test.attach(&encode_stack(13, (10, 4, 8), &[3]), 1), Some("b"));
+    assert_eq!(test.attach(&encode_stack(13, (10, 4, 8), &[3]), 1), None, "the event already has a stack");
+    assert_eq!(test.attach(&encode_stack(13, (11, 4, 8), &[3]), 1), None, "no event has this time");
+    assert_eq!(test.joiner.late(), 2);
+    assert_eq!(test.release_all(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
 }
 
 #[test]
 fn one_event_may_hold_both_parts() {
-    let mut bench = Bench::default();
-    bench.event(&sample(10, 7), 0, "a");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 12, (10, 4, 7), &[9]), 0), None, "the event has a user part");
-    bench.joiner.end();
-    let stack = bench.joiner.next_ready().unwrap().stack;
+    let mut test = JoinerTest::default();
+    test.expect(&encode_sample(10, 7), 0, "a");
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
+    assert_eq!(
+        test.attach(&encode_stack(12, (10, 4, 7), &[9]), 0),
+        None,
+        "the event already has a user part"
+    );
+    test.joiner.end();
+    let stack = test.joiner.next_ready().unwrap().stack;
     assert_eq!((stack.kernel, stack.user, stack.owner), (vec![KERNEL, KERNEL + 1], vec![2, 3], Some((4, 7))));
 }
 
 #[test]
 fn stack_key_resolves_to_its_stack() {
-    let mut bench = Bench::default();
+    let mut test = JoinerTest::default();
     let mut definition = Vec::new();
     put_definition(5, &[1_u64, 2].map(u64::to_le_bytes).concat(), 30, &mut definition).unwrap();
-    bench.known.observe(&Record::parse(&definition, 0).unwrap());
-    bench.event(&sample(10, 7), 0, "a");
-    assert_eq!(bench.stack(&walk(hook::STACK_KEY_USER, 12, (10, 4, 7), &[5]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(hook::STACK_KEY_KERNEL, 12, (10, 4, 7), &[6]), 0), None, "undefined key");
-    assert_eq!(bench.rest(), [("a", vec![1, 2])]);
+    test.definitions.observe(&Record::parse(&definition, 0).unwrap());
+    test.expect(&encode_sample(10, 7), 0, "a");
+    assert_eq!(test.attach(&encode_walk(hook::STACK_KEY_USER, 12, (10, 4, 7), &[5]), 0), Some("a"));
+    assert_eq!(
+        test.attach(&encode_walk(hook::STACK_KEY_KERNEL, 12, (10, 4, 7), &[6]), 0),
+        None,
+        "an undefined key must not match"
+    );
+    assert_eq!(test.release_all(), [("a", vec![1, 2])]);
 }
 
 #[test]
@@ -106,15 +119,19 @@ fn switch_accepts_stacks_of_one_of_its_threads() {
     let switch = |time, new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
-        perf(hook::CONTEXT_SWITCH, time, &payload)
+        encode_perfinfo(hook::CONTEXT_SWITCH, time, &payload)
     };
-    let mut bench = Bench::default();
-    bench.event(&switch(10, 7, 8), 0, "out");
-    bench.event(&switch(20, 7, 8), 0, "in");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), None, "a stack of the other thread");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 21, (20, 4, 7), &[2]), 0), Some("in"));
-    assert_eq!(bench.rest(), [("out", vec![KERNEL]), ("in", vec![2])]);
+    let mut test = JoinerTest::default();
+    test.expect(&switch(10, 7, 8), 0, "out");
+    test.expect(&switch(20, 7, 8), 0, "in");
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
+    assert_eq!(
+        test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0),
+        None,
+        "a stack of the other thread must not match"
+    );
+    assert_eq!(test.attach(&encode_stack(21, (20, 4, 7), &[2]), 0), Some("in"));
+    assert_eq!(test.release_all(), [("out", vec![KERNEL]), ("in", vec![2])]);
 }
 
 #[test]
@@ -122,18 +139,18 @@ fn processor_decides_between_events_of_one_thread_and_stamp() {
     let switch = |new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
-        perf(hook::CONTEXT_SWITCH, 10, &payload)
+        encode_perfinfo(hook::CONTEXT_SWITCH, 10, &payload)
     };
-    let mut bench = Bench::default();
-    bench.event(&switch(0, 7), 0, "out");
-    bench.event(&switch(7, 0), 1, "in");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("out"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[2]), 1), Some("in"));
+    let mut test = JoinerTest::default();
+    test.expect(&switch(0, 7), 0, "out");
+    test.expect(&switch(7, 0), 1, "in");
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0), Some("out"));
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[2]), 1), Some("in"));
 }
 
 #[test]
 fn event_without_thread_gets_the_first_stack_of_its_processor() {
-    let mut bench = Bench::default();
+    let mut test = JoinerTest::default();
     let system = SystemHeader {
         pointer_size: 8,
         version: 2,
@@ -145,47 +162,59 @@ fn event_without_thread_gets_the_first_stack_of_its_processor() {
     };
     let mut bytes = Vec::new();
     system.encode(&[], &mut bytes).unwrap();
-    bench.event(&perf(hook::SYSCALL_ENTER, 10, &[0; 8]), 0, "call");
-    bench.event(&perf(hook::SYSCALL_ENTER, 10, &[0; 8]), 1, "other call");
-    bench.event(&bytes, 2, "start");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("call"), "its user part");
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 9), &[2]), 2), Some("start"));
-    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 3), &[KERNEL]), 5), None, "of an event elsewhere");
-    assert_eq!(bench.rest(), [("call", vec![KERNEL, 1]), ("other call", vec![]), ("start", vec![2])]);
+    test.expect(&encode_perfinfo(hook::SYSCALL_ENTER, 10, &[0; 8]), 0, "call");
+    test.expect(&encode_perfinfo(hook::SYSCALL_ENTER, 10, &[0; 8]), 1, "other call");
+    test.expect(&bytes, 2, "start");
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
+    assert_eq!(
+        test.attach(&encode_stack(11, (10, 4, 7), &[1]), 0),
+        Some("call"),
+        "the user part must join the kernel part"
+    );
+    assert_eq!(test.attach(&encode_stack(11, (10, 4, 9), &[2]), 2), Some("start"));
+    assert_eq!(
+        test.attach(&encode_stack(11, (10, 4, 3), &[KERNEL]), 5),
+        None,
+        "a stack of another processor must not match"
+    );
+    assert_eq!(test.release_all(), [("call", vec![KERNEL, 1]), ("other call", vec![]), ("start", vec![2])]);
 }
 
 #[test]
 fn an_event_waits_for_the_window_and_no_longer() {
-    let mut bench = Bench::default();
-    bench.event(&sample(0, 7), 0, "a");
-    bench.event(&sample(WINDOW, 7), 0, "b");
-    assert!(bench.joiner.next_ready().is_none());
-    bench.event(&sample(WINDOW + 1, 7), 0, "c");
-    assert_eq!(bench.joiner.next_ready().unwrap().what, "a");
-    assert!(bench.joiner.next_ready().is_none());
-    assert_eq!(bench.stack(&walk(STACK_WALK, WINDOW + 2, (0, 4, 7), &[1]), 0), None, "too late");
-    assert_eq!(bench.joiner.late(), 1);
+    let mut test = JoinerTest::default();
+    test.expect(&encode_sample(0, 7), 0, "a");
+    test.expect(&encode_sample(WINDOW, 7), 0, "b");
+    assert!(test.joiner.next_ready().is_none());
+    test.expect(&encode_sample(WINDOW + 1, 7), 0, "c");
+    assert_eq!(test.joiner.next_ready().unwrap().what, "a");
+    assert!(test.joiner.next_ready().is_none());
+    assert_eq!(
+        test.attach(&encode_stack(WINDOW + 2, (0, 4, 7), &[1]), 0),
+        None,
+        "a stack after the window must not match"
+    );
+    assert_eq!(test.joiner.late(), 1);
 }
 
 #[test]
 fn waiting_events_are_bounded() {
     let mut joiner = Joiner::default();
-    let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: Threads::One(1) };
-    let mut given = 0;
+    let claim = Claim { source: 0, time: 5, wall: 5, cpu: 0, threads: StackThreads::One(1) };
+    let mut released = 0;
     // All events have the same time stamp, so that no window ends.
-    for number in 0..3 * MAX_WAITING {
+    for number in 0..3 * MAX_WAITING_EVENTS {
         joiner.expect(claim, number, 0, std::iter::empty());
         while let Some(joined) = joiner.next_ready() {
-            assert_eq!(joined.what, given);
-            given += 1;
+            assert_eq!(joined.what, released);
+            released += 1;
         }
     }
-    assert!(joiner.waiting.len() <= MAX_WAITING && joiner.by_stamp.len() == 1);
+    assert!(joiner.waiting.len() <= MAX_WAITING_EVENTS && joiner.by_stamp.len() == 1);
     for number in 0..10_000 {
         joiner.expect(claim, number, 1 << 20, std::iter::repeat_n(1, 1 << 20));
         while joiner.next_ready().is_some() {}
-        assert!(joiner.bytes <= MAX_BYTES);
+        assert!(joiner.bytes <= MAX_WAITING_BYTES);
     }
     assert!(joiner.waiting.len() <= 64);
     joiner.end();
@@ -208,33 +237,33 @@ fn test_event() -> impl Strategy<Value = TestEvent> {
 
 proptest! {
     #[test]
-    fn every_event_gets_exactly_its_own_frames(all in proptest::collection::vec(test_event(), 0..60)) {
+    fn every_event_gets_exactly_its_own_frames(events in proptest::collection::vec(test_event(), 0..60)) {
         // Events are ten ticks apart, so that stacks of one come between later events.
         let mut records: Vec<(i64, u16, Vec<u8>)> = Vec::new();
-        let mut wanted = Vec::new();
-        for (index, event) in all.iter().enumerate() {
+        let mut expected = Vec::new();
+        for (index, event) in events.iter().enumerate() {
             let time = index as i64 * 10;
             let (kernel, user) = (KERNEL + index as u64, 1000 + index as u64);
-            records.push((time, event.thread as u16, sample(time, event.thread)));
+            records.push((time, event.thread as u16, encode_sample(time, event.thread)));
             for (delay, frame, cpu) in [(event.kernel, kernel, event.thread as u16), (event.user, user, 9)] {
                 if let Some(delay) = delay {
                     let at = time + i64::from(delay);
-                    records.push((at, cpu, walk(STACK_WALK, at, (time, 4, event.thread), &[frame])));
+                    records.push((at, cpu, encode_stack(at, (time, 4, event.thread), &[frame])));
                 }
             }
             let frames = [event.kernel.map(|_| kernel), event.user.map(|_| user)];
-            wanted.push(frames.into_iter().flatten().collect::<Vec<u64>>());
+            expected.push(frames.into_iter().flatten().collect::<Vec<u64>>());
         }
         records.sort_by_key(|(time, ..)| *time);
-        let mut bench = Bench::default();
+        let mut test = JoinerTest::default();
         for (_, cpu, bytes) in &records {
             if StackWalk::is_stack_walk(&Record::parse(bytes, *cpu).unwrap()) {
-                prop_assert!(bench.stack(bytes, *cpu).is_some());
+                prop_assert!(test.attach(bytes, *cpu).is_some());
             } else {
-                bench.event(bytes, *cpu, "");
+                test.expect(bytes, *cpu, "");
             }
         }
-        let given: Vec<Vec<u64>> = bench.rest().into_iter().map(|(_, frames)| frames).collect();
-        prop_assert_eq!(given, wanted);
+        let released: Vec<Vec<u64>> = test.release_all().into_iter().map(|(_, frames)| frames).collect();
+        prop_assert_eq!(released, expected);
     }
 }

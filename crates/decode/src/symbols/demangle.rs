@@ -1,8 +1,8 @@
 //! Demangles names of Rust, C++ and Microsoft's C++.
 //!
-//! A mangled name is a small program that prints a long text, and hostile ones print for ever:
-//! names that are too long to be real stay as they are, the writer cuts the output, and demanglers
-//! without a limit of their own (Microsoft's) get only short names with few back references.
+//! A short mangled name can expand to a very long text, and hostile names expand without end. So
+//! names that are too long to be real stay mangled, the writer limits the output, and the demangler
+//! that has no limit (Microsoft's) gets only short names with few back references.
 
 use std::fmt::{self, Write};
 
@@ -10,20 +10,20 @@ use cpp_demangle::DemangleOptions;
 use msvc_demangler::DemangleFlags;
 
 /// The longest mangled name that is demangled, in bytes.
-const MAX_MANGLED: usize = 8 << 10;
+const MAX_MANGLED_BYTES: usize = 8 << 10;
 /// The longest demangled name, in bytes.
-const MAX_TEXT: usize = 4 << 10;
+const MAX_DEMANGLED_BYTES: usize = 4 << 10;
 /// The longest Microsoft name in bytes: its demangler recurses one level for each letter.
-const MAX_MICROSOFT: usize = 512;
+const MAX_MICROSOFT_BYTES: usize = 512;
 /// The most digits in a Microsoft name: each may repeat what was printed before.
-const MAX_DIGITS: usize = 24;
+const MAX_MICROSOFT_DIGITS: usize = 24;
 
 /// A text with a limited size.
-struct Limited(String);
+struct LimitedText(String);
 
-impl Write for Limited {
+impl Write for LimitedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len().saturating_add(text.len()) > MAX_TEXT {
+        if self.0.len().saturating_add(text.len()) > MAX_DEMANGLED_BYTES {
             return Err(fmt::Error);
         }
         self.0.push_str(text);
@@ -35,15 +35,17 @@ impl Write for Limited {
 /// most 4 KiB.
 #[must_use]
 pub fn demangle(name: &str) -> String {
-    // Linkers append a version, compilers append the part of a function that was split off.
-    let (bare, tail) = split_tail(name);
-    let text = rust(bare).or_else(|| cplusplus(bare)).or_else(|| microsoft(name));
+    // Linkers append a version. Compilers append the name of a part that they split off a function.
+    let (mangled, suffix) = split_suffix(name);
+    let text = demangle_rust(mangled).or_else(|| demangle_cpp(mangled)).or_else(|| demangle_microsoft(name));
     let mut text = match text {
-        Some(text) if bare.len() < name.len() && !name.starts_with('?') => text + tail,
+        Some(text) if mangled.len() < name.len() && !name.starts_with('?') => text + suffix,
         Some(text) => text,
         None => name.to_owned(),
     };
-    if let Some((at, _)) = text.char_indices().find(|(at, c)| at.saturating_add(c.len_utf8()) > MAX_TEXT) {
+    if let Some((at, _)) =
+        text.char_indices().find(|(at, c)| at.saturating_add(c.len_utf8()) > MAX_DEMANGLED_BYTES)
+    {
         text.truncate(at);
     }
     text
@@ -51,7 +53,7 @@ pub fn demangle(name: &str) -> String {
 
 /// Splits a name into the mangled part and the suffix: `.cold`, `.part.0`, `.llvm.123`,
 /// `@@GLIBC_2.2`.
-fn split_tail(name: &str) -> (&str, &str) {
+fn split_suffix(name: &str) -> (&str, &str) {
     let is_mangled = name.starts_with("_Z") || name.starts_with("_R");
     match name.find(['.', '@']).filter(|_| is_mangled) {
         // Rust's older names contain dots themselves.
@@ -60,31 +62,35 @@ fn split_tail(name: &str) -> (&str, &str) {
     }
 }
 
-fn rust(name: &str) -> Option<String> {
-    if name.len() > MAX_MANGLED {
+fn demangle_rust(name: &str) -> Option<String> {
+    if name.len() > MAX_MANGLED_BYTES {
         return None;
     }
-    let known = rustc_demangle::try_demangle(name).ok()?;
-    let mut text = Limited(String::new());
-    write!(text, "{known:#}").ok()?;
+    let demangled = rustc_demangle::try_demangle(name).ok()?;
+    let mut text = LimitedText(String::new());
+    write!(text, "{demangled:#}").ok()?;
     Some(text.0)
 }
 
-fn cplusplus(name: &str) -> Option<String> {
-    if !name.starts_with("_Z") || name.len() > MAX_MANGLED {
+fn demangle_cpp(name: &str) -> Option<String> {
+    if !name.starts_with("_Z") || name.len() > MAX_MANGLED_BYTES {
         return None;
     }
     let symbol =
         cpp_demangle::BorrowedSymbol::with_tail(name.as_bytes()).ok().filter(|(_, tail)| tail.is_empty())?.0;
-    let mut text = Limited(String::new());
+    let mut text = LimitedText(String::new());
     let options = DemangleOptions::new().no_return_type();
     symbol.structured_demangle(&mut text, &options).ok()?;
     Some(text.0)
 }
 
-fn microsoft(name: &str) -> Option<String> {
+fn demangle_microsoft(name: &str) -> Option<String> {
     let digits = name.bytes().filter(u8::is_ascii_digit).count();
-    if !name.starts_with('?') || !name.is_ascii() || name.len() > MAX_MICROSOFT || digits > MAX_DIGITS {
+    if !name.starts_with('?')
+        || !name.is_ascii()
+        || name.len() > MAX_MICROSOFT_BYTES
+        || digits > MAX_MICROSOFT_DIGITS
+    {
         return None;
     }
     msvc_demangler::demangle(name, DemangleFlags::NAME_ONLY).ok()
@@ -120,11 +126,11 @@ mod tests {
             let _ = write!(bomb, "1gIS{at}_S{at}_E");
         }
         let deep = format!("_Z1f{}i", "P".repeat(8000));
-        let far = format!("?x@@3{}H", "PEA".repeat(100_000));
+        let long = format!("?x@@3{}H", "PEA".repeat(100_000));
         let exponential = format!("?f@@YAX{}@Z", "P6AX0000@Z".repeat(60));
         let rust = format!("_RNvC1a{}", "_".repeat(8000));
-        for name in [bomb, deep, far, exponential, rust, "é".repeat(9000)] {
-            assert!(demangle(&name).len() <= MAX_TEXT);
+        for name in [bomb, deep, long, exponential, rust, "é".repeat(9000)] {
+            assert!(demangle(&name).len() <= MAX_DEMANGLED_BYTES);
         }
     }
 }

@@ -10,9 +10,9 @@
 //! take too much memory.
 //!
 //! Invariants:
-//! 1. Sections are in memory as given; everything else is derived from them within `Effort` and the
-//!    limits below.
-//! 2. A unit that is only partly readable counts as what was read, and is not tried again.
+//! 1. Sections are in memory unchanged; everything else is derived from them within `WorkBudget`
+//!    and the limits below.
+//! 2. A unit that is only partly readable keeps the entries that were read, and is not read again.
 //! 3. Names and paths are cut; loops and chains of references are followed for a few steps only.
 
 mod functions;
@@ -25,15 +25,16 @@ use std::time::{Duration, Instant};
 
 use gimli::{AttributeValue, EndianSlice, Reader, RunTimeEndian, Section, SectionId};
 
-use self::functions::Functions;
-use self::lines::Lines;
+use self::functions::DwarfFunctions;
+use self::lines::LineTable;
 use self::units::Units;
-use super::effort::Effort;
+use super::effort::WorkBudget;
 
 /// The most bytes of unit contents that are kept; beyond it, all units are dropped.
-const MAX_KEPT: usize = 256 << 20;
-/// Steps and time for reading one unit.
+const MAX_CACHED_BYTES: usize = 256 << 20;
+/// The steps for reading one unit.
 const UNIT_STEPS: u64 = 64 << 20;
+/// The time for reading one unit.
 const UNIT_TIME: Duration = Duration::from_secs(10);
 /// The time for all units of a file together.
 const FILE_TIME: Duration = Duration::from_secs(60);
@@ -49,25 +50,25 @@ fn is_code(range: &gimli::Range) -> bool {
     range.begin > 1 && range.begin < range.end
 }
 
-/// Returns a text of a unit, if it ends within `most` bytes. Text sections may have no terminator,
-/// so the search stops there.
-fn text<'a>(
+/// Returns a text of a unit, if it ends within `max_bytes` bytes. Text sections may have no
+/// terminator, so the search stops there.
+fn read_text<'a>(
     info: &Info<'a>,
     unit: &Unit<'a>,
     value: AttributeValue<Slice<'a>>,
-    most: usize,
+    max_bytes: usize,
 ) -> Option<Slice<'a>> {
-    let within = |section: &Slice<'a>, at: usize| {
-        let rest = section.slice().get(at..)?;
-        let near = rest.get(..rest.len().min(most.saturating_add(1)))?;
+    let read_terminated = |section: &Slice<'a>, at: usize| {
+        let tail = section.slice().get(at..)?;
+        let near = tail.get(..tail.len().min(max_bytes.saturating_add(1)))?;
         Some(Slice::new(near.get(..memchr::memchr(0, near)?)?, section.endian()))
     };
     match value {
-        AttributeValue::String(text) => Some(text).filter(|text| text.len() <= most),
-        AttributeValue::DebugStrRef(at) => within(info.debug_str.reader(), at.0),
-        AttributeValue::DebugLineStrRef(at) => within(info.debug_line_str.reader(), at.0),
+        AttributeValue::String(text) => Some(text).filter(|text| text.len() <= max_bytes),
+        AttributeValue::DebugStrRef(at) => read_terminated(info.debug_str.reader(), at.0),
+        AttributeValue::DebugLineStrRef(at) => read_terminated(info.debug_line_str.reader(), at.0),
         AttributeValue::DebugStrOffsetsIndex(index) => {
-            within(info.debug_str.reader(), info.string_offset(unit, index).ok()?.0)
+            read_terminated(info.debug_str.reader(), info.string_offset(unit, index).ok()?.0)
         }
         _ => None,
     }
@@ -106,7 +107,7 @@ impl Sections {
         self.0.iter().find(|(known, _)| *known == id).map_or(&[], |(_, bytes)| bytes)
     }
 
-    fn info(&self, endian: RunTimeEndian) -> Info<'_> {
+    fn parse_info(&self, endian: RunTimeEndian) -> Info<'_> {
         let load = |id| Ok::<_, std::convert::Infallible>(EndianSlice::new(self.get(id), endian));
         match gimli::Dwarf::load(load) {
             Ok(info) => info,
@@ -117,7 +118,7 @@ impl Sections {
 
 /// One function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct FunctionSite {
     /// The demangled name, if there is one.
     pub function: Option<Arc<str>>,
     /// The start of the function's address range that holds the address.
@@ -132,12 +133,12 @@ pub struct Site {
 
 /// The functions and lines of one unit.
 #[derive(Debug, Default)]
-struct Contents {
-    functions: Functions,
-    lines: Lines,
+struct UnitContents {
+    functions: DwarfFunctions,
+    lines: LineTable,
 }
 
-impl Contents {
+impl UnitContents {
     fn bytes(&self) -> usize {
         self.functions.bytes().saturating_add(self.lines.memory_bytes())
     }
@@ -149,30 +150,37 @@ pub struct Dwarf {
     sections: Sections,
     endian: RunTimeEndian,
     units: Option<Units>,
-    kept: HashMap<usize, Arc<Contents>>,
-    kept_bytes: usize,
-    spent: Duration,
+    cached_units: HashMap<usize, Arc<UnitContents>>,
+    cached_bytes: usize,
+    spent_time: Duration,
 }
 
 impl Dwarf {
     /// Creates a reader of these sections.
     #[must_use]
     pub fn new(sections: Sections, endian: RunTimeEndian) -> Self {
-        Self { sections, endian, units: None, kept: HashMap::new(), kept_bytes: 0, spent: Duration::ZERO }
+        Self {
+            sections,
+            endian,
+            units: None,
+            cached_units: HashMap::new(),
+            cached_bytes: 0,
+            spent_time: Duration::ZERO,
+        }
     }
 
     /// Returns the functions at an address, the innermost first; empty if there are none. If only
     /// the source line is known, returns one entry without a name.
-    pub fn find(&mut self, address: u64) -> Vec<Site> {
+    pub fn find(&mut self, address: u64) -> Vec<FunctionSite> {
         if self.units.is_none() {
-            self.units = Some(Units::read(&self.sections.info(self.endian)));
+            self.units = Some(Units::read(&self.sections.parse_info(self.endian)));
         }
         let candidates: Vec<usize> =
             self.units.iter().flat_map(|units| units.find(address)).take(MAX_CANDIDATES).collect();
         let mut line_only = Vec::new();
         for unit in candidates {
-            let contents = self.contents(unit);
-            let sites = contents.sites(address);
+            let contents = self.unit_contents(unit);
+            let sites = contents.sites_at(address);
             if sites.first().is_some_and(|site| site.function.is_some()) {
                 return sites;
             }
@@ -183,49 +191,55 @@ impl Dwarf {
         line_only
     }
 
-    fn contents(&mut self, unit: usize) -> Arc<Contents> {
-        if let Some(known) = self.kept.get(&unit) {
-            return Arc::clone(known);
+    fn unit_contents(&mut self, unit: usize) -> Arc<UnitContents> {
+        if let Some(contents) = self.cached_units.get(&unit) {
+            return Arc::clone(contents);
         }
         let began = Instant::now();
-        let read = self.units.as_ref().filter(|_| self.spent < FILE_TIME).and_then(|units| {
-            let info = self.sections.info(self.endian);
-            let mut effort = Effort::new(UNIT_STEPS, UNIT_TIME);
+        let read = self.units.as_ref().filter(|_| self.spent_time < FILE_TIME).and_then(|units| {
+            let info = self.sections.parse_info(self.endian);
+            let mut budget = WorkBudget::new(UNIT_STEPS, UNIT_TIME);
             let (unit, first) = units.open(&info, unit)?;
-            let lines = Lines::read(&info, &unit, &mut effort);
-            let functions = Functions::read(&info, (&unit, first), units, &mut effort);
-            Some(Contents { functions, lines })
+            let lines = LineTable::read(&info, &unit, &mut budget);
+            let functions = DwarfFunctions::read(&info, (&unit, first), units, &mut budget);
+            Some(UnitContents { functions, lines })
         });
         let contents = Arc::new(read.unwrap_or_default());
-        self.spent = self.spent.saturating_add(began.elapsed());
-        self.kept_bytes = self.kept_bytes.saturating_add(contents.bytes());
-        if self.kept_bytes > MAX_KEPT {
-            self.kept.clear();
-            self.kept_bytes = contents.bytes();
+        self.spent_time = self.spent_time.saturating_add(began.elapsed());
+        self.cached_bytes = self.cached_bytes.saturating_add(contents.bytes());
+        if self.cached_bytes > MAX_CACHED_BYTES {
+            self.cached_units.clear();
+            self.cached_bytes = contents.bytes();
         }
-        self.kept.insert(unit, Arc::clone(&contents));
+        self.cached_units.insert(unit, Arc::clone(&contents));
         contents
     }
 
     /// Returns the memory that this takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.sections.0.iter().fold(self.kept_bytes, |sum, (_, bytes)| sum.saturating_add(bytes.len()))
+        self.sections.0.iter().fold(self.cached_bytes, |sum, (_, bytes)| sum.saturating_add(bytes.len()))
     }
 }
 
-impl Contents {
-    fn sites(&self, address: u64) -> Vec<Site> {
+impl UnitContents {
+    fn sites_at(&self, address: u64) -> Vec<FunctionSite> {
         let mut position = self.lines.find(address);
         let mut sites = Vec::new();
         for (depth, (function, start)) in self.functions.find(address).into_iter().enumerate().rev() {
             let (file, line) = position;
-            sites.push(Site { function: function.name.clone(), start, file, line, is_inlined: depth > 0 });
+            sites.push(FunctionSite {
+                function: function.name.clone(),
+                start,
+                file,
+                line,
+                is_inlined: depth > 0,
+            });
             position = (self.lines.file(function.call_file), function.call_line);
         }
         if sites.is_empty() && position.0.is_some() {
             let (file, line) = position;
-            sites.push(Site { function: None, start: address, file, line, is_inlined: false });
+            sites.push(FunctionSite { function: None, start: address, file, line, is_inlined: false });
         }
         sites
     }

@@ -1,50 +1,51 @@
 //! Limits the work that is done for one file.
 //!
 //! A few bytes can demand much work: a thousand functions may share one list of a million ranges, a
-//! thousand units one table of abbreviations. Each step is subtracted from a budget here; when the
-//! budget or the time is used up, reading ends with what was found so far.
+//! thousand units one table of abbreviations. Each step is subtracted from a budget here. When the
+//! budget or the time is used up, reading ends; the results so far are kept.
 
 use std::time::{Duration, Instant};
 
 /// The number of steps between two reads of the clock.
-const CLOCK_EVERY: u64 = 4096;
+const STEPS_PER_CLOCK_READ: u64 = 4096;
 /// The number of bytes of text that cost one step.
-const BYTES_OF_STEP: usize = 64;
+const BYTES_PER_STEP: usize = 64;
 
 /// The remaining steps and time.
 #[derive(Debug)]
-pub(super) struct Effort {
-    left: u64,
-    until: Instant,
-    unchecked: u64,
+pub(super) struct WorkBudget {
+    steps_left: u64,
+    deadline: Instant,
+    steps_since_clock: u64,
 }
 
-impl Effort {
+impl WorkBudget {
     /// Creates a budget of steps and time.
     pub(super) fn new(steps: u64, time: Duration) -> Self {
         let now = Instant::now();
-        Self { left: steps, until: now.checked_add(time).unwrap_or(now), unchecked: 0 }
+        Self { steps_left: steps, deadline: now.checked_add(time).unwrap_or(now), steps_since_clock: 0 }
     }
 
     /// Subtracts steps; returns `None` when the budget or the time is used up.
-    pub(super) fn pay(&mut self, steps: usize) -> Option<()> {
+    pub(super) fn spend(&mut self, steps: usize) -> Option<()> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
-        self.left = self.left.checked_sub(steps)?;
-        self.unchecked = self.unchecked.saturating_add(steps);
-        if self.unchecked >= CLOCK_EVERY {
-            return self.check();
+        self.steps_left = self.steps_left.checked_sub(steps)?;
+        self.steps_since_clock = self.steps_since_clock.saturating_add(steps);
+        if self.steps_since_clock >= STEPS_PER_CLOCK_READ {
+            return self.check_time();
         }
         Some(())
     }
 
     /// Subtracts the steps for a text that is read.
-    pub(super) fn pay_for_bytes(&mut self, bytes: usize) -> Option<()> {
-        self.pay(bytes.checked_div(BYTES_OF_STEP).unwrap_or(0))
+    pub(super) fn spend_for_bytes(&mut self, bytes: usize) -> Option<()> {
+        self.spend(bytes.checked_div(BYTES_PER_STEP).unwrap_or(0))
     }
 
-    /// Reads the clock at once, before a step of unknown length.
-    pub(super) fn check(&mut self) -> Option<()> {
-        self.unchecked = 0;
-        (Instant::now() <= self.until).then_some(())
+    /// Reads the clock immediately, before a step of unknown length. Returns `None` after the
+    /// deadline.
+    pub(super) fn check_time(&mut self) -> Option<()> {
+        self.steps_since_clock = 0;
+        (Instant::now() <= self.deadline).then_some(())
     }
 }

@@ -1,13 +1,13 @@
 //! Reads programs, libraries and debug files of Linux.
 //!
 //! ```text
-//!   headers ─▶ Identity: build id, base, names of debug files ─▶ accepted? ─▶ symbols ─▶ .debug_*
-//!   └──── at most MAX_HEADERS bytes ────┘                         no: nothing more is read
+//!   headers ─▶ ElfIdentity: build id, base, debug files ─▶ accepted? ─▶ symbols ─▶ .debug_*
+//!   └──── at most MAX_HEADER_BYTES ────┘                   no: nothing more is read
 //! ```
 //!
 //! The loader decides where a program is in memory; symbols have the addresses that the linker
-//! assigned. [`Identity::base`] is the linked address of the first byte of the file, so `linked =
-//! address - loaded base + Identity::base`.
+//! assigned. [`ElfIdentity::base`] is the linked address of the first byte of the file, so `linked =
+//! address - loaded base + ElfIdentity::base`.
 //!
 //! Not supported: symbols in a compressed `.gnu_debugdata`, sections compressed with anything but
 //! zlib, DWARF in separate files for each unit (`.dwo`).
@@ -31,24 +31,24 @@ use object::{Endianness, ReadCache, ReadRef};
 use traceweir_format::wire;
 
 use super::dwarf::{Dwarf, Sections};
-use super::table::Table;
-use crate::source::identified::{LimitedReader, MAX_SECTIONS, own_build_id};
+use super::table::SymbolTable;
+use crate::source::identified::{LimitedReader, MAX_SECTIONS, read_build_id};
 use crate::{Error, Result};
 
 /// The most bytes of headers, notes and names that are read.
-const MAX_HEADERS: u64 = 32 << 20;
+const MAX_HEADER_BYTES: u64 = 32 << 20;
 /// The size limit of all DWARF sections, uncompressed, in bytes.
-const MAX_DWARF: u64 = 768 << 20;
+const MAX_DWARF_BYTES: u64 = 768 << 20;
 /// The largest compression ratio: zlib reaches about a thousand.
-const MAX_RATIO: u64 = 1100;
+const MAX_COMPRESSION_RATIO: u64 = 1100;
 /// The longest name of a debug file, in bytes.
-const MAX_LINK: u64 = 4096;
+const MAX_DEBUG_LINK_BYTES: u64 = 4096;
 /// The smallest page size of loaders, in bytes.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// The properties that identify a file, and its linked addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct ElfIdentity {
     /// The GNU build id; empty if the file has none.
     pub build_id: Vec<u8>,
     /// The linked address of the first byte.
@@ -61,7 +61,7 @@ pub struct Identity {
 
 /// The parts of a file to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct ElfParts {
     /// Reads the symbols.
     pub symbols: bool,
     /// Reads inlined functions and lines.
@@ -72,10 +72,10 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct Elf {
     /// The properties that identify the file.
-    pub identity: Identity,
-    /// Functions by address; empty if not requested, and [cut](Table::is_cut) if there are too
+    pub identity: ElfIdentity,
+    /// Functions by address; empty if not requested, and [cut](SymbolTable::is_cut) if there are too
     /// many.
-    pub symbols: Table,
+    pub symbols: SymbolTable,
     /// Whether the file has only the symbols that other programs need.
     pub is_stripped: bool,
     /// Linked start addresses of functions, ascending, from the unwind tables; for stripped files
@@ -88,13 +88,15 @@ pub struct Elf {
 /// Finds the GNU build id in notes, in the form in which a kernel shows its own.
 #[must_use]
 pub fn build_id_of_notes(mut notes: &[u8]) -> Option<&[u8]> {
-    const HEAD: usize = 12;
-    while let Some(head) = notes.first_chunk::<HEAD>() {
+    const NOTE_HEADER_BYTES: usize = 12;
+    while let Some(head) = notes.first_chunk::<NOTE_HEADER_BYTES>() {
         let word = |at| usize::try_from(wire::u32_at(head, at)).unwrap_or(usize::MAX);
         let (name, size, kind) = (word(0), word(4), word(8));
-        let data = HEAD.checked_add(name)?.checked_next_multiple_of(4)?;
+        let data = NOTE_HEADER_BYTES.checked_add(name)?.checked_next_multiple_of(4)?;
         let end = data.checked_add(size)?;
-        if kind == NT_GNU_BUILD_ID as usize && notes.get(HEAD..HEAD.checked_add(name)?)? == b"GNU\0" {
+        if kind == NT_GNU_BUILD_ID as usize
+            && notes.get(NOTE_HEADER_BYTES..NOTE_HEADER_BYTES.checked_add(name)?)? == b"GNU\0"
+        {
             return notes.get(data..end);
         }
         notes = notes.get(end.checked_next_multiple_of(4)?..)?;
@@ -112,17 +114,17 @@ struct DwarfSection {
     unpacked: Option<u64>,
 }
 
-/// What the headers lead to.
-struct Contents {
-    identity: Identity,
-    symbols: Table,
+/// The result of reading the headers and symbols.
+struct ElfContents {
+    identity: ElfIdentity,
+    symbols: SymbolTable,
     is_stripped: bool,
     starts: Vec<u64>,
-    parts: Vec<DwarfSection>,
+    dwarf_sections: Vec<DwarfSection>,
     endian: RunTimeEndian,
 }
 
-fn unreadable(error: object::Error) -> Error {
+fn unreadable_elf(error: object::Error) -> Error {
     Error::Binary(error.to_string())
 }
 
@@ -130,24 +132,26 @@ impl Elf {
     /// Reads a file if `accept` returns true for its identity; returns `None` otherwise.
     pub fn read<R: Read + Seek>(
         file: R,
-        parts: Parts,
-        accept: impl FnOnce(&Identity) -> bool,
+        parts: ElfParts,
+        accept: impl FnOnce(&ElfIdentity) -> bool,
     ) -> Result<Option<Self>> {
-        let (cache, left) = (ReadCache::new(file), Cell::new(MAX_HEADERS));
-        let reader = LimitedReader { file: &cache, left: &left };
+        let (cache, bytes_left) = (ReadCache::new(file), Cell::new(MAX_HEADER_BYTES));
+        let reader = LimitedReader { file: &cache, bytes_left: &bytes_left };
         let found = match reader.read_bytes_at(0, 16).map_err(|()| Error::Binary("not an ELF file".into()))? {
             [0x7F, b'E', b'L', b'F', ELFCLASS32, ..] => {
-                read_contents::<FileHeader32<Endianness>, _>(reader, &left, parts, accept)?
+                read_contents::<FileHeader32<Endianness>, _>(reader, &bytes_left, parts, accept)?
             }
             [0x7F, b'E', b'L', b'F', ..] => {
-                read_contents::<FileHeader64<Endianness>, _>(reader, &left, parts, accept)?
+                read_contents::<FileHeader64<Endianness>, _>(reader, &bytes_left, parts, accept)?
             }
             _ => return Err(Error::Binary("not an ELF file".into())),
         };
-        let Some(Contents { identity, symbols, is_stripped, starts, parts, endian }) = found else {
+        let Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }) = found
+        else {
             return Ok(None);
         };
-        let dwarf = load(cache.into_inner(), &parts).map(|sections| Dwarf::new(sections, endian));
+        let dwarf = read_dwarf_sections(cache.into_inner(), &dwarf_sections)
+            .map(|sections| Dwarf::new(sections, endian));
         Ok(Some(Self { identity, symbols, is_stripped, starts, dwarf }))
     }
 
@@ -162,21 +166,21 @@ impl Elf {
 
 fn read_contents<'data, Elf, R>(
     file: R,
-    left: &Cell<u64>,
-    parts: Parts,
-    accept: impl FnOnce(&Identity) -> bool,
-) -> Result<Option<Contents>>
+    bytes_left: &Cell<u64>,
+    parts: ElfParts,
+    accept: impl FnOnce(&ElfIdentity) -> bool,
+) -> Result<Option<ElfContents>>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let header = Elf::parse(file).map_err(unreadable)?;
-    let endian = header.endian().map_err(unreadable)?;
-    let sections = header.sections(endian, file).map_err(unreadable)?;
+    let header = Elf::parse(file).map_err(unreadable_elf)?;
+    let endian = header.endian().map_err(unreadable_elf)?;
+    let sections = header.sections(endian, file).map_err(unreadable_elf)?;
     if sections.len() > MAX_SECTIONS {
         return Err(Error::Binary("too many sections".into()));
     }
-    let identity = identity(header, &sections, endian, file)?;
+    let identity = read_identity(header, &sections, endian, file)?;
     if !accept(&identity) {
         return Ok(None);
     }
@@ -184,29 +188,33 @@ where
     let symbols = if parts.symbols {
         let machine = header.e_machine(endian);
         let mask = if machine == EM_ARM { !1 } else { u64::MAX };
-        symbols::read::<Elf, R>(&sections, (endian, file), left, (machine, mask))
+        symbols::read_symbols::<Elf, R>(&sections, (endian, file), bytes_left, (machine, mask))
     } else {
-        Table::default()
+        SymbolTable::default()
     };
-    let starts =
-        if parts.symbols && is_stripped { starts::read(&sections, (endian, file)) } else { Vec::new() };
-    let parts = if parts.dwarf { debug_parts::<Elf, R>(&sections, endian, file) } else { Vec::new() };
+    let starts = if parts.symbols && is_stripped {
+        starts::read_starts(&sections, (endian, file))
+    } else {
+        Vec::new()
+    };
+    let dwarf_sections =
+        if parts.dwarf { locate_dwarf_sections::<Elf, R>(&sections, endian, file) } else { Vec::new() };
     let endian = if endian == Endianness::Big { RunTimeEndian::Big } else { RunTimeEndian::Little };
-    Ok(Some(Contents { identity, symbols, is_stripped, starts, parts, endian }))
+    Ok(Some(ElfContents { identity, symbols, is_stripped, starts, dwarf_sections, endian }))
 }
 
-fn identity<'data, Elf, R>(
+fn read_identity<'data, Elf, R>(
     header: &Elf,
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
     file: R,
-) -> Result<Identity>
+) -> Result<ElfIdentity>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
     let (mut first, mut end) = (None, 0_u64);
-    for segment in header.program_headers(endian, file).map_err(unreadable)? {
+    for segment in header.program_headers(endian, file).map_err(unreadable_elf)? {
         if segment.p_type(endian) != PT_LOAD {
             continue;
         }
@@ -217,18 +225,18 @@ where
         end = end.max(at.saturating_add(segment.p_memsz(endian).into()));
     }
     let base = first.map_or(0, |(at, offset)| {
-        let page = at.saturating_sub(at.checked_rem(PAGE).unwrap_or(0));
-        let before = offset.saturating_sub(offset.checked_rem(PAGE).unwrap_or(0));
-        page.checked_sub(before).unwrap_or(page)
+        let page = at.saturating_sub(at.checked_rem(PAGE_BYTES).unwrap_or(0));
+        let offset_page = offset.saturating_sub(offset.checked_rem(PAGE_BYTES).unwrap_or(0));
+        page.checked_sub(offset_page).unwrap_or(page)
     });
-    let build_id = own_build_id(sections, endian, file).unwrap_or_default().to_vec();
-    let debug_link = debug_link(sections, endian, file);
-    Ok(Identity { build_id, base, extent: end.saturating_sub(base), debug_link })
+    let build_id = read_build_id(sections, endian, file).unwrap_or_default().to_vec();
+    let debug_link = read_debug_link(sections, endian, file);
+    Ok(ElfIdentity { build_id, base, extent: end.saturating_sub(base), debug_link })
 }
 
 /// Returns the name in `.gnu_debuglink` and the checksum, which follows at the next multiple of
 /// four.
-fn debug_link<'data, Elf, R>(
+fn read_debug_link<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
     file: R,
@@ -238,7 +246,7 @@ where
     R: ReadRef<'data>,
 {
     let (_, section) = sections.section_by_name(endian, b".gnu_debuglink")?;
-    if section.sh_size(endian).into() > MAX_LINK {
+    if section.sh_size(endian).into() > MAX_DEBUG_LINK_BYTES {
         return None;
     }
     let data = section.data(endian, file).ok()?;
@@ -253,7 +261,7 @@ where
 }
 
 /// Locates the DWARF sections; returns none if they are too large together.
-fn debug_parts<'data, Elf, R>(
+fn locate_dwarf_sections<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     endian: Endianness,
     file: R,
@@ -263,7 +271,7 @@ where
     R: ReadRef<'data>,
 {
     let mut parts = Vec::new();
-    let mut left = MAX_DWARF;
+    let mut bytes_left = MAX_DWARF_BYTES;
     for id in Sections::WANTED {
         let Some((_, section)) = sections.section_by_name(endian, id.name().as_bytes()) else { continue };
         if section.sh_type(endian) == SHT_NOBITS {
@@ -274,14 +282,16 @@ where
         let mut unpacked = None;
         if section.sh_flags(endian).into() & u64::from(SHF_COMPRESSED) != 0 {
             let Ok(Some((packed, at, stored))) = section.compression(endian, file) else { return Vec::new() };
-            let becomes: u64 = packed.ch_size(endian).into();
-            if packed.ch_type(endian) != ELFCOMPRESS_ZLIB || becomes > stored.saturating_mul(MAX_RATIO) {
+            let unpacked_size: u64 = packed.ch_size(endian).into();
+            if packed.ch_type(endian) != ELFCOMPRESS_ZLIB
+                || unpacked_size > stored.saturating_mul(MAX_COMPRESSION_RATIO)
+            {
                 return Vec::new();
             }
-            (offset, size, unpacked) = (at, stored, Some(becomes));
+            (offset, size, unpacked) = (at, stored, Some(unpacked_size));
         }
-        match left.checked_sub(unpacked.unwrap_or(size).max(size)) {
-            Some(rest) => left = rest,
+        match bytes_left.checked_sub(unpacked.unwrap_or(size).max(size)) {
+            Some(remaining) => bytes_left = remaining,
             None => return Vec::new(),
         }
         parts.push(DwarfSection { id, offset, size, unpacked });
@@ -290,7 +300,7 @@ where
 }
 
 /// Reads sections; returns `None` if none describes functions, or if one cannot be read.
-fn load<R: Read + Seek>(mut file: R, parts: &[DwarfSection]) -> Option<Sections> {
+fn read_dwarf_sections<R: Read + Seek>(mut file: R, parts: &[DwarfSection]) -> Option<Sections> {
     let length = file.seek(SeekFrom::End(0)).ok()?;
     let mut sections = Sections::default();
     for part in parts {
@@ -301,7 +311,7 @@ fn load<R: Read + Seek>(mut file: R, parts: &[DwarfSection]) -> Option<Sections>
         let stored = (&mut file).take(part.size);
         let bytes = match part.unpacked {
             None => read_exactly(stored, part.size)?,
-            Some(becomes) => read_exactly(ZlibDecoder::new(stored), becomes)?,
+            Some(unpacked_size) => read_exactly(ZlibDecoder::new(stored), unpacked_size)?,
         };
         sections.set(part.id, bytes);
     }

@@ -12,21 +12,21 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::table::{MAX_NAME, MAX_SYMBOLS, Rank, Table};
+use super::table::{MAX_NAME, MAX_SYMBOLS, SymbolRank, SymbolTable};
 
 /// The most bytes of a list that are read.
-const MAX_LIST: u64 = 256 << 20;
+const MAX_LIST_BYTES: u64 = 256 << 20;
 
 /// Reads the code symbols of a kernel from `/proc/kallsyms` or `System.map`. The kernel shows all
 /// addresses as 0 to readers without permission.
-pub fn read_kernel_symbols(from: impl Read) -> io::Result<Table> {
-    read(from, |line, table| {
+pub fn read_kernel_symbols(from: impl Read) -> io::Result<SymbolTable> {
+    read_lines(from, |line, table| {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
-        let (address, kind, name) = (hex(words.next()?)?, words.next()?, words.next()?);
+        let (address, kind, name) = (parse_hex(words.next()?)?, words.next()?, words.next()?);
         let rank = match kind {
-            b"T" => Rank::Global,
-            b"t" => Rank::Local,
-            b"W" | b"w" => Rank::Weak,
+            b"T" => SymbolRank::Global,
+            b"t" => SymbolRank::Local,
+            b"W" | b"w" => SymbolRank::Weak,
             _ => return None,
         };
         let module = words.next().and_then(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
@@ -37,19 +37,22 @@ pub fn read_kernel_symbols(from: impl Read) -> io::Result<Table> {
 }
 
 /// Reads the functions that a program generated at run time, from the list that it wrote.
-pub fn read_perf_map(from: impl Read) -> io::Result<Table> {
-    read(from, |line, table| {
+pub fn read_perf_map(from: impl Read) -> io::Result<SymbolTable> {
+    read_lines(from, |line, table| {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
-        let (start, size, name) = (hex(parts.next()?)?, hex(parts.next()?)?, parts.next()?);
-        table.push(start, size, name.trim_ascii(), Rank::Global);
+        let (start, size, name) = (parse_hex(parts.next()?)?, parse_hex(parts.next()?)?, parts.next()?);
+        table.push(start, size, name.trim_ascii(), SymbolRank::Global);
         Some(())
     })
 }
 
 /// Passes each line to `parse_line`.
-fn read(from: impl Read, parse_line: impl Fn(&[u8], &mut Table) -> Option<()>) -> io::Result<Table> {
-    let mut from = BufReader::new(from.take(MAX_LIST));
-    let mut table = Table::default();
+fn read_lines(
+    from: impl Read,
+    parse_line: impl Fn(&[u8], &mut SymbolTable) -> Option<()>,
+) -> io::Result<SymbolTable> {
+    let mut from = BufReader::new(from.take(MAX_LIST_BYTES));
+    let mut table = SymbolTable::default();
     let mut line = Vec::new();
     while table.len() < MAX_SYMBOLS {
         line.clear();
@@ -61,13 +64,13 @@ fn read(from: impl Read, parse_line: impl Fn(&[u8], &mut Table) -> Option<()>) -
         parse_line(line.trim_ascii_end(), &mut table);
     }
     if table.len() >= MAX_SYMBOLS || from.get_ref().limit() == 0 {
-        table.cut();
+        table.mark_cut();
     }
     table.finish();
     Ok(table)
 }
 
-fn hex(word: &[u8]) -> Option<u64> {
+fn parse_hex(word: &[u8]) -> Option<u64> {
     let word = word.strip_prefix(b"0x").unwrap_or(word);
     u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()
 }

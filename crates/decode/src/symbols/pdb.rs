@@ -28,23 +28,23 @@ use std::io::{BufReader, Read, Seek};
 use pdb2::{FallibleIterator, PDB, StreamIndex, SymbolIter};
 use traceweir_format::{Guid, text, wire};
 
-use super::table::{MAX_SYMBOLS, Rank, Table};
-use crate::source::wpp::pdb::{Bounded, believable_length};
+use super::table::{MAX_SYMBOLS, SymbolRank, SymbolTable};
+use crate::source::wpp::pdb::{BoundedFile, effective_file_length};
 use crate::{Error, Result};
 
 const S_PUB32: u16 = 0x110E;
 /// Local and global procedures, with a type or with an id.
-const S_LOCAL: [u16; 2] = [0x110F, 0x1146];
-const S_GLOBAL: [u16; 2] = [0x1110, 0x1147];
+const S_LOCAL_PROCEDURES: [u16; 2] = [0x110F, 0x1146];
+const S_GLOBAL_PROCEDURES: [u16; 2] = [0x1110, 0x1147];
 /// The flag of a public symbol that is a function.
-const IS_FUNCTION: u32 = 2;
+const PUBLIC_FUNCTION_FLAG: u32 = 2;
 /// The stream of debug information, and the indexes of two optional streams in its list.
 const DEBUG_STREAM: u16 = 3;
-const MOVED_CODE: usize = 4;
-const SECTION_HEADERS: usize = 5;
+const OMAP_STREAM: usize = 4;
+const SECTION_HEADERS_STREAM: usize = 5;
 /// The size of a section header, and the byte offset of the section's relative address in it.
-const SECTION_HEADER: usize = 40;
-const SECTION_ADDRESS: usize = 12;
+const SECTION_HEADER_BYTES: usize = 40;
+const SECTION_ADDRESS_OFFSET: usize = 12;
 /// The most modules that are read: stream numbers have 16 bits.
 const MAX_MODULES: usize = 1 << 16;
 
@@ -52,18 +52,18 @@ const MAX_MODULES: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Pdb {
     /// Symbols by their offset from the image's base.
-    pub symbols: Table,
+    pub symbols: SymbolTable,
 }
 
-fn unreadable(error: impl std::fmt::Display) -> Error {
+fn unreadable_pdb(error: impl std::fmt::Display) -> Error {
     Error::Binary(error.to_string())
 }
 
 impl Pdb {
     /// Reads a regular file on disk, as [`Pdb::read`].
     pub fn read_file(file: File, accept: impl FnOnce(Guid, u32) -> bool) -> Result<Option<Self>> {
-        let most = believable_length(&file)?;
-        Self::read_within(BufReader::new(file), most, accept)
+        let max_length = effective_file_length(&file)?;
+        Self::read_with_max_length(BufReader::new(file), max_length, accept)
     }
 
     /// Reads a file if `accept` returns true for its signature and age; returns `None` otherwise.
@@ -71,35 +71,36 @@ impl Pdb {
         file: R,
         accept: impl FnOnce(Guid, u32) -> bool,
     ) -> Result<Option<Self>> {
-        Self::read_within(file, u64::MAX, accept)
+        Self::read_with_max_length(file, u64::MAX, accept)
     }
 
-    fn read_within<R: Read + Seek + Send>(
+    fn read_with_max_length<R: Read + Seek + Send>(
         file: R,
-        most: u64,
+        max_length: u64,
         accept: impl FnOnce(Guid, u32) -> bool,
     ) -> Result<Option<Self>> {
-        let mut pdb = PDB::open(Bounded::new(file, most).map_err(unreadable)?).map_err(unreadable)?;
-        let information = pdb.pdb_information().map_err(unreadable)?;
-        let debug = pdb.debug_information().map_err(unreadable)?;
+        let mut pdb =
+            PDB::open(BoundedFile::new(file, max_length).map_err(unreadable_pdb)?).map_err(unreadable_pdb)?;
+        let information = pdb.pdb_information().map_err(unreadable_pdb)?;
+        let debug = pdb.debug_information().map_err(unreadable_pdb)?;
         let signature = Guid::from_bytes(&information.guid.to_bytes_le());
         if !accept(signature, debug.age().unwrap_or(information.age)) {
             return Ok(None);
         }
-        let tables = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable)?;
-        let optional = |which| tables.as_ref().and_then(|tables| optional_stream(tables, which));
-        if optional(MOVED_CODE).is_some() {
+        let tables = pdb.raw_stream(StreamIndex(DEBUG_STREAM)).map_err(unreadable_pdb)?;
+        let optional = |which| tables.as_ref().and_then(|tables| find_optional_stream(tables, which));
+        if optional(OMAP_STREAM).is_some() {
             return Err(Error::Binary("the code of the image was moved after linking".into()));
         }
-        let headers = optional(SECTION_HEADERS).map(|index| pdb.raw_stream(StreamIndex(index)));
-        let headers = headers.transpose().map_err(unreadable)?.flatten();
+        let headers = optional(SECTION_HEADERS_STREAM).map(|index| pdb.raw_stream(StreamIndex(index)));
+        let headers = headers.transpose().map_err(unreadable_pdb)?.flatten();
         let headers: &[u8] = headers.as_ref().map_or(&[], |headers| headers);
         let section_addresses: Vec<u32> = headers
-            .chunks_exact(SECTION_HEADER)
-            .map(|header| wire::u32_at(header, SECTION_ADDRESS))
+            .chunks_exact(SECTION_HEADER_BYTES)
+            .map(|header| wire::u32_at(header, SECTION_ADDRESS_OFFSET))
             .collect();
-        let mut symbols = Table::default();
-        let mut modules = debug.modules().map_err(unreadable)?;
+        let mut symbols = SymbolTable::default();
+        let mut modules = debug.modules().map_err(unreadable_pdb)?;
         for _ in 0..MAX_MODULES {
             let Ok(Some(module)) = modules.next() else { break };
             // A stripped PDB lists modules whose streams are missing.
@@ -118,14 +119,14 @@ impl Pdb {
 }
 
 /// Returns the number of an optional stream that the stream of debug information lists.
-fn optional_stream(stream: &[u8], which: usize) -> Option<u16> {
+fn find_optional_stream(stream: &[u8], which: usize) -> Option<u16> {
     /// Byte offsets of the sizes of the parts before the list of optional streams.
-    const SIZES: [usize; 6] = [24, 28, 32, 36, 40, 52];
-    const LIST_SIZE: usize = 48;
-    const HEADER: usize = 64;
+    const SIZE_OFFSETS: [usize; 6] = [24, 28, 32, 36, 40, 52];
+    const LIST_SIZE_OFFSET: usize = 48;
+    const HEADER_BYTES: usize = 64;
     let size = |at| usize::try_from(wire::u32_at(stream, at)).unwrap_or(usize::MAX);
-    let list = SIZES.iter().map(|at| size(*at)).fold(HEADER, usize::saturating_add);
-    let list = stream.get(list..list.saturating_add(size(LIST_SIZE)))?;
+    let list = SIZE_OFFSETS.iter().map(|at| size(*at)).fold(HEADER_BYTES, usize::saturating_add);
+    let list = stream.get(list..list.saturating_add(size(LIST_SIZE_OFFSET)))?;
     list.as_chunks::<2>()
         .0
         .get(which)
@@ -134,22 +135,22 @@ fn optional_stream(stream: &[u8], which: usize) -> Option<u16> {
 }
 
 /// Adds the functions among records to the table, up to the first unreadable record.
-fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mut Table) {
+fn add_functions(mut records: SymbolIter<'_>, section_addresses: &[u32], to: &mut SymbolTable) {
     while let Ok(Some(record)) = records.next() {
         if to.len() >= MAX_SYMBOLS {
-            to.cut();
+            to.mark_cut();
             return;
         }
         let bytes = record.raw_bytes();
         let (length, at, rank) = match wire::u16_at(bytes, 0) {
-            S_PUB32 if wire::u32_at(bytes, 2) & IS_FUNCTION != 0 => (0, 6, Rank::Weak),
-            kind if S_GLOBAL.contains(&kind) => (wire::u32_at(bytes, 14), 30, Rank::Global),
-            kind if S_LOCAL.contains(&kind) => (wire::u32_at(bytes, 14), 30, Rank::Local),
+            S_PUB32 if wire::u32_at(bytes, 2) & PUBLIC_FUNCTION_FLAG != 0 => (0, 6, SymbolRank::Weak),
+            kind if S_GLOBAL_PROCEDURES.contains(&kind) => (wire::u32_at(bytes, 14), 30, SymbolRank::Global),
+            kind if S_LOCAL_PROCEDURES.contains(&kind) => (wire::u32_at(bytes, 14), 30, SymbolRank::Local),
             _ => continue,
         };
         let (offset, section) = (wire::u32_at(bytes, at), wire::u16_at(bytes, at.saturating_add(4)));
         // Procedures have flags before their name.
-        let name = at.saturating_add(if length == 0 && rank == Rank::Weak { 6 } else { 7 });
+        let name = at.saturating_add(if length == 0 && rank == SymbolRank::Weak { 6 } else { 7 });
         let name = text::until_nul8(bytes.get(name..).unwrap_or_default());
         let address = usize::from(section).checked_sub(1).and_then(|at| section_addresses.get(at));
         if let Some(start) = address.and_then(|address| address.checked_add(offset)) {
@@ -188,10 +189,10 @@ mod tests {
 
     #[test]
     fn damaged_pdbs_give_errors_or_fewer_symbols() {
-        let whole = functions(u16::MAX);
+        let sound = functions(u16::MAX);
         let mut random = 7_u64;
-        for at in (0..whole.len()).step_by(97) {
-            let mut bad = whole.clone();
+        for at in (0..sound.len()).step_by(97) {
+            let mut bad = sound.clone();
             for _ in 0..4 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let offset = (random >> 33) as usize % bad.len();
@@ -199,7 +200,7 @@ mod tests {
             }
             bad[at] ^= 0xFF;
             let _ = Pdb::read(Cursor::new(&bad), |_, _| true);
-            let _ = Pdb::read(Cursor::new(&whole[..at]), |_, _| true);
+            let _ = Pdb::read(Cursor::new(&sound[..at]), |_, _| true);
         }
     }
 }

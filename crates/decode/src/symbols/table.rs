@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Entries are sorted by start, one for each start: one with a size before one without, global
-//!    before local, then the shorter name.
+//! 1. Entries are sorted by start, one for each start: a symbol with a size wins over one without,
+//!    global over local, then the shorter name.
 //! 2. A symbol of unknown size extends to the next one, but not past the end of its section if that
-//!    is known, nor further than [`MAX_REACH`].
-//! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_NAMES`] bytes of names are kept; the rest is left
-//!    out, and [`Table::is_cut`] reports it.
+//!    is known, nor further than [`MAX_UNSIZED_BYTES`].
+//! 3. At most [`MAX_SYMBOLS`] entries and [`MAX_TOTAL_NAME_BYTES`] bytes of names are kept; other
+//!    symbols are left out, and [`SymbolTable::is_cut`] reports it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use std::sync::Arc;
 /// The most symbols that are kept of a file.
 pub const MAX_SYMBOLS: usize = 4 << 20;
 /// The most bytes of names that are kept of a file.
-pub const MAX_NAMES: usize = 128 << 20;
+pub const MAX_TOTAL_NAME_BYTES: usize = 128 << 20;
 /// The longest name in bytes; compilers make some of a few thousand bytes.
 pub const MAX_NAME: usize = 16 << 10;
 /// The largest extent in bytes of a symbol of unknown size.
-pub const MAX_REACH: u64 = 64 << 10;
+pub const MAX_UNSIZED_BYTES: u64 = 64 << 10;
 /// The most groups of a list.
 const MAX_GROUPS: usize = 4096;
 /// The number of entries before the nearest one that are checked, because symbols may overlap.
-const LOOK_BACK: usize = 16;
+const MAX_OVERLAPPING_SYMBOLS: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SymbolEntry {
     start: u64,
     /// The first address after the symbol; equal to the start for an unknown size until the table
     /// is finished.
@@ -63,7 +63,7 @@ impl<'t> Symbol<'t> {
 
 /// The rank of a symbol among several at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rank {
+pub enum SymbolRank {
     /// A symbol that other programs can use.
     Global,
     /// A symbol that only its own program can use.
@@ -74,58 +74,72 @@ pub enum Rank {
 
 /// The symbols of one file.
 #[derive(Debug, Default)]
-pub struct Table {
-    entries: Vec<Entry>,
+pub struct SymbolTable {
+    entries: Vec<SymbolEntry>,
     names: Vec<u8>,
     groups: Vec<Arc<str>>,
-    /// The addresses of the symbols of [`KERNEL_START`].
+    /// The addresses of the symbols of [`KERNEL_START_NAMES`].
     kernel_start: [Option<u64>; 2],
     is_cut: bool,
 }
 
 /// The names of the first byte of a kernel.
-const KERNEL_START: [&[u8]; 2] = [b"_text", b"_stext"];
+const KERNEL_START_NAMES: [&[u8]; 2] = [b"_text", b"_stext"];
 
-impl Table {
+impl SymbolTable {
     /// Adds a symbol; a size of 0 means unknown. Symbols beyond the limits are left out.
-    pub fn push(&mut self, start: u64, size: u64, name: &[u8], rank: Rank) {
+    pub fn push(&mut self, start: u64, size: u64, name: &[u8], rank: SymbolRank) {
         self.push_in_group(start, size, name, rank, None);
     }
 
     /// Adds a symbol that belongs to a group.
-    pub fn push_in_group(&mut self, start: u64, size: u64, name: &[u8], rank: Rank, group: Option<&str>) {
-        let all = self.names.len().saturating_add(name.len());
+    pub fn push_in_group(
+        &mut self,
+        start: u64,
+        size: u64,
+        name: &[u8],
+        rank: SymbolRank,
+        group: Option<&str>,
+    ) {
+        let name_bytes = self.names.len().saturating_add(name.len());
         if name.is_empty() || name.len() > MAX_NAME {
             return;
         }
-        if self.entries.len() >= MAX_SYMBOLS || all > MAX_NAMES {
-            self.cut();
+        if self.entries.len() >= MAX_SYMBOLS || name_bytes > MAX_TOTAL_NAME_BYTES {
+            self.mark_cut();
             return;
         }
         let (Ok(at), Ok(length)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else {
             return;
         };
-        let Some(group) = self.group(group) else {
-            self.cut();
+        let Some(group) = self.find_or_add_group(group) else {
+            self.mark_cut();
             return;
         };
         let rank = match rank {
-            Rank::Global => 0,
-            Rank::Local => 1,
-            Rank::Weak => 2,
+            SymbolRank::Global => 0,
+            SymbolRank::Local => 1,
+            SymbolRank::Weak => 2,
         };
-        for (known, start_name) in self.kernel_start.iter_mut().zip(KERNEL_START) {
+        for (known, start_name) in self.kernel_start.iter_mut().zip(KERNEL_START_NAMES) {
             if name == start_name && group == 0 {
                 known.get_or_insert(start);
             }
         }
         self.names.extend_from_slice(name);
-        self.entries.push(Entry { start, end: start.saturating_add(size), name: at, length, group, rank });
+        self.entries.push(SymbolEntry {
+            start,
+            end: start.saturating_add(size),
+            name: at,
+            length,
+            group,
+            rank,
+        });
     }
 
     /// Returns the number of a group, counted from 1; symbols of one group are added one after the
     /// other.
-    fn group(&mut self, name: Option<&str>) -> Option<u16> {
+    fn find_or_add_group(&mut self, name: Option<&str>) -> Option<u16> {
         let Some(name) = name else { return Some(0) };
         let has_name = |group: &Arc<str>| **group == *name;
         if !self.groups.last().is_some_and(has_name) {
@@ -139,13 +153,13 @@ impl Table {
 
     /// Prepares the table for lookups.
     pub fn finish(&mut self) {
-        self.finish_within(Vec::new());
+        self.finish_with_code_ends(Vec::new());
     }
 
     /// Prepares the table for lookups; no symbol of unknown size extends past one of these ends.
-    pub(super) fn finish_within(&mut self, mut ends: Vec<u64>) {
+    pub(super) fn finish_with_code_ends(&mut self, mut ends: Vec<u64>) {
         ends.sort_unstable();
-        let is_unsized = |entry: &Entry| entry.end == entry.start;
+        let is_unsized = |entry: &SymbolEntry| entry.end == entry.start;
         self.entries.sort_by_key(|entry| (entry.start, is_unsized(entry), entry.rank, entry.length));
         self.entries.dedup_by_key(|entry| entry.start);
         self.entries.shrink_to_fit();
@@ -154,7 +168,7 @@ impl Table {
             if entry.end == entry.start {
                 let after = ends.partition_point(|end| *end <= entry.start);
                 let end = ends.get(after).copied().unwrap_or(u64::MAX);
-                entry.end = next.min(end).min(entry.start.saturating_add(MAX_REACH));
+                entry.end = next.min(end).min(entry.start.saturating_add(MAX_UNSIZED_BYTES));
             }
             next = entry.start;
         }
@@ -164,9 +178,9 @@ impl Table {
     #[must_use]
     pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
         let after = self.entries.partition_point(|entry| entry.start <= address);
-        let before = self.entries.get(..after)?.iter().rev().take(LOOK_BACK);
+        let before = self.entries.get(..after)?.iter().rev().take(MAX_OVERLAPPING_SYMBOLS);
         let entry = before.into_iter().find(|entry| address < entry.end)?;
-        Some(self.symbol(entry))
+        Some(self.symbol_of_entry(entry))
     }
 
     /// Returns the addresses of the first byte of a kernel, by each of its names.
@@ -174,7 +188,7 @@ impl Table {
         self.kernel_start.into_iter().flatten()
     }
 
-    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
+    fn symbol_of_entry(&self, entry: &SymbolEntry) -> Symbol<'_> {
         let at = usize::try_from(entry.name).unwrap_or(usize::MAX);
         let end = at.saturating_add(usize::from(entry.length));
         let group = usize::from(entry.group).checked_sub(1).and_then(|at| self.groups.get(at));
@@ -182,7 +196,7 @@ impl Table {
     }
 
     /// Marks the table as incomplete.
-    pub(super) fn cut(&mut self) {
+    pub(super) fn mark_cut(&mut self) {
         self.is_cut = true;
     }
 
@@ -208,7 +222,7 @@ impl Table {
     /// Returns the memory that the table takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.entries.capacity().saturating_mul(size_of::<Entry>()).saturating_add(self.names.capacity())
+        self.entries.capacity().saturating_mul(size_of::<SymbolEntry>()).saturating_add(self.names.capacity())
     }
 }
 
@@ -216,21 +230,21 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn name(table: &Table, address: u64) -> Option<String> {
+    fn name_at(table: &SymbolTable, address: u64) -> Option<String> {
         table.lookup(address).map(|symbol| symbol.text().into_owned())
     }
 
     #[test]
     fn an_address_belongs_to_the_symbol_around_it() {
-        let mut table = Table::default();
+        let mut table = SymbolTable::default();
         for (start, size, name, rank) in [
-            (0x100, 0x40, "whole", Rank::Local),
-            (0x110, 0x08, "within", Rank::Local),
-            (0x100, 0x40, "Whole", Rank::Global),
-            (0x100, 0, "label", Rank::Global),
-            (0x200, 0, "open", Rank::Global),
-            (0x300, 0x10, "last", Rank::Weak),
-            (0x8_0000, 0, "end", Rank::Global),
+            (0x100, 0x40, "whole", SymbolRank::Local),
+            (0x110, 0x08, "within", SymbolRank::Local),
+            (0x100, 0x40, "Whole", SymbolRank::Global),
+            (0x100, 0, "label", SymbolRank::Global),
+            (0x200, 0, "open", SymbolRank::Global),
+            (0x300, 0x10, "last", SymbolRank::Weak),
+            (0x8_0000, 0, "end", SymbolRank::Global),
         ] {
             table.push(start, size, name.as_bytes(), rank);
         }
@@ -244,21 +258,21 @@ mod tests {
             (0x2FF, Some("open")),
             (0x30F, Some("last")),
             (0x310, None),
-            (0x8_0000 + MAX_REACH - 1, Some("end")),
-            (0x8_0000 + MAX_REACH, None),
+            (0x8_0000 + MAX_UNSIZED_BYTES - 1, Some("end")),
+            (0x8_0000 + MAX_UNSIZED_BYTES, None),
         ] {
-            assert_eq!(name(&table, address).as_deref(), expected, "{address:#x}");
+            assert_eq!(name_at(&table, address).as_deref(), expected, "{address:#x}");
         }
     }
 
     #[test]
     fn a_symbol_without_size_ends_with_its_section() {
-        let mut table = Table::default();
-        table.push(0x100, 0, b"_init", Rank::Global);
-        table.push(0x200, 0, b"_start", Rank::Global);
-        table.push(0x230, 0, b"label", Rank::Local);
-        table.push(0x240, 0x100, b"sized", Rank::Local);
-        table.finish_within(vec![0x280, 0x120, 0x100]);
+        let mut table = SymbolTable::default();
+        table.push(0x100, 0, b"_init", SymbolRank::Global);
+        table.push(0x200, 0, b"_start", SymbolRank::Global);
+        table.push(0x230, 0, b"label", SymbolRank::Local);
+        table.push(0x240, 0x100, b"sized", SymbolRank::Local);
+        table.finish_with_code_ends(vec![0x280, 0x120, 0x100]);
         for (address, expected) in [
             (0x11F, Some("_init")),
             (0x120, None),
@@ -267,30 +281,30 @@ mod tests {
             (0x23F, Some("label")),
             (0x33F, Some("sized")),
         ] {
-            assert_eq!(name(&table, address).as_deref(), expected, "{address:#x}");
+            assert_eq!(name_at(&table, address).as_deref(), expected, "{address:#x}");
         }
     }
 
     #[test]
     fn groups_are_kept_and_names_are_bounded() {
-        let mut table = Table::default();
-        table.push(1, 1, b"a", Rank::Global);
-        table.push_in_group(2, 1, b"b", Rank::Global, Some("ext4"));
-        table.push_in_group(3, 1, b"c", Rank::Global, Some("ext4"));
-        table.push(4, 1, &[b'x'; MAX_NAME + 1], Rank::Global);
-        table.push(5, 1, b"", Rank::Global);
-        table.push(u64::MAX, 9, b"top", Rank::Global);
-        table.push_in_group(7, 1, b"_text", Rank::Global, Some("ext4"));
-        table.push(1, 1, b"_stext", Rank::Global);
+        let mut table = SymbolTable::default();
+        table.push(1, 1, b"a", SymbolRank::Global);
+        table.push_in_group(2, 1, b"b", SymbolRank::Global, Some("ext4"));
+        table.push_in_group(3, 1, b"c", SymbolRank::Global, Some("ext4"));
+        table.push(4, 1, &[b'x'; MAX_NAME + 1], SymbolRank::Global);
+        table.push(5, 1, b"", SymbolRank::Global);
+        table.push(u64::MAX, 9, b"top", SymbolRank::Global);
+        table.push_in_group(7, 1, b"_text", SymbolRank::Global, Some("ext4"));
+        table.push(1, 1, b"_stext", SymbolRank::Global);
         table.finish();
         assert_eq!(
             table.kernel_start().collect::<Vec<_>>(),
             [1],
-            "of the kernel, though another name is shorter"
+            "the symbol of the kernel itself must count, not that of a module"
         );
         assert_eq!((table.len(), table.groups.len()), (5, 1));
         assert_eq!(table.lookup(3).and_then(|symbol| symbol.group).map(|group| &**group), Some("ext4"));
         assert_eq!(table.lookup(1).and_then(|symbol| symbol.group), None);
-        assert_eq!(name(&table, u64::MAX), None, "nothing follows the end of memory");
+        assert_eq!(name_at(&table, u64::MAX), None, "no symbol extends past the end of memory");
     }
 }

@@ -4,44 +4,44 @@ use std::fs::File;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
-use super::elf::Parts;
+use super::elf::ElfParts;
 use super::*;
 
-const ALL: Parts = Parts { symbols: true, dwarf: true };
+const ALL_PARTS: ElfParts = ElfParts { symbols: true, dwarf: true };
 
 /// Reads the file of this program.
-fn own() -> Vec<u8> {
+fn read_own_program() -> Vec<u8> {
     std::fs::read("/proc/self/exe").unwrap()
 }
 
 /// Returns the linked address of code of this program.
-fn linked(address: usize, identity: &Identity) -> u64 {
+fn linked_address(address: usize, identity: &ElfIdentity) -> u64 {
     let exe = std::env::current_exe().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let first = maps.lines().find(|line| line.ends_with(exe.to_str().unwrap())).unwrap();
-    let (from, rest) = first.split_once('-').unwrap();
-    let offset = rest.split(' ').nth(2).unwrap();
+    let (from, columns) = first.split_once('-').unwrap();
+    let offset = columns.split(' ').nth(2).unwrap();
     let [from, offset] = [from, offset].map(|hex| u64::from_str_radix(hex, 16).unwrap());
     address as u64 - (from - offset) + identity.base
 }
 
 #[inline(never)]
-fn marked(number: u64) -> u64 {
+fn known_function(number: u64) -> u64 {
     std::hint::black_box(number) + 3
 }
 
 #[test]
 fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
-    let mut elf = Elf::read(File::open("/proc/self/exe").unwrap(), ALL, |_| true).unwrap().unwrap();
-    assert_eq!(marked(1), 4);
-    let address = linked(marked as fn(u64) -> u64 as usize, &elf.identity);
+    let mut elf = Elf::read(File::open("/proc/self/exe").unwrap(), ALL_PARTS, |_| true).unwrap().unwrap();
+    assert_eq!(known_function(1), 4);
+    let address = linked_address(known_function as fn(u64) -> u64 as usize, &elf.identity);
     let symbol = elf.symbols.lookup(address).unwrap();
-    assert!(demangle(&symbol.text()).ends_with("symbols::tests::marked"), "{}", symbol.text());
+    assert!(demangle(&symbol.text()).ends_with("symbols::tests::known_function"), "{}", symbol.text());
     assert_eq!(symbol.start, address);
     let sites = elf.dwarf.as_mut().unwrap().find(address);
     let site = sites.last().unwrap();
-    // With line tables only, compilers leave out functions without inlined ones.
-    assert!(site.function.as_deref().is_none_or(|name| name.ends_with("marked")), "{site:?}");
+    // With line tables only, compilers leave out functions that contain no inlined functions.
+    assert!(site.function.as_deref().is_none_or(|name| name.ends_with("known_function")), "{site:?}");
     assert!(site.file.as_deref().unwrap().ends_with("symbols/tests.rs"), "{site:?}");
     assert!(site.line.is_some() && !site.is_inlined && site.start == address, "{site:?}");
     assert!(elf.dwarf.as_mut().unwrap().find(1).is_empty());
@@ -49,7 +49,7 @@ fn a_function_of_this_program_is_found_by_symbol_and_by_line() {
 
 #[test]
 fn file_with_another_identity_is_not_read() {
-    let read = |wanted| Elf::read(Cursor::new(own()), ALL, |_| wanted).unwrap();
+    let read = |wanted| Elf::read(Cursor::new(read_own_program()), ALL_PARTS, |_| wanted).unwrap();
     assert!(read(false).is_none());
     assert!(read(true).is_some());
 }
@@ -72,9 +72,9 @@ fn damaged_copies(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn damaged_elf_files_give_errors_or_fewer_symbols() {
-    let bytes = own();
+    let bytes = read_own_program();
     for bad in damaged_copies(&bytes) {
-        if let Ok(Some(mut elf)) = Elf::read(Cursor::new(bad), ALL, |_| true)
+        if let Ok(Some(mut elf)) = Elf::read(Cursor::new(bad), ALL_PARTS, |_| true)
             && let Some(dwarf) = &mut elf.dwarf
         {
             for address in (0..200_000).step_by(10_000) {
@@ -87,9 +87,9 @@ fn damaged_elf_files_give_errors_or_fewer_symbols() {
 /// DWARF with random bytes changed.
 #[test]
 fn damaged_sections_give_errors_or_fewer_functions() {
-    let bytes = own();
+    let bytes = read_own_program();
     let elf = object::File::parse(&*bytes).unwrap();
-    let pick = |id: gimli::SectionId| {
+    let read_section = |id: gimli::SectionId| {
         use object::{Object, ObjectSection};
         let section =
             elf.section_by_name(id.name()).and_then(|section| section.data().ok().map(<[u8]>::to_vec));
@@ -103,7 +103,7 @@ fn damaged_sections_give_errors_or_fewer_functions() {
     for _ in 0..60 {
         let mut sections = dwarf::Sections::default();
         for id in dwarf::Sections::WANTED {
-            let mut bytes = pick(id).unwrap_or_default();
+            let mut bytes = read_section(id).unwrap_or_default();
             for _ in 0..20 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let at = (random >> 33) as usize % bytes.len().max(1);
@@ -121,7 +121,7 @@ fn damaged_sections_give_errors_or_fewer_functions() {
 }
 
 /// Builds one unit in which many functions have the same long list of ranges.
-fn shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
+fn build_shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
     let mut sections = dwarf::Sections::default();
     // 1: unit with children, low_pc and ranges; 2: subprogram without children, name and ranges.
     let abbreviations =
@@ -149,20 +149,20 @@ fn shared_ranges(functions: usize, ranges: usize) -> dwarf::Sections {
 
 #[test]
 fn shared_range_list_ends_reading_early() {
-    let mut sound = Dwarf::new(shared_ranges(1, 4), gimli::RunTimeEndian::Little);
+    let mut sound = Dwarf::new(build_shared_ranges(1, 4), gimli::RunTimeEndian::Little);
     let sites = sound.find(18);
     assert_eq!(sites.first().and_then(|site| site.function.as_deref()), Some("f"));
     assert_eq!(sites.first().map(|site| site.start), Some(17));
     // Ten thousand functions with a hundred thousand ranges each.
     let began = Instant::now();
-    let mut hostile = Dwarf::new(shared_ranges(10_000, 100_000), gimli::RunTimeEndian::Little);
+    let mut hostile = Dwarf::new(build_shared_ranges(10_000, 100_000), gimli::RunTimeEndian::Little);
     let _ = hostile.find(18);
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
 }
 
 #[test]
 fn other_files_are_not_pdbs() {
-    for bytes in [Vec::new(), b"Microsoft C/C++ MSF 7.00\r\n\x1ADS\0\0\0".to_vec(), own()] {
+    for bytes in [Vec::new(), b"Microsoft C/C++ MSF 7.00\r\n\x1ADS\0\0\0".to_vec(), read_own_program()] {
         assert!(Pdb::read(Cursor::new(bytes), |_, _| true).is_err());
     }
 }

@@ -12,10 +12,10 @@ use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
-use super::MAX_ANSWER;
-use super::listed::{MetadataSizes, expanded, wpp_properties};
-use super::texts::Texts;
-use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
+use super::MAX_ANSWER_BYTES;
+use super::listed::{MetadataSizes, expand_prefixes, wpp_property_schema};
+use super::texts::TextTable;
+use crate::schema::{Count, Field, FieldKind, Length, Schema, SchemaOrigin, ValueMap};
 use crate::source::FilterSchema;
 use traceweir_format::spec::types::map;
 use traceweir_format::spec::types::property::{
@@ -24,13 +24,15 @@ use traceweir_format::spec::types::property::{
 };
 
 /// Byte offset of the properties in a PROVIDER_FILTER_INFO.
-const FILTER_PROPERTIES_AT: usize = 16;
-/// Byte offset of the properties in a TRACE_EVENT_INFO, and the size of each in bytes.
-pub(super) const PROPERTIES_AT: usize = 112;
+const FILTER_PROPERTIES_OFFSET: usize = 16;
+/// Byte offset of the properties in a TRACE_EVENT_INFO.
+pub(super) const PROPERTIES_OFFSET: usize = 112;
+/// The size of a property, in bytes.
 pub(super) const PROPERTY_BYTES: usize = 24;
-/// Byte offsets of the count and the length in a property.
-const COUNT_IN_PROPERTY: usize = 16;
-const LENGTH_IN_PROPERTY: usize = 18;
+/// Byte offset of the count in a property.
+const PROPERTY_COUNT_OFFSET: usize = 16;
+/// Byte offset of the length in a property.
+const PROPERTY_LENGTH_OFFSET: usize = 18;
 
 const TEMPLATE_EVENT_DATA: u32 = 1;
 
@@ -58,7 +60,7 @@ impl OpenProperty {
     fn find(schema: &Schema) -> Option<Self> {
         schema.top().iter().enumerate().find_map(|(index, field)| match field.kind {
             _ if field.count == Count::ToEnd => Some(Self::Elements(index)),
-            Kind::Value { input: InType::BINARY, output, .. }
+            FieldKind::Value { input: InType::BINARY, output, .. }
                 if field.length == Length::Natural
                     && output != OutType::IPV6
                     && field.count == Count::One =>
@@ -79,12 +81,12 @@ impl OpenProperty {
 }
 
 /// Returns the DECODING_SOURCE number of a schema's origin.
-pub(super) const fn decoding_source(origin: Origin) -> u32 {
+pub(super) const fn decoding_source(origin: SchemaOrigin) -> u32 {
     match origin {
-        Origin::Manifest | Origin::Embedded | Origin::StringOnly => 0,
-        Origin::Kernel => 1,
-        Origin::Wpp => 2,
-        Origin::TraceLogging => 3,
+        SchemaOrigin::Manifest | SchemaOrigin::Embedded | SchemaOrigin::StringOnly => 0,
+        SchemaOrigin::Kernel => 1,
+        SchemaOrigin::Wpp => 2,
+        SchemaOrigin::TraceLogging => 3,
     }
 }
 
@@ -92,25 +94,25 @@ impl EventInfo {
     /// Encodes a schema as TRACE_EVENT_INFO.
     #[must_use]
     pub fn encode(schema: &Schema) -> Self {
-        Self::with_metadata_before(schema, None)
+        Self::encode_with_metadata(schema, None)
     }
 
     /// Like [`EventInfo::encode`], for a payload that follows metadata of these sizes.
-    pub(super) fn with_metadata_before(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Self {
-        let listed = if schema.origin == Origin::Wpp {
-            Some(wpp_properties())
+    pub(super) fn encode_with_metadata(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Self {
+        let listed = if schema.origin == SchemaOrigin::Wpp {
+            Some(wpp_property_schema())
         } else {
-            expanded(schema, metadata_sizes)
+            expand_prefixes(schema, metadata_sizes)
         };
-        let shown = listed.as_ref().unwrap_or(schema);
-        let to_end = OpenProperty::find(shown);
-        let bytes = encode(schema, shown);
-        let bytes = if bytes.len() > MAX_ANSWER { Vec::new() } else { bytes };
+        let property_schema = listed.as_ref().unwrap_or(schema);
+        let to_end = OpenProperty::find(property_schema);
+        let bytes = encode_event_info(schema, property_schema);
+        let bytes = if bytes.len() > MAX_ANSWER_BYTES { Vec::new() } else { bytes };
         Self { bytes, listed, to_end }
     }
 
     /// Returns the size of the structure in memory, in bytes.
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let fields = self.listed.as_ref().map_or(0, |schema| schema.fields().len());
         fields.saturating_mul(size_of::<Field>()).saturating_add(self.bytes.len())
     }
@@ -121,10 +123,11 @@ impl EventInfo {
         (!self.bytes.is_empty()).then_some(&self.bytes)
     }
 
-    /// Returns the schema whose fields are the properties; `own` is the schema of the event.
+    /// Returns the schema whose fields are the properties; `event_schema` is the schema of the
+    /// event.
     #[must_use]
-    pub fn schema<'s>(&'s self, own: &'s Schema) -> &'s Schema {
-        self.listed.as_ref().unwrap_or(own)
+    pub fn property_schema<'s>(&'s self, event_schema: &'s Schema) -> &'s Schema {
+        self.listed.as_ref().unwrap_or(event_schema)
     }
 
     /// Returns the property whose count or length depends on the payload.
@@ -134,13 +137,13 @@ impl EventInfo {
     }
 
     /// Returns the bytes with the count or length of the open property filled in.
-    pub(super) fn closed(&self, open: OpenProperty, number: u16) -> Vec<u8> {
+    pub(super) fn with_open_property(&self, open: OpenProperty, number: u16) -> Vec<u8> {
         let (flag, offset_in_property) = match open {
-            OpenProperty::Elements(_) => (PROPERTY_PARAM_FIXED_COUNT, COUNT_IN_PROPERTY),
-            OpenProperty::Bytes(_) => (PROPERTY_PARAM_FIXED_LENGTH, LENGTH_IN_PROPERTY),
+            OpenProperty::Elements(_) => (PROPERTY_PARAM_FIXED_COUNT, PROPERTY_COUNT_OFFSET),
+            OpenProperty::Bytes(_) => (PROPERTY_PARAM_FIXED_LENGTH, PROPERTY_LENGTH_OFFSET),
         };
         let mut bytes = self.bytes.clone();
-        let at = PROPERTIES_AT.saturating_add(open.index().saturating_mul(PROPERTY_BYTES));
+        let at = PROPERTIES_OFFSET.saturating_add(open.index().saturating_mul(PROPERTY_BYTES));
         for (offset, value) in [(0, &flag.to_le_bytes()[..]), (offset_in_property, &number.to_le_bytes())] {
             let start = at.saturating_add(offset);
             if let Some(field) = bytes.get_mut(start..start.saturating_add(value.len())) {
@@ -151,13 +154,13 @@ impl EventInfo {
     }
 }
 
-fn encode(schema: &Schema, shown: &Schema) -> Vec<u8> {
-    let fields = shown.fields();
-    let fixed = PROPERTIES_AT.saturating_add(fields.len().saturating_mul(PROPERTY_BYTES));
-    let mut texts = Texts::new(fixed);
-    let (provider, event_guid) = identities(schema);
+fn encode_event_info(schema: &Schema, property_schema: &Schema) -> Vec<u8> {
+    let fields = property_schema.fields();
+    let fixed_bytes = PROPERTIES_OFFSET.saturating_add(fields.len().saturating_mul(PROPERTY_BYTES));
+    let mut texts = TextTable::new(fixed_bytes);
+    let (provider, event_guid) = provider_and_class(schema);
     let names = &schema.names;
-    let mut out = Vec::with_capacity(fixed.saturating_mul(2));
+    let mut out = Vec::with_capacity(fixed_bytes.saturating_mul(2));
     out.put(&provider.to_bytes()).put(&event_guid.to_bytes()).put(&[0; 16]);
     out.put_u32(decoding_source(schema.origin));
     out.put_u32(texts.add_optional(names.provider.as_deref()));
@@ -170,47 +173,47 @@ fn encode(schema: &Schema, shown: &Schema) -> Vec<u8> {
     // The provider has no message, and there is no BinXML.
     out.put_u32(0).put_u32(0).put_u32(0);
     // In classic events these two fields hold the names of activity ids.
-    let event = names.event.as_deref().filter(|_| schema.origin != Origin::Kernel);
+    let event = names.event.as_deref().filter(|_| schema.origin != SchemaOrigin::Kernel);
     out.put_u32(texts.add_optional(event)).put_u32(0);
     let count = |fields: &[Field]| u32::try_from(fields.len()).unwrap_or(u32::MAX);
-    out.put_u32(count(fields)).put_u32(count(shown.top()));
+    out.put_u32(count(fields)).put_u32(count(property_schema.top()));
     let template = if matches!(decoding_source(schema.origin), 0 | 3) { TEMPLATE_EVENT_DATA } else { 0 };
     out.put_u32(template | schema.tags << 4);
     for field in fields {
-        property(field, &mut texts, &mut out);
+        put_property(field, &mut texts, &mut out);
     }
     out.extend_from_slice(&texts.into_bytes());
     out
 }
 
-/// Returns the provider and class GUIDs; only classic events have a class of their own.
-fn identities(schema: &Schema) -> (Guid, Guid) {
+/// Returns the provider and class GUIDs; only classic events have a separate class.
+fn provider_and_class(schema: &Schema) -> (Guid, Guid) {
     match schema.origin {
-        Origin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
-        Origin::Kernel => (class::SYSTEM_TRACE_CONTROL, schema.provider),
-        Origin::Wpp => (schema.provider, schema.provider),
+        SchemaOrigin::Kernel if schema.provider == class::EVENT_TRACE => (schema.provider, schema.provider),
+        SchemaOrigin::Kernel => (class::SYSTEM_TRACE_CONTROL, schema.provider),
+        SchemaOrigin::Wpp => (schema.provider, schema.provider),
         _ => (schema.provider, Guid::NULL),
     }
 }
 
 /// Encodes a filter as PROVIDER_FILTER_INFO.
-pub(super) fn filter_info(filter: &FilterSchema) -> Vec<u8> {
+pub(super) fn encode_filter_info(filter: &FilterSchema) -> Vec<u8> {
     let fields = filter.schema.fields();
-    let fixed = fields.len().saturating_mul(PROPERTY_BYTES).saturating_add(FILTER_PROPERTIES_AT);
-    let mut texts = Texts::new(fixed);
-    let mut out = Vec::with_capacity(fixed);
+    let fixed_bytes = fields.len().saturating_mul(PROPERTY_BYTES).saturating_add(FILTER_PROPERTIES_OFFSET);
+    let mut texts = TextTable::new(fixed_bytes);
+    let mut out = Vec::with_capacity(fixed_bytes);
     out.put(&[filter.id, filter.version, 0, 0]);
     out.put_u32(texts.add_optional(filter.schema.message.as_deref())).put_u32(0);
     out.put_u32(u32::try_from(fields.len()).unwrap_or(u32::MAX));
     for field in fields {
-        property(field, &mut texts, &mut out);
+        put_property(field, &mut texts, &mut out);
     }
     out.extend_from_slice(&texts.into_bytes());
     out
 }
 
 /// Appends an EVENT_PROPERTY_INFO.
-fn property<'f>(field: &'f Field, texts: &mut Texts<'f>, out: &mut Vec<u8>) {
+fn put_property<'f>(field: &'f Field, texts: &mut TextTable<'f>, out: &mut Vec<u8>) {
     let (count_flag, count) = match field.count {
         Count::One | Count::Prefixed | Count::ToEnd => (0, 1),
         Count::Fixed(n) => (PROPERTY_PARAM_FIXED_COUNT, n),
@@ -221,18 +224,18 @@ fn property<'f>(field: &'f Field, texts: &mut Texts<'f>, out: &mut Vec<u8>) {
     let (length_flag, length) = match (field.length, &field.kind) {
         (Length::Fixed(n), _) => (PROPERTY_PARAM_FIXED_LENGTH, n),
         (Length::Field(index), _) => (PROPERTY_PARAM_LENGTH, index),
-        (Length::Natural, Kind::Value { input, .. }) => (0, natural_length(*input)),
-        (Length::Natural, Kind::Struct { .. }) => (0, 0),
+        (Length::Natural, FieldKind::Value { input, .. }) => (0, natural_length(*input)),
+        (Length::Natural, FieldKind::Struct { .. }) => (0, 0),
     };
-    let is_struct = matches!(field.kind, Kind::Struct { .. });
+    let is_struct = matches!(field.kind, FieldKind::Struct { .. });
     let flags = count_flag
         | length_flag
         | if is_struct { PROPERTY_STRUCT } else { 0 }
         | if field.tags == 0 { 0 } else { PROPERTY_HAS_TAGS };
     out.put_u32(flags).put_u32(texts.add(&field.name));
     match &field.kind {
-        Kind::Struct { first, members } => out.put_u16(*first).put_u16(*members).put_u32(0),
-        Kind::Value { input, output, map } => {
+        FieldKind::Struct { first, members } => out.put_u16(*first).put_u16(*members).put_u32(0),
+        FieldKind::Value { input, output, map } => {
             let map = texts.add_optional(map.as_deref().map(|map| &*map.name));
             out.put_u16(input.0).put_u16(output.0).put_u32(map)
         }
@@ -247,24 +250,24 @@ fn natural_length(input: InType) -> u16 {
 }
 
 /// Encodes a map as EVENT_MAP_INFO. Texts of manifests end with a blank, as published.
-pub(super) fn map_info(map: &ValueMap, origin: Origin) -> Vec<u8> {
-    let is_classic = origin == Origin::Kernel;
+pub(super) fn encode_map_info(map: &ValueMap, origin: SchemaOrigin) -> Vec<u8> {
+    let is_classic = origin == SchemaOrigin::Kernel;
     let entries = map.entries();
-    let fixed = entries.len().saturating_mul(8).saturating_add(16);
-    let mut texts = Texts::new(fixed);
+    let fixed_bytes = entries.len().saturating_mul(8).saturating_add(16);
+    let mut texts = TextTable::new(fixed_bytes);
     let flag = match (is_classic, map.bits) {
         (false, false) => map::MANIFEST_VALUEMAP,
         (false, true) => map::MANIFEST_BITMAP,
         (true, false) => map::WBEM_VALUEMAP,
         (true, true) => map::WBEM_BITMAP,
     };
-    let mut out = Vec::with_capacity(fixed);
+    let mut out = Vec::with_capacity(fixed_bytes);
     out.put_u32(texts.add(&map.name))
         .put_u32(flag)
         .put_u32(u32::try_from(entries.len()).unwrap_or(0))
         .put_u32(0);
     for (value, text) in entries {
-        let at = if is_classic { texts.add(text) } else { texts.add_blank_ended(text) };
+        let at = if is_classic { texts.add(text) } else { texts.add_with_blank(text) };
         out.put_u32(at).put_u32(u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0));
     }
     out.extend_from_slice(&texts.into_bytes());

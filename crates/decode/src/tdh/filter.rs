@@ -1,8 +1,8 @@
 //! Payload filters: predicates on the fields of an event, as TdhCreatePayloadFilter takes them.
 //!
 //! ```text
-//!   manifest ──▶ Layout: fields up to the last that is compared ─┐
-//!   predicates: name, operator, value as text ───────────────────┴─▶ payload::Event ─▶ one blob
+//!   manifest ──▶ FilterLayout: fields up to the last compared one ─┐
+//!   predicates: name, operator, value as text ─────────────────────┴─▶ payload::Event ─▶ one blob
 //! ```
 //!
 //! The process that writes an event has no schema, so a filter carries the layout of the fields.
@@ -11,7 +11,7 @@
 
 mod layout;
 
-pub use layout::{ComparableField, Layout};
+pub use layout::{ComparableField, FilterLayout};
 
 use traceweir_format::filter::payload::{Builder, Event, Operand, Type};
 use traceweir_format::spec::enable::{MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator};
@@ -23,7 +23,7 @@ use crate::source::EventSchema;
 
 /// A comparison, as the caller of TdhCreatePayloadFilter passes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Predicate {
+pub struct FieldPredicate {
     /// Name of the field.
     pub field: String,
     /// The comparison operator.
@@ -34,59 +34,65 @@ pub struct Predicate {
 
 /// The filter of one event of a provider.
 #[derive(Clone, Debug)]
-pub struct Filter {
+pub struct PayloadFilter {
     /// The provider's GUID.
     pub provider: Guid,
     event: Event,
 }
 
-impl Filter {
+impl PayloadFilter {
     /// Builds the filter of an event from predicates on its fields. With `any`, one matching
     /// predicate is enough.
-    pub fn new(provider: Guid, event: &EventSchema, any: bool, predicates: &[Predicate]) -> Answer<Self> {
+    pub fn new(
+        provider: Guid,
+        event: &EventSchema,
+        any: bool,
+        predicates: &[FieldPredicate],
+    ) -> Answer<Self> {
         if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
             return Err(Refusal::Invalid("a filter has one to eight predicates"));
         }
-        let mut layout = Layout::new(event, any);
+        let mut layout = FilterLayout::new(event, any);
         for predicate in predicates {
             let field = layout
                 .find(&predicate.field)
                 .map_err(|_| Refusal::Invalid("no comparable field has this name"))?;
-            add(&mut layout.event, &field, predicate)?;
+            add_predicate(&mut layout.event, &field, predicate)?;
         }
-        // A filter that is too large alone is too large with others.
-        aggregate(&[(&layout.event, false)])?;
+        // Detects a filter that is too large even without other filters.
+        encode_filters(&[(&layout.event, false)])?;
         Ok(Self { provider, event: layout.event })
     }
 }
 
 /// Encodes several filters of one provider as one blob. A filter with the flag must match; of the
 /// others, one must match.
-pub fn aggregated<'f>(filters: impl Iterator<Item = (&'f Filter, bool)>) -> Answer<Vec<u8>> {
+pub fn aggregate_filters<'f>(filters: impl Iterator<Item = (&'f PayloadFilter, bool)>) -> Answer<Vec<u8>> {
     let filters: Vec<_> = filters.collect();
-    let is_one = filters.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a.provider == b.provider));
-    if !is_one {
+    let has_one_provider =
+        filters.windows(2).all(|pair| matches!(pair, [(a, _), (b, _)] if a.provider == b.provider));
+    if !has_one_provider {
         return Err(Refusal::Invalid("filters of one blob are those of one provider"));
     }
-    aggregate(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
+    encode_filters(&filters.iter().map(|(filter, required)| (&filter.event, *required)).collect::<Vec<_>>())
 }
 
-fn aggregate(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
+fn encode_filters(filters: &[(&Event, bool)]) -> Answer<Vec<u8>> {
     let mut all = Builder::new();
     for (event, required) in filters {
-        all.add(event, *required).map_err(refused)?;
+        all.add(event, *required).map_err(refuse_filter)?;
     }
-    all.finish().map_err(refused)
+    all.finish().map_err(refuse_filter)
 }
 
-fn refused(error: Error) -> Refusal {
+fn refuse_filter(error: Error) -> Refusal {
     match error {
         Error::TooLarge { .. } => Refusal::TooLong,
         _ => Refusal::Invalid("the field cannot be compared like this"),
     }
 }
 
-fn add(event: &mut Event, field: &ComparableField<'_>, predicate: &Predicate) -> Answer<()> {
+fn add_predicate(event: &mut Event, field: &ComparableField<'_>, predicate: &FieldPredicate) -> Answer<()> {
     const BAD_VALUE: Refusal = Refusal::Invalid("the value does not fit the field's type");
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
     // The `weir` command line can compare pointers; the published functions refuse them.
@@ -109,5 +115,5 @@ fn add(event: &mut Event, field: &ComparableField<'_>, predicate: &Predicate) ->
         }
         (Type::Utf16 | Type::Ansi, _) => Operand::Text(value),
     };
-    event.predicate(field.at, kind, predicate.operator, operand).map_err(refused)
+    event.predicate(field.at, kind, predicate.operator, operand).map_err(refuse_filter)
 }

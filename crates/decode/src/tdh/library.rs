@@ -1,14 +1,14 @@
 //! The providers that a process has schemas for: manifests that it loaded, and installed ones.
 //!
 //! ```text
-//!   TdhLoadManifest ──▶ Named ┐
+//!   TdhLoadManifest ────────┐
 //!   installed folders ────────┼──▶ Decoder ──▶ by TraceLogging metadata, then in this order
 //!   TdhLoadManifestFromBinary ┘
 //! ```
 //!
 //! Installed manifests are read at the first query about an event that does not describe itself,
-//! and then kept. Unloading a manifest rebuilds the decoder from the remaining ones. A manifest
-//! that is not usable changes nothing.
+//! and then kept. Unloading a manifest rebuilds the decoder from the remaining manifests. An
+//! unusable manifest changes nothing.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,25 +19,26 @@ use std::path::{Path, PathBuf};
 use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 
-use super::filter::{Filter, Predicate};
-use super::lists::{self, FieldKind, has_id};
+use super::filter::{FieldPredicate, PayloadFilter};
+use super::lists::{self, EventFieldType, has_id};
 use super::property::PropertyStep;
-use super::query::{QueryDecoder, bounded, map_of};
+use super::query::{QueryDecoder, check_answer_size, encode_map_by_name};
 use super::{Answer, Refusal};
 use crate::plain;
 use crate::source::{
-    Event, EventKind, EventSchema, Precedence, ProviderSchemas, binary, manifest, read_manifest,
+    EventSchema, LookupEvent, LookupKind, Precedence, ProviderSchemas, binary, manifest, read_manifest,
 };
 
 /// The folders where manifests are installed.
-const FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
-/// The most files that are read in a folder, and the size limit of each in bytes.
+const INSTALL_FOLDERS: [&str; 2] = ["/etc/traceweir/manifests", "/usr/share/traceweir/manifests"];
+/// The most files that are read in a folder.
 const MAX_FILES: usize = 4096;
-const MAX_FILE: u64 = 64 << 20;
+/// The size limit of a file, in bytes.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The source that a manifest was loaded from, which identifies it for unloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ManifestOrigin {
     /// A file with an XML manifest.
     File(PathBuf),
     /// A PE or ELF file with a compiled manifest.
@@ -48,7 +49,7 @@ pub enum Origin {
     Installed,
 }
 
-impl Origin {
+impl ManifestOrigin {
     /// Identifies a manifest in memory.
     #[must_use]
     pub fn memory(bytes: &[u8]) -> Self {
@@ -70,9 +71,9 @@ impl Origin {
 #[derive(Debug, Default)]
 pub struct Library {
     queries: QueryDecoder,
-    loaded: Vec<(Origin, Vec<ProviderSchemas>)>,
+    loaded: Vec<(ManifestOrigin, Vec<ProviderSchemas>)>,
     /// Whether the installed manifests have been read.
-    is_complete: bool,
+    has_read_installed: bool,
     /// The folders of installed manifests, if not the default ones.
     folders: Option<Vec<PathBuf>>,
 }
@@ -92,23 +93,23 @@ impl Library {
 
     /// Loads an XML manifest from a file.
     pub fn load_file(&mut self, path: &Path) -> Answer<()> {
-        let bytes = read(path)?;
-        self.load(Origin::File(path.to_owned()), manifest::parse(&bytes)?)
+        let bytes = read_bounded_file(path)?;
+        self.load(ManifestOrigin::File(path.to_owned()), manifest::parse(&bytes)?)
     }
 
     /// Loads the compiled manifest of a PE or ELF file.
     pub fn load_binary(&mut self, path: &Path) -> Answer<()> {
-        let bytes = read(path)?;
+        let bytes = read_bounded_file(path)?;
         let providers = binary::load(&bytes).map_err(|_| Refusal::NoResource)?;
-        self.load(Origin::Binary(path.to_owned()), providers)
+        self.load(ManifestOrigin::Binary(path.to_owned()), providers)
     }
 
     /// Loads an XML manifest from memory.
     pub fn load_memory(&mut self, bytes: &[u8]) -> Answer<()> {
-        self.load(Origin::memory(bytes), manifest::parse(bytes)?)
+        self.load(ManifestOrigin::memory(bytes), manifest::parse(bytes)?)
     }
 
-    fn load(&mut self, origin: Origin, providers: Vec<ProviderSchemas>) -> Answer<()> {
+    fn load(&mut self, origin: ManifestOrigin, providers: Vec<ProviderSchemas>) -> Answer<()> {
         if self.loaded.iter().any(|(known, _)| *known == origin) {
             self.unload(&origin)?;
         }
@@ -130,16 +131,16 @@ impl Library {
             && !self
                 .loaded
                 .iter()
-                .any(|(known, _)| matches!(known, Origin::File(p) | Origin::Binary(p) if *p == path))
+                .any(|(known, _)| matches!(known, ManifestOrigin::File(p) | ManifestOrigin::Binary(p) if *p == path))
         {
             return Err(Refusal::NoFile);
         }
-        let binary = Origin::Binary(path.clone());
-        self.unload(&Origin::File(path)).or_else(|_| self.unload(&binary))
+        let binary = ManifestOrigin::Binary(path.clone());
+        self.unload(&ManifestOrigin::File(path)).or_else(|_| self.unload(&binary))
     }
 
     /// Unloads a manifest.
-    pub fn unload(&mut self, origin: &Origin) -> Answer<()> {
+    pub fn unload(&mut self, origin: &ManifestOrigin) -> Answer<()> {
         let before = self.loaded.len();
         self.loaded.retain(|(known, _)| known != origin);
         if self.loaded.len() == before {
@@ -152,23 +153,23 @@ impl Library {
     fn rebuild_decoder(&mut self) {
         self.queries = QueryDecoder::default();
         for (origin, providers) in &self.loaded {
-            // They fitted before, together with more.
+            // Adding cannot fail: the decoder has accepted these manifests together with others.
             let _ = self.queries.decoder.add_providers(providers.clone(), origin.precedence());
         }
     }
 
     fn ensure_installed_loaded(&mut self) {
-        if std::mem::replace(&mut self.is_complete, true) {
+        if std::mem::replace(&mut self.has_read_installed, true) {
             return;
         }
-        let folders = self.folders.take().unwrap_or_else(|| FOLDERS.map(PathBuf::from).into());
+        let folders = self.folders.take().unwrap_or_else(|| INSTALL_FOLDERS.map(PathBuf::from).into());
         for file in
             folders.iter().filter_map(|folder| folder.read_dir().ok()).flat_map(|all| all.take(MAX_FILES))
         {
             // A file that is not a manifest is skipped.
             let providers = file
                 .ok()
-                .and_then(|file| read(&file.path()).ok())
+                .and_then(|file| read_bounded_file(&file.path()).ok())
                 .and_then(|bytes| read_manifest(&bytes).ok());
             if let Some(providers) = providers {
                 let _ = self.load_installed(providers);
@@ -177,8 +178,8 @@ impl Library {
     }
 
     fn load_installed(&mut self, providers: Vec<ProviderSchemas>) -> Answer<()> {
-        self.queries.decoder.add_providers(providers.clone(), Origin::Installed.precedence())?;
-        self.loaded.push((Origin::Installed, providers));
+        self.queries.decoder.add_providers(providers.clone(), ManifestOrigin::Installed.precedence())?;
+        self.loaded.push((ManifestOrigin::Installed, providers));
         Ok(())
     }
 
@@ -189,7 +190,7 @@ impl Library {
 
     /// Returns the decoder for an event; reads the installed manifests first unless the event
     /// describes itself.
-    pub fn queries(&mut self, event: &Event<'_>) -> &mut QueryDecoder {
+    pub fn queries(&mut self, event: &LookupEvent<'_>) -> &mut QueryDecoder {
         if event.metadata.is_none() {
             self.ensure_installed_loaded();
         }
@@ -197,14 +198,14 @@ impl Library {
     }
 
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
-    pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
+    pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
         self.queries(event).event_info(event, pointer_size)
     }
 
     /// Returns the bytes of a property.
     pub fn property<'p>(
         &mut self,
-        event: &Event<'p>,
+        event: &LookupEvent<'p>,
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
@@ -212,36 +213,39 @@ impl Library {
     }
 
     /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or any of its provider.
-    pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
+    pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
         let queries = self.queries(event);
         let provider =
             queries.decoder.find_event(event).map_or(event.provider, |found| found.prepared.schema.provider);
         queries.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
-            events.find_map(|e| map_of(&e.schema, name)).ok_or(refusal).and_then(bounded)
+            events
+                .find_map(|e| encode_map_by_name(&e.schema, name))
+                .ok_or(refusal)
+                .and_then(check_answer_size)
         })
     }
 
     /// Returns a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
     pub fn provider_list(&mut self, source: Option<u32>) -> Answer<Vec<u8>> {
-        lists::providers(self.providers(), source)
+        lists::encode_providers(self.providers(), source)
     }
 
     /// Returns the PROVIDER_FIELD_INFOARRAY of a provider: all names of a kind, or those for a
     /// value.
     pub fn field_list(&mut self, provider: Guid, kind: u32, value: Option<u64>) -> Answer<Vec<u8>> {
-        let kind = FieldKind::from_code(kind).ok_or(Refusal::NoSuchKind)?;
-        lists::fields(self.providers().filter(has_id(provider)), kind, value)
+        let kind = EventFieldType::from_code(kind).ok_or(Refusal::NoSuchKind)?;
+        lists::encode_fields(self.providers().filter(has_id(provider)), kind, value)
     }
 
     /// Returns the PROVIDER_EVENT_INFO of a provider.
     pub fn event_list(&mut self, provider: Guid) -> Answer<Vec<u8>> {
-        lists::events(self.providers().filter(has_id(provider)))
+        lists::encode_events(self.providers().filter(has_id(provider)))
     }
 
     /// Returns a PROVIDER_FILTER_INFO for each filter that a provider accepts.
     pub fn filter_list(&mut self, provider: Guid) -> Answer<Vec<Vec<u8>>> {
-        lists::filters(self.providers().filter(has_id(provider)))
+        lists::encode_filters(self.providers().filter(has_id(provider)))
     }
 
     /// Returns whether a manifest describes a provider.
@@ -255,12 +259,13 @@ impl Library {
         provider: Guid,
         descriptor: &EventDescriptor,
     ) -> Answer<(Vec<u8>, EventDescriptor)> {
-        let descriptor = self.manifest_event(provider, descriptor)?.descriptor;
-        let event = Event { kind: EventKind::Described, provider, descriptor, ..Event::default() };
+        let descriptor = self.find_manifest_event(provider, descriptor)?.descriptor;
+        let event =
+            LookupEvent { kind: LookupKind::Described, provider, descriptor, ..LookupEvent::default() };
         Ok((self.event_info(&event, 8)?.into_owned(), descriptor))
     }
 
-    fn manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
+    fn find_manifest_event(&mut self, provider: Guid, descriptor: &EventDescriptor) -> Answer<&EventSchema> {
         let is_known = self.knows(provider);
         let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
         let mut has_events = false;
@@ -281,29 +286,29 @@ impl Library {
         provider: Guid,
         descriptor: &EventDescriptor,
         any: bool,
-        predicates: &[Predicate],
-    ) -> Answer<Filter> {
-        Filter::new(provider, self.manifest_event(provider, descriptor)?, any, predicates)
+        predicates: &[FieldPredicate],
+    ) -> Answer<PayloadFilter> {
+        PayloadFilter::new(provider, self.find_manifest_event(provider, descriptor)?, any, predicates)
     }
 }
 
 /// Reads a regular file that is not too large.
-pub(super) fn read(path: &Path) -> Answer<Vec<u8>> {
-    let file = open(path)?;
-    if file.metadata().map_err(unreadable)?.len() > MAX_FILE {
+pub(super) fn read_bounded_file(path: &Path) -> Answer<Vec<u8>> {
+    let file = open_regular_file(path)?;
+    if file.metadata().map_err(refuse_unreadable)?.len() > MAX_FILE_BYTES {
         return Err(Refusal::Invalid("the file has more than 64 MiB"));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(refuse_unreadable)?;
     Ok(bytes)
 }
 
 /// Opens a regular file.
-pub(super) fn open(path: &Path) -> Answer<File> {
-    plain::open(path).map_err(unreadable)
+pub(super) fn open_regular_file(path: &Path) -> Answer<File> {
+    plain::open(path).map_err(refuse_unreadable)
 }
 
-fn unreadable(error: std::io::Error) -> Refusal {
+fn refuse_unreadable(error: std::io::Error) -> Refusal {
     match error.kind() {
         ErrorKind::PermissionDenied => Refusal::NotPermitted,
         ErrorKind::InvalidInput => Refusal::Invalid("not a regular file"),

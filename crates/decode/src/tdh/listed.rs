@@ -2,7 +2,7 @@
 //! event: all counts and lengths are fields, and WPP messages have ten properties of fixed names.
 //!
 //! Self-describing events have 16-bit numbers before arrays and bytes. TDH lists such a number as a
-//! property of its own, which the array or the bytes refer to:
+//! separate property, to which the array or the bytes refer:
 //!
 //! ```text
 //!   schema       a │ values (count first)    │ blob (length first)
@@ -20,14 +20,14 @@
 //! Members stay adjacent and come after all fields of the level above, so the levels are laid out
 //! again, one after the other.
 //!
-//! Source: Documented in outline ("TraceLogging"); the name of the count Observed in what public
-//! viewers show.
+//! Source: Documented in outline ("TraceLogging"); the name of the count Observed in the
+//! output of public viewers.
 
 use std::collections::VecDeque;
 
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, Field, Kind, Length, Origin, Schema};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, SchemaOrigin};
 
 /// The sizes of the metadata before a payload: of the provider, then of the event.
 pub(super) type MetadataSizes = [u16; 2];
@@ -47,25 +47,28 @@ const WPP_PROPERTIES: [(&str, InType); 10] = [
 ];
 
 /// Returns the schema that lists the properties of a WPP message.
-pub(super) fn wpp_properties() -> Schema {
+pub(super) fn wpp_property_schema() -> Schema {
     let fields: Vec<_> =
         WPP_PROPERTIES.iter().map(|(name, input)| Field::value(name, *input, OutType::NULL)).collect();
     let top = fields.len();
     let mut schema = Schema::default();
-    schema.origin = Origin::Wpp;
-    // These fields break no rule that sealing checks.
+    schema.origin = SchemaOrigin::Wpp;
+    // Sealing cannot fail: the fields are few and refer to no others.
     schema.seal(fields, top).unwrap_or_default()
 }
 
 /// Returns the schema with counts, lengths and preceding metadata as fields. Returns `None` if
 /// there are none of these, or if the fields would be too many.
-pub(super) fn expanded(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Option<Schema> {
+pub(super) fn expand_prefixes(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Option<Schema> {
     let is_plain = |field: &Field| field.count != Count::Prefixed && !field.has_listed_length;
     if metadata_sizes.is_none() && schema.fields().iter().all(is_plain) {
         return None;
     }
-    let mut expansion =
-        Expansion { fields: Vec::new(), indexes: vec![0; schema.fields().len()], levels: VecDeque::new() };
+    let mut expansion = PrefixExpansion {
+        fields: Vec::new(),
+        indexes: vec![0; schema.fields().len()],
+        levels: VecDeque::new(),
+    };
     for (name, size) in
         ["ProviderMetadata", "EventMetadata"].into_iter().zip(metadata_sizes.into_iter().flatten())
     {
@@ -79,16 +82,16 @@ pub(super) fn expanded(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -
         let start = u16::try_from(expansion.fields.len()).ok()?;
         expansion.add_level(schema, first, members)?;
         let count = u16::try_from(expansion.fields.len()).ok()?.checked_sub(start)?;
-        expansion.fields.get_mut(owner)?.kind = Kind::Struct { first: start, members: count };
+        expansion.fields.get_mut(owner)?.kind = FieldKind::Struct { first: start, members: count };
     }
     expansion.update_references(schema);
-    let mut expanded = Schema::default();
-    expanded.origin = schema.origin;
-    expanded.provider = schema.provider;
-    expanded.seal(expansion.fields, top).ok()
+    let mut expand_prefixes = Schema::default();
+    expand_prefixes.origin = schema.origin;
+    expand_prefixes.provider = schema.provider;
+    expand_prefixes.seal(expansion.fields, top).ok()
 }
 
-struct Expansion {
+struct PrefixExpansion {
     fields: Vec<Field>,
     /// The new index of each field of the schema.
     indexes: Vec<u16>,
@@ -97,21 +100,21 @@ struct Expansion {
     levels: VecDeque<(usize, usize, usize)>,
 }
 
-impl Expansion {
+impl PrefixExpansion {
     fn add_level(&mut self, schema: &Schema, first: usize, count: usize) -> Option<()> {
         for (index, field) in schema.fields().iter().enumerate().skip(first).take(count) {
             let mut field = field.clone();
             if field.count == Count::Prefixed {
-                let number = self.add_number(&field.name, "Count")?;
+                let number = self.add_number_field(&field.name, "Count")?;
                 field.count = Count::Field(number);
             } else if field.has_listed_length {
-                let number = self.add_number(&field.name, "Length")?;
+                let number = self.add_number_field(&field.name, "Length")?;
                 field.length = Length::Field(number);
-                if let Kind::Value { input, .. } = &mut field.kind {
+                if let FieldKind::Value { input, .. } = &mut field.kind {
                     *input = InType::BINARY;
                 }
             }
-            if let Kind::Struct { first, members } = field.kind {
+            if let FieldKind::Struct { first, members } = field.kind {
                 self.levels.push_back((self.fields.len(), usize::from(first), usize::from(members)));
             }
             *self.indexes.get_mut(index)? = u16::try_from(self.fields.len()).ok()?;
@@ -121,9 +124,9 @@ impl Expansion {
     }
 
     /// Adds the field for the number before a field.
-    fn add_number(&mut self, name: &str, what: &str) -> Option<u16> {
+    fn add_number_field(&mut self, name: &str, kind: &str) -> Option<u16> {
         let index = u16::try_from(self.fields.len()).ok()?;
-        self.fields.push(Field::value(&format!("{name}.{what}"), InType::UINT16, OutType::NULL));
+        self.fields.push(Field::value(&format!("{name}.{kind}"), InType::UINT16, OutType::NULL));
         Some(index)
     }
 
@@ -131,13 +134,13 @@ impl Expansion {
     /// already right.
     fn update_references(&mut self, schema: &Schema) {
         for (old, index) in schema.fields().iter().zip(&self.indexes) {
-            let to = |index: u16| self.indexes.get(usize::from(index)).copied().unwrap_or(u16::MAX);
+            let new_index = |index: u16| self.indexes.get(usize::from(index)).copied().unwrap_or(u16::MAX);
             let Some(field) = self.fields.get_mut(usize::from(*index)) else { continue };
             if let Count::Field(index) = old.count {
-                field.count = Count::Field(to(index));
+                field.count = Count::Field(new_index(index));
             }
             if let Length::Field(index) = old.length {
-                field.length = Length::Field(to(index));
+                field.length = Length::Field(new_index(index));
             }
         }
     }

@@ -6,14 +6,14 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::wire::Put;
 
-use super::event_info::filter_info;
-use super::texts::Texts;
-use super::{Answer, MAX_ANSWER, Refusal};
-use crate::source::{FilterSchema, Name, Named, ProviderSchemas};
+use super::event_info::encode_filter_info;
+use super::texts::TextTable;
+use super::{Answer, MAX_ANSWER_BYTES, Refusal};
+use crate::source::{FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 /// The EVENT_FIELD_TYPE numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldKind {
+pub enum EventFieldType {
     /// Type number 0.
     Keyword,
     /// Type number 1.
@@ -26,7 +26,7 @@ pub enum FieldKind {
     Opcode,
 }
 
-impl FieldKind {
+impl EventFieldType {
     /// Returns the kind for an EVENT_FIELD_TYPE number.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
@@ -44,7 +44,7 @@ impl FieldKind {
         self as u32
     }
 
-    fn select_names(self, named: &Named) -> &[Name] {
+    fn select_names(self, named: &ProviderNames) -> &[ValueName] {
         match self {
             Self::Keyword => &named.keywords,
             Self::Level => &named.levels,
@@ -56,47 +56,48 @@ impl FieldKind {
 }
 
 /// The published name of the kernel event provider.
-const KERNEL: &str = "Windows Kernel Trace";
+const KERNEL_PROVIDER_NAME: &str = "Windows Kernel Trace";
 
 /// DECODING_SOURCE numbers of manifests and of classic classes.
-const MANIFEST: u32 = 0;
-const CLASSIC: u32 = 1;
-const SOURCES: u32 = 4;
+const SOURCE_MANIFEST: u32 = 0;
+const SOURCE_CLASSIC: u32 = 1;
+const SOURCE_COUNT: u32 = 4;
 
 /// Encodes a PROVIDER_ENUMERATION_INFO of all providers, or of those with one decoding source.
-pub(super) fn providers<'s>(
+pub(super) fn encode_providers<'s>(
     known: impl Iterator<Item = &'s ProviderSchemas>,
     source: Option<u32>,
 ) -> Answer<Vec<u8>> {
-    if source.is_some_and(|source| source >= SOURCES) {
+    if source.is_some_and(|source| source >= SOURCE_COUNT) {
         return Err(Refusal::Invalid("no such decoding source"));
     }
-    let wanted = |one: u32| source.is_none_or(|source| source == one);
+    let is_wanted = |wanted: u32| source.is_none_or(|source| source == wanted);
     let mut all: BTreeMap<[u8; 16], (u32, &str)> = BTreeMap::new();
-    if wanted(CLASSIC) {
-        all.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (CLASSIC, KERNEL));
+    if is_wanted(SOURCE_CLASSIC) {
+        all.insert(class::SYSTEM_TRACE_CONTROL.to_bytes(), (SOURCE_CLASSIC, KERNEL_PROVIDER_NAME));
     }
-    for provider in known.filter(|_| wanted(MANIFEST)) {
-        all.entry(provider.id.to_bytes()).or_insert((MANIFEST, provider.name.as_deref().unwrap_or_default()));
+    for provider in known.filter(|_| is_wanted(SOURCE_MANIFEST)) {
+        all.entry(provider.id.to_bytes())
+            .or_insert((SOURCE_MANIFEST, provider.name.as_deref().unwrap_or_default()));
     }
-    let mut texts = Texts::new(all.len().saturating_mul(24).saturating_add(8));
+    let mut texts = TextTable::new(all.len().saturating_mul(24).saturating_add(8));
     let mut out = Vec::new();
-    out.put_u32(counted(all.len())).put_u32(0);
+    out.put_u32(to_u32_count(all.len())).put_u32(0);
     for (id, (source, name)) in &all {
         out.put(id).put_u32(*source).put_u32(texts.add(name));
     }
-    finished(out, texts)
+    append_texts(out, texts)
 }
 
 /// Encodes a PROVIDER_FIELD_INFOARRAY of a provider's names: all of a kind, or those for a value.
-pub(super) fn fields<'s>(
+pub(super) fn encode_fields<'s>(
     known: impl Iterator<Item = &'s ProviderSchemas>,
-    kind: FieldKind,
+    kind: EventFieldType,
     value: Option<u64>,
 ) -> Answer<Vec<u8>> {
-    let is_wanted = |name: &&Name| match value {
+    let is_wanted = |name: &&ValueName| match value {
         None => true,
-        Some(value) if kind == FieldKind::Keyword => name.value != 0 && name.value & value == name.value,
+        Some(value) if kind == EventFieldType::Keyword => name.value != 0 && name.value & value == name.value,
         Some(value) => name.value == value,
     };
     let mut all: Vec<_> =
@@ -106,19 +107,19 @@ pub(super) fn fields<'s>(
     if all.is_empty() {
         return Err(Refusal::NotFound("such field of the provider"));
     }
-    let mut texts = Texts::new(all.len().saturating_mul(16).saturating_add(8));
+    let mut texts = TextTable::new(all.len().saturating_mul(16).saturating_add(8));
     let mut out = Vec::new();
-    out.put_u32(counted(all.len())).put_u32(kind.code());
+    out.put_u32(to_u32_count(all.len())).put_u32(kind.code());
     for name in all {
         out.put_u32(texts.add(&name.name))
             .put_u32(texts.add_optional(name.text.as_deref()))
             .put_u64(name.value);
     }
-    finished(out, texts)
+    append_texts(out, texts)
 }
 
 /// Encodes a PROVIDER_EVENT_INFO of a provider's events.
-pub(super) fn events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
+pub(super) fn encode_events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<u8>> {
     let mut is_known = false;
     let mut all: BTreeMap<(u16, u8), &EventDescriptor> = BTreeMap::new();
     for provider in known {
@@ -131,13 +132,13 @@ pub(super) fn events<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> An
         return Err(if is_known { Refusal::Empty } else { Refusal::NoMetadata });
     }
     let mut out = Vec::new();
-    out.put_u32(counted(all.len())).put_u32(0);
+    out.put_u32(to_u32_count(all.len())).put_u32(0);
     out.extend(all.values().flat_map(|descriptor| descriptor.to_bytes()));
-    finished(out, Texts::default())
+    append_texts(out, TextTable::default())
 }
 
 /// Encodes a PROVIDER_FILTER_INFO for each filter that a provider accepts, ordered by number.
-pub(super) fn filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
+pub(super) fn encode_filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> Answer<Vec<Vec<u8>>> {
     let mut is_known = false;
     let mut all: BTreeMap<(u8, u8), &FilterSchema> = BTreeMap::new();
     for filter in known.inspect(|_| is_known = true).flat_map(|provider| &provider.filters) {
@@ -150,23 +151,23 @@ pub(super) fn filters<'s>(known: impl Iterator<Item = &'s ProviderSchemas>) -> A
             Refusal::NoMetadata
         });
     }
-    let mut room = MAX_ANSWER;
-    let mut made = Vec::with_capacity(all.len());
+    let mut bytes_left = MAX_ANSWER_BYTES;
+    let mut encoded = Vec::with_capacity(all.len());
     for filter in all.into_values() {
-        let bytes = filter_info(filter);
-        room = room.checked_sub(bytes.len()).ok_or(Refusal::TooLarge)?;
-        made.push(bytes);
+        let bytes = encode_filter_info(filter);
+        bytes_left = bytes_left.checked_sub(bytes.len()).ok_or(Refusal::TooLarge)?;
+        encoded.push(bytes);
     }
-    Ok(made)
+    Ok(encoded)
 }
 
-fn counted(count: usize) -> u32 {
+fn to_u32_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-fn finished(mut out: Vec<u8>, texts: Texts<'_>) -> Answer<Vec<u8>> {
+fn append_texts(mut out: Vec<u8>, texts: TextTable<'_>) -> Answer<Vec<u8>> {
     out.extend_from_slice(&texts.into_bytes());
-    if out.len() > MAX_ANSWER { Err(Refusal::TooLarge) } else { Ok(out) }
+    if out.len() > MAX_ANSWER_BYTES { Err(Refusal::TooLarge) } else { Ok(out) }
 }
 
 /// Returns a predicate that matches providers with this id.

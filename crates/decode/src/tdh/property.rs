@@ -1,19 +1,19 @@
 //! Finds the bytes of one property in a payload.
 //!
 //! ```text
-//!   descriptors  Values[1] · Name                   path   (field 1, element 1) · (field 3, whole)
+//!   descriptors  Values[1] · Name                   path   (field 1, element 1) · (field 3, all)
 //!   payload      Count │ ┌ Values[0]: Id Name ┐ ┌ Values[1]: Id Name ┐
 //!                                                               ╰──╯ found
 //! ```
 //!
-//! The payload is walked until the property has passed. The result is the payload's own bytes:
+//! The walk ends after the property. The result borrows the bytes from the payload:
 //! texts with their terminator, counted values with their count.
 
 use std::ops::Range;
 
 use super::{Answer, Refusal};
 use crate::error::Undecoded;
-use crate::schema::{Count, Field, Kind, MAX_DEPTH, Schema};
+use crate::schema::{Count, Field, FieldKind, MAX_DEPTH, Schema};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
@@ -22,26 +22,26 @@ use crate::walk::{Visitor, Walker};
 pub struct PropertyStep<'n> {
     /// Name of the property, case-sensitive.
     pub name: &'n str,
-    /// Index of the element; `None` selects the whole property.
+    /// Index of the element; `None` selects the complete property.
     pub element: Option<u32>,
 }
 
 /// A step of the path with the name resolved to an index.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct ResolvedStep {
     index: usize,
     element: Option<usize>,
 }
 
 /// Finds the bytes of a property in a payload that a schema describes.
-pub(super) fn find<'p>(
+pub(super) fn find_property<'p>(
     schema: &Schema,
     payload: &'p [u8],
     pointer_size: usize,
-    wanted: &[PropertyStep<'_>],
+    steps: &[PropertyStep<'_>],
 ) -> Answer<&'p [u8]> {
-    let path = path(schema, wanted)?;
-    let mut finder = Finder { path: &path, ..Finder::default() };
+    let path = resolve_path(schema, steps)?;
+    let mut finder = PropertyFinder { path: &path, ..PropertyFinder::default() };
     let end = Walker::default().walk(schema, payload, pointer_size, &mut finder);
     match (finder.found, end) {
         // The visitor also sees the end of structures and arrays that the payload cuts short.
@@ -54,17 +54,17 @@ pub(super) fn find<'p>(
 }
 
 /// Resolves names to indexes of fields.
-fn path(schema: &Schema, wanted: &[PropertyStep<'_>]) -> Answer<Vec<Step>> {
-    if wanted.is_empty() || wanted.len() > MAX_DEPTH.saturating_add(1) {
+fn resolve_path(schema: &Schema, steps: &[PropertyStep<'_>]) -> Answer<Vec<ResolvedStep>> {
+    if steps.is_empty() || steps.len() > MAX_DEPTH.saturating_add(1) {
         return Err(Refusal::Invalid("a property is named by itself, or by its structures and itself"));
     }
-    let mut path = Vec::with_capacity(wanted.len());
+    let mut path = Vec::with_capacity(steps.len());
     let (mut first, mut scope) = (0, schema.top());
-    for (at, step) in wanted.iter().enumerate() {
-        let place = scope.iter().position(|field| *field.name == *step.name);
-        let place = place.ok_or(Refusal::NotFound("property of this name"))?;
-        let field = scope.get(place).ok_or(Refusal::NotFound("property of this name"))?;
-        let is_last = at.saturating_add(1) == wanted.len();
+    for (at, step) in steps.iter().enumerate() {
+        let position = scope.iter().position(|field| *field.name == *step.name);
+        let position = position.ok_or(Refusal::NotFound("property of this name"))?;
+        let field = scope.get(position).ok_or(Refusal::NotFound("property of this name"))?;
+        let is_last = at.saturating_add(1) == steps.len();
         let element = step.element.and_then(|e| usize::try_from(e).ok());
         if field.count == Count::One && element.is_some_and(|element| element != 0) {
             return Err(Refusal::Invalid("the property is not an array"));
@@ -72,12 +72,12 @@ fn path(schema: &Schema, wanted: &[PropertyStep<'_>]) -> Answer<Vec<Step>> {
         if !is_last && field.count != Count::One && element.is_none() {
             return Err(Refusal::Invalid("an element of an array of structures needs its index"));
         }
-        path.push(Step { index: place.saturating_add(first), element });
+        path.push(ResolvedStep { index: position.saturating_add(first), element });
         match field.kind {
-            Kind::Struct { first: start, members } => {
+            FieldKind::Struct { first: start, members } => {
                 (first, scope) = (usize::from(start), schema.members(start, members))
             }
-            Kind::Value { .. } => (first, scope) = (0, &[]),
+            FieldKind::Value { .. } => (first, scope) = (0, &[]),
         }
     }
     Ok(path)
@@ -85,8 +85,8 @@ fn path(schema: &Schema, wanted: &[PropertyStep<'_>]) -> Answer<Vec<Step>> {
 
 /// The visitor that finds a property: its depth in structures and its position on the path.
 #[derive(Debug, Default)]
-struct Finder<'w> {
-    path: &'w [Step],
+struct PropertyFinder<'w> {
+    path: &'w [ResolvedStep],
     offset: usize,
     /// Number of structures that are open.
     depth: usize,
@@ -97,85 +97,85 @@ struct Finder<'w> {
     /// Start offset and depth of the property while it is open.
     open: Option<(usize, usize)>,
     /// The start of the property if the last value is or contains it; its end is not known yet.
-    pending: Option<Part>,
+    pending: Option<PendingProperty>,
     found: Option<Range<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PendingProperty {
     start: usize,
     /// Index and size in bytes of an element in an array of characters, which arrives as one text.
     character: Option<(usize, usize)>,
 }
 
-impl Finder<'_> {
-    /// Returns the step of the path that this field is at this depth, and whether it is the last
-    /// one.
-    fn step(&self, index: usize) -> Option<(Step, bool)> {
+impl PropertyFinder<'_> {
+    /// Returns the step of the path that this field matches at the current depth, and whether it is
+    /// the last step.
+    fn matching_step(&self, index: usize) -> Option<(ResolvedStep, bool)> {
         let step =
             self.path.get(self.matched).filter(|step| self.matched == self.depth && step.index == index)?;
         Some((*step, self.matched.saturating_add(1) == self.path.len()))
     }
 
-    fn element(&self) -> Option<usize> {
+    fn current_element(&self) -> Option<usize> {
         self.next.get(self.depth).copied().flatten()
     }
 
-    fn set_next(&mut self, next: Option<usize>) {
-        if let Some(place) = self.next.get_mut(self.depth) {
-            *place = next;
+    fn set_next_element(&mut self, next: Option<usize>) {
+        if let Some(slot) = self.next.get_mut(self.depth) {
+            *slot = next;
         }
     }
 
-    fn advance(&mut self) {
-        self.set_next(self.element().map(|element| element.saturating_add(1)));
+    fn advance_element(&mut self) {
+        self.set_next_element(self.current_element().map(|element| element.saturating_add(1)));
     }
 
     /// Returns whether the step selects the current element.
-    fn is_selected(&self, step: &Step) -> bool {
-        match self.element() {
+    fn is_selected(&self, step: &ResolvedStep) -> bool {
+        match self.current_element() {
             Some(element) => step.element == Some(element),
             None => step.element.unwrap_or(0) == 0,
         }
     }
 
-    fn close(&mut self) {
+    fn end_property(&mut self) {
         if let Some((start, _)) = self.open.take_if(|(_, depth)| *depth == self.depth) {
             self.found = Some(start..self.offset);
         }
     }
 }
 
-impl<'p> Visitor<'p> for Finder<'_> {
+impl<'p> Visitor<'p> for PropertyFinder<'_> {
     fn value(&mut self, index: usize, field: &Field, _value: Value<'p>) {
-        if let Some((step, true)) = self.step(index) {
-            let is_text = self.element().is_none() && field.count != Count::One;
+        if let Some((step, true)) = self.matching_step(index) {
+            let is_text = self.current_element().is_none() && field.count != Count::One;
             let size = match &field.kind {
-                Kind::Value { input, .. } => input.size(8).unwrap_or(1),
-                Kind::Struct { .. } => 1,
+                FieldKind::Value { input, .. } => input.size(8).unwrap_or(1),
+                FieldKind::Struct { .. } => 1,
             };
             let character = step.element.filter(|_| is_text).map(|element| (element, size));
             if character.is_some() || self.is_selected(&step) {
-                self.pending = Some(Part { start: self.offset, character });
+                self.pending = Some(PendingProperty { start: self.offset, character });
             }
         }
-        self.advance();
+        self.advance_element();
     }
 
     fn begin_array(&mut self, index: usize, _field: &Field, _count: usize) {
-        if let Some((Step { element: None, .. }, true)) = self.step(index) {
+        if let Some((ResolvedStep { element: None, .. }, true)) = self.matching_step(index) {
             self.open = Some((self.offset, self.depth));
         }
-        self.set_next(Some(0));
+        self.set_next_element(Some(0));
     }
 
     fn end_array(&mut self, _index: usize, _field: &Field) {
-        self.set_next(None);
-        self.close();
+        self.set_next_element(None);
+        self.end_property();
     }
 
     fn begin_struct(&mut self, index: usize, _field: &Field) {
-        if let Some((step, is_last)) = self.step(index)
+        if let Some((step, is_last)) = self.matching_step(index)
             && self.is_selected(&step)
         {
             if is_last {
@@ -185,22 +185,23 @@ impl<'p> Visitor<'p> for Finder<'_> {
             }
         }
         self.depth = self.depth.saturating_add(1);
-        self.set_next(None);
+        self.set_next_element(None);
     }
 
     fn end_struct(&mut self, _index: usize, _field: &Field) {
         self.depth = self.depth.saturating_sub(1);
         self.matched = self.matched.min(self.depth);
-        // If the whole array is wanted, the end of an element is not its end.
-        if self.element().is_none() || self.path.get(self.matched).is_some_and(|step| step.element.is_some())
+        // If the caller wants the complete array, the end of an element does not end the property.
+        if self.current_element().is_none()
+            || self.path.get(self.matched).is_some_and(|step| step.element.is_some())
         {
-            self.close();
+            self.end_property();
         }
-        self.advance();
+        self.advance_element();
     }
 
     fn set_offset(&mut self, offset: usize) {
-        if let Some(Part { start, character }) = self.pending.take() {
+        if let Some(PendingProperty { start, character }) = self.pending.take() {
             let (start, end) = match character {
                 None => (start, offset),
                 Some((element, size)) => {

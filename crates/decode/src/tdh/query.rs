@@ -8,18 +8,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use traceweir_format::wire::u16_at;
 
-use super::event_info::{EventInfo, map_info};
+use super::event_info::{EventInfo, encode_map_info};
 use super::listed::MetadataSizes;
 use super::property::{self, PropertyStep};
-use super::{Answer, MAX_ANSWER, Refusal};
-use crate::schema::{Count, Field, Kind, Schema};
+use super::{Answer, MAX_ANSWER_BYTES, Refusal};
+use crate::schema::{Count, Field, FieldKind, Schema};
 use crate::source::prepared::SchemaId;
-use crate::source::{Decoder, Event, PreparedSchema, SchemaMatch};
+use crate::source::{Decoder, LookupEvent, PreparedSchema, SchemaMatch};
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
 /// The size limit of all cached structures, in bytes. When they exceed it, the cache is cleared.
-const MAX_CACHED: usize = 256 << 20;
+const MAX_CACHED_BYTES: usize = 256 << 20;
 
 /// A decoder that answers queries about its events, and the structures that it has encoded.
 #[derive(Debug, Default)]
@@ -31,37 +31,37 @@ pub struct QueryDecoder {
 
 impl QueryDecoder {
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
-    pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
+    pub fn event_info(&mut self, event: &LookupEvent<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
         let found = self.decoder.find_event(event)?;
         let schema = &found.prepared.schema;
         if let Some(sizes) = metadata_sizes(event, &found) {
-            let info = EventInfo::with_metadata_before(schema, Some(sizes));
-            return Ok(closed_info(&info, schema, event.payload, pointer_size)?.into_owned().into());
+            let info = EventInfo::encode_with_metadata(schema, Some(sizes));
+            return Ok(complete_info(&info, schema, event.payload, pointer_size)?.into_owned().into());
         }
-        closed_info(self.infos.get(found.prepared), schema, found.payload, pointer_size)
+        complete_info(self.infos.get_or_encode(found.prepared), schema, found.payload, pointer_size)
     }
 
     /// Returns the bytes of a property.
     pub fn property<'p>(
         &mut self,
-        event: &Event<'p>,
+        event: &LookupEvent<'p>,
         pointer_size: usize,
         path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
         let found = self.decoder.find_event(event)?;
         let schema = &found.prepared.schema;
         if let Some(sizes) = metadata_sizes(event, &found) {
-            let info = EventInfo::with_metadata_before(schema, Some(sizes));
-            return property::find(info.schema(schema), event.payload, pointer_size, path);
+            let info = EventInfo::encode_with_metadata(schema, Some(sizes));
+            return property::find_property(info.property_schema(schema), event.payload, pointer_size, path);
         }
-        let info = self.infos.get(found.prepared);
-        property::find(info.schema(schema), found.payload, pointer_size, path)
+        let info = self.infos.get_or_encode(found.prepared);
+        property::find_property(info.property_schema(schema), found.payload, pointer_size, path)
     }
 
     /// Returns the EVENT_MAP_INFO of a map of the event, by its name.
-    pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
-        let map = map_of(&self.decoder.find_event(event)?.prepared.schema, name);
-        map.ok_or(Refusal::NotFound("map of this name")).and_then(bounded)
+    pub fn map(&mut self, event: &LookupEvent<'_>, name: &str) -> Answer<Vec<u8>> {
+        let map = encode_map_by_name(&self.decoder.find_event(event)?.prepared.schema, name);
+        map.ok_or(Refusal::NotFound("map of this name")).and_then(check_answer_size)
     }
 }
 
@@ -73,22 +73,23 @@ struct EventInfoCache {
 }
 
 impl EventInfoCache {
-    fn get(&mut self, prepared: &PreparedSchema) -> &EventInfo {
-        if self.bytes > MAX_CACHED {
+    fn get_or_encode(&mut self, prepared: &PreparedSchema) -> &EventInfo {
+        if self.bytes > MAX_CACHED_BYTES {
             *self = Self::default();
         }
         match self.infos.entry(prepared.id()) {
             Entry::Occupied(info) => info.into_mut(),
             Entry::Vacant(vacant) => {
                 let info = EventInfo::encode(&prepared.schema);
-                self.bytes = self.bytes.saturating_add(info.size());
+                self.bytes = self.bytes.saturating_add(info.memory_bytes());
                 vacant.insert(info)
             }
         }
     }
 }
 
-/// Hashes schema ids, which this process counts up, so that no input can make them collide.
+/// Hashes schema ids. The ids come from a counter of this process, so no input can make them
+/// collide.
 #[derive(Debug, Default)]
 struct SchemaIdHasher(u64);
 
@@ -107,9 +108,9 @@ impl Hasher for SchemaIdHasher {
 }
 
 /// Returns the sizes of the metadata before the payload that a schema describes; `None` if the
-/// schema describes all of it, which is the usual case.
+/// schema describes the complete payload, which is the usual case.
 #[inline]
-fn metadata_sizes(event: &Event<'_>, found: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
+fn metadata_sizes(event: &LookupEvent<'_>, found: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
     let size = event.payload.len().checked_sub(found.payload.len()).filter(|size| *size > 0)?;
     let traits = u16_at(event.payload, 0);
     let metadata = u16::try_from(size).ok()?.checked_sub(traits)?;
@@ -117,58 +118,59 @@ fn metadata_sizes(event: &Event<'_>, found: &SchemaMatch<'_, '_>) -> Option<Meta
 }
 
 /// Returns the bytes of a structure, with the count or length of an open property from the payload.
-fn closed_info<'i>(
+fn complete_info<'i>(
     info: &'i EventInfo,
-    own: &Schema,
+    event_schema: &Schema,
     payload: &[u8],
     pointer_size: usize,
 ) -> Answer<Cow<'i, [u8]>> {
     let bytes = info.bytes().ok_or(Refusal::TooLarge)?;
     let Some(open) = info.open_property() else { return Ok(bytes.into()) };
-    let mut count = Elements { index: open.index(), count: 0 };
+    let mut counter = ElementCounter { index: open.index(), count: 0 };
     // If the payload is too short, the elements that it holds count.
-    let _ = Walker::default().walk(info.schema(own), payload, pointer_size, &mut count);
-    Ok(info.closed(open, count.count).into())
+    let _ = Walker::default().walk(info.property_schema(event_schema), payload, pointer_size, &mut counter);
+    Ok(info.with_open_property(open, counter.count).into())
 }
 
 /// Encodes the map of this name that a field of the schema has, as EVENT_MAP_INFO.
-pub(super) fn map_of(schema: &Schema, name: &str) -> Option<Vec<u8>> {
+pub(super) fn encode_map_by_name(schema: &Schema, name: &str) -> Option<Vec<u8>> {
     schema.fields().iter().find_map(|field| match &field.kind {
-        Kind::Value { map: Some(map), .. } if *map.name == *name => Some(map_info(map, schema.origin)),
+        FieldKind::Value { map: Some(map), .. } if *map.name == *name => {
+            Some(encode_map_info(map, schema.origin))
+        }
         _ => None,
     })
 }
 
-/// Returns a structure unless it is larger than [`MAX_ANSWER`].
-pub(super) fn bounded(bytes: Vec<u8>) -> Answer<Vec<u8>> {
-    if bytes.len() > MAX_ANSWER { Err(Refusal::TooLarge) } else { Ok(bytes) }
+/// Returns a structure unless it is larger than [`MAX_ANSWER_BYTES`].
+pub(super) fn check_answer_size(bytes: Vec<u8>) -> Answer<Vec<u8>> {
+    if bytes.len() > MAX_ANSWER_BYTES { Err(Refusal::TooLarge) } else { Ok(bytes) }
 }
 
 /// Counts the elements of one array, or the bytes of one value.
-struct Elements {
+struct ElementCounter {
     index: usize,
     count: u16,
 }
 
-impl<'p> Visitor<'p> for Elements {
+impl<'p> Visitor<'p> for ElementCounter {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
         // An array of characters arrives as one text.
-        let met = match (value, &field.kind) {
-            (Value::Text16(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len() / 2,
-            (Value::Text8(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len(),
+        let elements = match (value, &field.kind) {
+            (Value::Text16(text), FieldKind::Value { input, .. }) if input.size(8).is_some() => {
+                text.len() / 2
+            }
+            (Value::Text8(text), FieldKind::Value { input, .. }) if input.size(8).is_some() => text.len(),
             (Value::Bytes(bytes), _) if field.count == Count::One => bytes.len(),
             _ => 1,
         };
         if index == self.index {
-            self.count = self.count.saturating_add(u16::try_from(met).unwrap_or(u16::MAX));
+            self.count = self.count.saturating_add(u16::try_from(elements).unwrap_or(u16::MAX));
         }
     }
-    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
-    fn end_array(&mut self, _index: usize, _field: &Field) {}
     fn begin_struct(&mut self, index: usize, _field: &Field) {
         if index == self.index {
             self.count = self.count.saturating_add(1);
         }
     }
-    fn end_struct(&mut self, _index: usize, _field: &Field) {}
 }

@@ -1,26 +1,26 @@
 use proptest::prelude::*;
 use traceweir_format::Guid;
 use traceweir_format::logfile::LogFileHeader;
-use traceweir_format::spec::event::{EventDescriptor, class};
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, class};
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 
-use super::event_info::map_info;
-use super::property::find;
+use super::event_info::encode_map_info;
+use super::property::find_property;
 use super::*;
-use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
-use crate::source::embedded::{event_info, event_map};
-use crate::source::{Event, manifest, tracelogging};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
+use crate::source::embedded::{parse_event_info, parse_event_map};
+use crate::source::{LookupEvent, manifest, tracelogging};
 use crate::value::Value;
 
 const EVERYTHING: &[u8] = include_bytes!("../../../../fixtures/manifests/everything.man");
 const PROVIDER: Guid = Guid::from_u128(0x6f0a4d5e_3c41_4a53_9c0b_1f2e3d4c5b6a);
 
-fn value(name: &str, input: InType) -> Field {
+fn value_field(name: &str, input: InType) -> Field {
     Field::value(name, input, OutType::NULL)
 }
 
-fn whole(name: &str) -> PropertyStep<'_> {
+fn step(name: &str) -> PropertyStep<'_> {
     PropertyStep { name, element: None }
 }
 
@@ -29,54 +29,62 @@ const fn element(name: &str, element: u32) -> PropertyStep<'_> {
 }
 
 /// A schema of `n`, then `n` structures of an id and a text, then three words.
-fn rows() -> Schema {
+fn rows_schema() -> Schema {
     let fields = vec![
-        value("n", InType::UINT8),
-        Field::new("rows", Kind::Struct { first: 4, members: 2 }).times(Count::Field(0)),
-        value("words", InType::UINT16).times(Count::Fixed(3)),
-        Field::value("chars", InType::UINT8, OutType::STRING).times(Count::Fixed(3)),
-        value("id", InType::UINT8),
-        value("text", InType::ANSISTRING),
+        value_field("n", InType::UINT8),
+        Field::new("rows", FieldKind::Struct { first: 4, members: 2 }).with_count(Count::Field(0)),
+        value_field("words", InType::UINT16).with_count(Count::Fixed(3)),
+        Field::value("chars", InType::UINT8, OutType::STRING).with_count(Count::Fixed(3)),
+        value_field("id", InType::UINT8),
+        value_field("text", InType::ANSISTRING),
     ];
     Schema::default().seal(fields, 4).unwrap()
 }
 
-const ROWS: &[u8] = b"\x02\x0aone\0\x0btwo\0\x01\0\x02\0\x03\0xyz";
+const ROWS_PAYLOAD: &[u8] = b"\x02\x0aone\0\x0btwo\0\x01\0\x02\0\x03\0xyz";
 
 #[test]
 fn a_property_is_found_by_its_structures_and_elements() {
-    let schema = rows();
-    for (wanted, bytes) in [
-        (&[whole("n")][..], &b"\x02"[..]),
+    let schema = rows_schema();
+    for (steps, bytes) in [
+        (&[step("n")][..], &b"\x02"[..]),
         (&[element("n", 0)], b"\x02"),
-        (&[whole("rows")], b"\x0aone\0\x0btwo\0"),
+        (&[step("rows")], b"\x0aone\0\x0btwo\0"),
         (&[element("rows", 1)], b"\x0btwo\0"),
-        (&[element("rows", 0), whole("text")], b"one\0"),
-        (&[element("rows", 1), whole("id")], b"\x0b"),
-        (&[element("rows", 1), whole("text")], b"two\0"),
-        (&[whole("words")], b"\x01\0\x02\0\x03\0"),
+        (&[element("rows", 0), step("text")], b"one\0"),
+        (&[element("rows", 1), step("id")], b"\x0b"),
+        (&[element("rows", 1), step("text")], b"two\0"),
+        (&[step("words")], b"\x01\0\x02\0\x03\0"),
         (&[element("words", 2)], b"\x03\0"),
-        (&[whole("chars")], b"xyz"),
+        (&[step("chars")], b"xyz"),
         (&[element("chars", 1)], b"y"),
     ] {
-        assert_eq!(find(&schema, ROWS, 8, wanted), Ok(bytes), "{wanted:?}");
+        assert_eq!(find_property(&schema, ROWS_PAYLOAD, 8, steps), Ok(bytes), "{steps:?}");
     }
 }
 
 #[test]
 fn missing_properties_and_invalid_paths_are_different_errors() {
-    let (schema, status) =
-        (rows(), |wanted: &[PropertyStep<'_>]| find(&rows(), ROWS, 8, wanted).unwrap_err().status().0);
-    assert_eq!(status(&[whole("N")]), 1168, "case counts");
-    assert_eq!(status(&[whole("id")]), 1168, "a member alone");
-    assert_eq!(status(&[element("rows", 2)]), 1168);
-    assert_eq!(status(&[element("words", 3)]), 1168);
-    assert_eq!(status(&[element("chars", 3)]), 1168);
-    assert_eq!(status(&[whole("n"), whole("id")]), 1168);
-    assert_eq!(status(&[element("n", 1)]), 87);
-    assert_eq!(status(&[whole("rows"), whole("id")]), 87, "of which row");
-    assert_eq!(status(&[]), 87);
-    assert_eq!(find(&schema, b"\x02\x0aon", 8, &[element("rows", 1)]).unwrap_err().status().0, 15005);
+    let (schema, status) = (rows_schema(), |steps: &[PropertyStep<'_>]| {
+        find_property(&rows_schema(), ROWS_PAYLOAD, 8, steps).unwrap_err().status()
+    });
+    assert_eq!(status(&[step("N")]), Status::ERROR_NOT_FOUND, "names are case-sensitive");
+    assert_eq!(status(&[step("id")]), Status::ERROR_NOT_FOUND, "a member needs its structure");
+    assert_eq!(status(&[element("rows", 2)]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[element("words", 3)]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[element("chars", 3)]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[step("n"), step("id")]), Status::ERROR_NOT_FOUND);
+    assert_eq!(status(&[element("n", 1)]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        status(&[step("rows"), step("id")]),
+        Status::ERROR_INVALID_PARAMETER,
+        "the row needs an index"
+    );
+    assert_eq!(status(&[]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        find_property(&schema, b"\x02\x0aon", 8, &[element("rows", 1)]).unwrap_err().status(),
+        Status::ERROR_EVT_INVALID_EVENT_DATA
+    );
 }
 
 #[test]
@@ -87,21 +95,21 @@ fn count_and_length_prefixes_become_properties() {
         .add_struct_array("s", 2, 0)
         .add_field("blob", 14, 0, 0)
         .add_field("own", 25, 0, 0);
-    let schema = tracelogging::schema(Guid::NULL, None, builder.finish().unwrap()).unwrap();
+    let schema = tracelogging::build_schema(Guid::NULL, None, builder.finish().unwrap()).unwrap();
     let info = EventInfo::encode(&schema);
-    let shown = info.schema(&schema);
-    let names: Vec<_> = shown.fields().iter().map(|f| &*f.name).collect();
+    let listed = info.property_schema(&schema);
+    let names: Vec<_> = listed.fields().iter().map(|f| &*f.name).collect();
     assert_eq!(names, ["list.Count", "list", "s.Count", "s", "blob.Length", "blob", "own"]);
-    assert_eq!(shown.top().len(), 4);
-    let fields = shown.fields();
+    assert_eq!(listed.top().len(), 4);
+    let fields = listed.fields();
     assert_eq!((fields[1].count, fields[3].count), (Count::Field(0), Count::Field(2)));
-    assert_eq!(fields[3].kind, Kind::Struct { first: 4, members: 3 });
+    assert_eq!(fields[3].kind, FieldKind::Struct { first: 4, members: 3 });
     assert_eq!(fields[5].length, Length::Field(4));
-    assert!(matches!(fields[6].kind, Kind::Value { input: InType::COUNTEDBINARY, .. }));
+    assert!(matches!(fields[6].kind, FieldKind::Value { input: InType::COUNTEDBINARY, .. }));
     let payload = b"\x02\0\x07\0\x08\0\x01\0\x02\0\xAA\xBB\x01\0\xCC";
-    assert_eq!(find(shown, payload, 8, &[element("list", 1)]), Ok(&b"\x08\0"[..]));
-    assert_eq!(find(shown, payload, 8, &[element("s", 0), whole("blob")]), Ok(&b"\xAA\xBB"[..]));
-    assert_eq!(find(shown, payload, 8, &[element("s", 0), whole("own")]), Ok(&b"\x01\0\xCC"[..]));
+    assert_eq!(find_property(listed, payload, 8, &[element("list", 1)]), Ok(&b"\x08\0"[..]));
+    assert_eq!(find_property(listed, payload, 8, &[element("s", 0), step("blob")]), Ok(&b"\xAA\xBB"[..]));
+    assert_eq!(find_property(listed, payload, 8, &[element("s", 0), step("own")]), Ok(&b"\x01\0\xCC"[..]));
 }
 
 #[test]
@@ -115,30 +123,32 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
     let metadata = metadata.finish().unwrap().to_vec();
     let traits = TraitsBuilder::new("p").finish().unwrap().to_vec();
     let payload = [&traits[..], &metadata, b"\x07\x02\0\xAA\xBB\x09"].concat();
-    let descriptor = EventDescriptor { channel: 11, ..EventDescriptor::default() };
-    let event = Event { descriptor, payload: &payload, ..Event::default() };
+    let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..EventDescriptor::default() };
+    let event = LookupEvent { descriptor, payload: &payload, ..LookupEvent::default() };
     let mut library = Library::new();
     let info = library.event_info(&event, 8).unwrap().into_owned();
-    let read = event_info(&info).unwrap().schema;
+    let read = parse_event_info(&info).unwrap().schema;
     let names: Vec<_> = read.fields().iter().map(|f| &*f.name).collect();
     assert_eq!(names, ["ProviderMetadata", "EventMetadata", "n", "blob.Length", "blob", "s", "m"]);
-    // Walking the whole payload by its properties arrives at its end.
+    // The properties cover the complete payload.
     let mut found = Vec::new();
     for name in &names[..6] {
-        found.extend_from_slice(library.property(&event, 8, &[whole(name)]).unwrap());
+        found.extend_from_slice(library.property(&event, 8, &[step(name)]).unwrap());
     }
     assert_eq!(found, payload);
-    assert_eq!(library.property(&event, 8, &[element("s", 0), whole("m")]), Ok(&b"\x09"[..]));
+    assert_eq!(library.property(&event, 8, &[element("s", 0), step("m")]), Ok(&b"\x09"[..]));
     // The same event with separate metadata has none in its payload.
-    let apart = Event { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
-    assert_eq!(library.property(&apart, 8, &[whole("n")]), Ok(&b"\x07"[..]));
-    let info = library.event_info(&apart, 8).unwrap().into_owned();
-    assert_eq!(event_info(&info).unwrap().schema.fields().len(), 5);
+    let separate =
+        LookupEvent { traits: Some(&traits), metadata: Some(&metadata), payload: b"\x07", ..event };
+    assert_eq!(library.property(&separate, 8, &[step("n")]), Ok(&b"\x07"[..]));
+    let info = library.event_info(&separate, 8).unwrap().into_owned();
+    assert_eq!(parse_event_info(&info).unwrap().schema.fields().len(), 5);
 }
 
 #[test]
 fn event_info_is_encoded_once_for_each_schema() {
-    let event = |metadata| Event { metadata: Some(metadata), payload: b"\x07", ..Event::default() };
+    let event =
+        |metadata| LookupEvent { metadata: Some(metadata), payload: b"\x07", ..LookupEvent::default() };
     let [one, other] = ["one", "other"]
         .map(|name| MetadataBuilder::new(name, 0).add_field("n", 4, 0, 0).finish().unwrap().to_vec());
     let mut queries = QueryDecoder::default();
@@ -165,16 +175,16 @@ fn filter_info_lists_the_fields_of_filters() {
     let filters =
         list("<filter name='G' value='9'/><filter name='F' value='2' version='3' tid='T' message='m'/>");
     let [first, second] = <[Vec<u8>; 2]>::try_from(filters.unwrap()).unwrap();
-    assert_eq!(first[..4], [2, 3, 0, 0], "by number");
+    assert_eq!(first[..4], [2, 3, 0, 0], "filters must be ordered by number");
     assert_eq!(first[12..16], [1, 0, 0, 0]);
     assert_eq!(first.len(), 16 + 24 + 4 + 4, "a property, and two texts of one character");
     assert_eq!((second[..4].to_vec(), second.len()), (vec![9, 0, 0, 0], 16));
-    assert_eq!(list("").unwrap_err().status().0, 1168);
-    assert_eq!(Library::new().filter_list(PROVIDER).unwrap_err().status().0, 2);
+    assert_eq!(list("").unwrap_err().status(), Status::ERROR_NOT_FOUND);
+    assert_eq!(Library::new().filter_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);
     for wrong in
         ["<filter name='F'/>", "<filter name='F' value='256'/>", "<filter name='F' value='1' tid='U'/>"]
     {
-        assert_eq!(list(wrong).unwrap_err().status().0, 1465, "{wrong}");
+        assert_eq!(list(wrong).unwrap_err().status(), Status::ERROR_XML_PARSE_ERROR, "{wrong}");
     }
 }
 
@@ -185,22 +195,28 @@ fn encoded_schema_reads_back_equal() {
             let info = EventInfo::encode(&event.schema);
             let mut bytes = info.bytes().unwrap().to_vec();
             bytes[32..48].copy_from_slice(&event.descriptor.to_bytes());
-            let read = event_info(&bytes).unwrap();
+            let read = parse_event_info(&bytes).unwrap();
             assert_eq!((read.provider, read.descriptor), (provider.id, event.descriptor));
             assert_eq!((read.decoding_source, read.schema.top().len()), (0, event.schema.top().len()));
-            let (n, own) = (&read.schema.names, &event.schema.names);
+            let (n, expected_names) = (&read.schema.names, &event.schema.names);
             assert_eq!(
                 [&n.provider, &n.task, &n.opcode, &n.level, &n.channel],
-                [&own.provider, &own.task, &own.opcode, &own.level, &own.channel]
+                [
+                    &expected_names.provider,
+                    &expected_names.task,
+                    &expected_names.opcode,
+                    &expected_names.level,
+                    &expected_names.channel
+                ]
             );
-            assert_eq!((&n.event, &read.schema.message), (&own.event, &event.schema.message));
+            assert_eq!((&n.event, &read.schema.message), (&expected_names.event, &event.schema.message));
             let maps: Vec<_> = read.map_names.iter().map(|(at, name)| (*at, name.to_string())).collect();
             let mut expected = Vec::new();
-            for (at, (read, own)) in read.schema.fields().iter().zip(event.schema.fields()).enumerate() {
-                if let Kind::Value { map: Some(map), .. } = &own.kind {
+            for (at, (read, field)) in read.schema.fields().iter().zip(event.schema.fields()).enumerate() {
+                if let FieldKind::Value { map: Some(map), .. } = &field.kind {
                     expected.push((at, map.name.to_string()));
                 }
-                assert_eq!(*read, own.clone().mapped(None), "{}", own.name);
+                assert_eq!(*read, field.clone().with_map(None), "{}", field.name);
             }
             assert_eq!(maps, expected);
         }
@@ -210,12 +226,12 @@ fn encoded_schema_reads_back_equal() {
 #[test]
 fn encoded_map_reads_back_and_its_texts_end_with_a_blank() {
     let map = ValueMap::new("Colour", true, [(1, "red".to_owned()), (4, "green".to_owned())]);
-    let bytes = map_info(&map, crate::schema::Origin::Manifest);
-    assert_eq!(event_map(&[&PROVIDER.to_bytes()[..], &bytes].concat()), Ok((PROVIDER, map.clone())));
+    let bytes = encode_map_info(&map, crate::schema::SchemaOrigin::Manifest);
+    assert_eq!(parse_event_map(&[&PROVIDER.to_bytes()[..], &bytes].concat()), Ok((PROVIDER, map.clone())));
     let text: Vec<u8> = "red \0green \0".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert!(bytes.ends_with(&text));
-    assert_eq!(bytes[4], 2, "a bitmap");
-    let classic = map_info(&map, crate::schema::Origin::Kernel);
+    assert_eq!(bytes[4], 2, "the flag of a bitmap");
+    let classic = encode_map_info(&map, crate::schema::SchemaOrigin::Kernel);
     assert_eq!(classic[4], 16);
     assert!(!classic.ends_with(&text));
 }
@@ -227,50 +243,62 @@ fn names_are_returned_only_if_they_cover_all_bits() {
     assert_eq!(map_names(true, entries(), &Value::U8(0)), Ok(vec!["none"]));
     assert_eq!(map_names(false, entries(), &Value::U16(4)), Ok(vec!["run"]));
     for (bits, number) in [(true, 7), (true, 2), (false, 5)] {
-        assert_eq!(map_names(bits, entries(), &Value::U32(number)).unwrap_err().status().0, 15005);
+        assert_eq!(
+            map_names(bits, entries(), &Value::U32(number)).unwrap_err().status(),
+            Status::ERROR_EVT_INVALID_EVENT_DATA
+        );
     }
     assert!(map_names(false, entries(), &Value::U64(1 << 32 | 1)).is_err());
     assert!(map_names(false, entries(), &Value::Text8(b"1")).is_err());
 }
 
-fn event_of(id: u16, version: u8) -> Event<'static> {
+fn test_event(id: u16, version: u8) -> LookupEvent<'static> {
     let descriptor = EventDescriptor { id, version, ..EventDescriptor::default() };
-    Event { provider: PROVIDER, descriptor, ..Event::default() }
+    LookupEvent { provider: PROVIDER, descriptor, ..LookupEvent::default() }
 }
 
 #[test]
 fn unloaded_manifest_no_longer_describes_events() {
     let mut library = Library::new();
     let status = |library: &mut Library| {
-        library.event_info(&event_of(1, 2), 8).map_or_else(|reason| reason.status().0, |_| 0)
+        library
+            .event_info(&test_event(1, 2), 8)
+            .map_or_else(|reason| reason.status(), |_| Status::ERROR_SUCCESS)
     };
-    assert_eq!(status(&mut library), 1168);
+    assert_eq!(status(&mut library), Status::ERROR_NOT_FOUND);
     library.load_memory(EVERYTHING).unwrap();
     library.load_memory(EVERYTHING).unwrap();
-    assert_eq!(status(&mut library), 0);
+    assert_eq!(status(&mut library), Status::ERROR_SUCCESS);
     assert_eq!(library.event_list(PROVIDER).unwrap().len(), 8 + 5 * 16);
     assert!(library.load_memory(b"<no manifest").is_err());
-    assert_eq!(status(&mut library), 0, "what cannot be used changes nothing");
-    library.unload(&Origin::memory(EVERYTHING)).unwrap();
-    assert_eq!(status(&mut library), 1168);
-    assert_eq!(library.unload(&Origin::memory(EVERYTHING)).unwrap_err().status().0, 1168);
-    assert_eq!(library.event_list(PROVIDER).unwrap_err().status().0, 2);
+    assert_eq!(status(&mut library), Status::ERROR_SUCCESS, "an unusable manifest must change nothing");
+    library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap();
+    assert_eq!(status(&mut library), Status::ERROR_NOT_FOUND);
+    assert_eq!(
+        library.unload(&ManifestOrigin::memory(EVERYTHING)).unwrap_err().status(),
+        Status::ERROR_NOT_FOUND
+    );
+    assert_eq!(library.event_list(PROVIDER).unwrap_err().status(), Status::ERROR_FILE_NOT_FOUND);
 }
 
 #[test]
 fn payload_gives_the_count_of_an_open_array() {
-    let fields = vec![value("first", InType::UINT8), value("rest", InType::UINT16).times(Count::ToEnd)];
+    let fields = vec![
+        value_field("first", InType::UINT8),
+        value_field("rest", InType::UINT16).with_count(Count::ToEnd),
+    ];
     let info = EventInfo::encode(&Schema::default().seal(fields, 2).unwrap());
     assert_eq!(info.open_property(), Some(OpenProperty::Elements(1)));
-    let bytes = info.closed(OpenProperty::Elements(1), 3);
-    let read = event_info(&bytes).unwrap();
+    let bytes = info.with_open_property(OpenProperty::Elements(1), 3);
+    let read = parse_event_info(&bytes).unwrap();
     assert_eq!(read.schema.fields()[1].count, Count::Fixed(3));
 }
 
 #[test]
 fn text_shared_by_fields_is_stored_once() {
     let map = std::sync::Arc::new(ValueMap::new(&"long".repeat(4096), false, []));
-    let fields: Vec<_> = (0..4096).map(|_| value("x", InType::UINT8).mapped(Some(map.clone()))).collect();
+    let fields: Vec<_> =
+        (0..4096).map(|_| value_field("x", InType::UINT8).with_map(Some(map.clone()))).collect();
     let info = EventInfo::encode(&Schema::default().seal(fields, 4096).unwrap());
     assert!(info.bytes().unwrap().len() < 256 << 10);
 }
@@ -284,10 +312,10 @@ proptest! {
     ) {
         let metadata = [&(fields.len() as u16 + 5).to_le_bytes()[..], b"\0e\0", &fields].concat();
         let traits = TraitsBuilder::new("p").finish().unwrap().to_vec();
-        let event = Event { metadata: Some(&metadata), traits: Some(&traits), payload: &payload, ..Event::default() };
+        let event = LookupEvent { metadata: Some(&metadata), traits: Some(&traits), payload: &payload, ..LookupEvent::default() };
         let mut library = Library::new();
         let Ok(info) = library.event_info(&event, 8).map(|info| info.into_owned()) else { return Ok(()) };
-        let read = event_info(&info);
+        let read = parse_event_info(&info);
         prop_assert!(read.is_ok(), "{read:?}");
         let read = read.unwrap().schema;
         for field in read.top() {
@@ -295,9 +323,9 @@ proptest! {
                 if let Ok(bytes) = library.property(&event, 8, &[PropertyStep { name: &field.name, element }]) {
                     prop_assert!(payload.as_ptr_range().contains(&bytes.as_ptr()) || bytes.is_empty());
                 }
-                if let Kind::Struct { first, members } = field.kind {
+                if let FieldKind::Struct { first, members } = field.kind {
                     for member in read.members(first, members) {
-                        let _ = library.property(&event, 8, &[PropertyStep { name: &field.name, element }, whole(&member.name)]);
+                        let _ = library.property(&event, 8, &[PropertyStep { name: &field.name, element }, step(&member.name)]);
                     }
                 }
             }
@@ -306,22 +334,22 @@ proptest! {
 
     #[test]
     fn any_type_is_read_within_its_data(input in 0_u16..320, output in 0_u16..310, length in 0_u16..40, data in prop::collection::vec(any::<u8>(), 0..60)) {
-        if let Ok(one) = decode_value(InType(input), OutType(output), length, 8, &data) {
-            prop_assert!(one.consumed <= data.len());
-            one.text(&mut Vec::new());
+        if let Ok(decoded) = decode_value(InType(input), OutType(output), length, 8, &data) {
+            prop_assert!(decoded.consumed <= data.len());
+            decoded.text(&mut Vec::new());
         }
     }
 }
 
 #[test]
 fn property_bytes_of_header_event_stay_pointers() {
-    let schema = crate::source::kernel::schema(&class::EVENT_TRACE, 0, 2).unwrap();
+    let schema = crate::source::kernel::build_schema(&class::EVENT_TRACE, 0, 2).unwrap();
     let header = LogFileHeader { session_name: "session".into(), ..LogFileHeader::default() };
     let mut payload = header.to_payload();
     payload[0x38..0x48].copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
     for (name, bytes) in [("LoggerName", &payload[0x38..0x40]), ("LogFileName", &payload[0x40..0x48])] {
-        assert_eq!(find(&schema, &payload, 8, &[whole(name)]).unwrap(), bytes);
+        assert_eq!(find_property(&schema, &payload, 8, &[step(name)]).unwrap(), bytes);
     }
     let name: Vec<u8> = "session\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    assert_eq!(find(&schema, &payload, 8, &[whole("SessionNameString")]).unwrap(), name);
+    assert_eq!(find_property(&schema, &payload, 8, &[step("SessionNameString")]).unwrap(), name);
 }

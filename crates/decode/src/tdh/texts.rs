@@ -4,25 +4,25 @@ use std::collections::HashMap;
 
 /// UTF-16 texts that begin `base` bytes after the start of the structure; each is stored once.
 #[derive(Debug, Default)]
-pub(super) struct Texts<'t> {
+pub(super) struct TextTable<'t> {
     base: usize,
     bytes: Vec<u8>,
-    known: HashMap<&'t str, u32>,
+    offsets: HashMap<&'t str, u32>,
 }
 
-impl<'t> Texts<'t> {
+impl<'t> TextTable<'t> {
     pub(super) fn new(base: usize) -> Self {
         Self { base, ..Self::default() }
     }
 
     /// Adds a text with its terminator and returns its offset.
     pub(super) fn add(&mut self, text: &'t str) -> u32 {
-        if let Some(at) = self.known.get(text) {
+        if let Some(at) = self.offsets.get(text) {
             return *at;
         }
-        let at = self.here();
-        self.put(text);
-        self.known.insert(text, at);
+        let at = self.next_offset();
+        self.push_text(text);
+        self.offsets.insert(text, at);
         at
     }
 
@@ -32,8 +32,8 @@ impl<'t> Texts<'t> {
     }
 
     /// Adds a text with one blank at its end, as in compiled maps, and returns its offset.
-    pub(super) fn add_blank_ended(&mut self, text: &str) -> u32 {
-        let at = self.here();
+    pub(super) fn add_with_blank(&mut self, text: &str) -> u32 {
+        let at = self.next_offset();
         self.bytes.extend(text.encode_utf16().chain([b' '.into(), 0]).flat_map(u16::to_le_bytes));
         at
     }
@@ -41,11 +41,11 @@ impl<'t> Texts<'t> {
     /// Adds a list, each text with its terminator and one more NUL at the end, and returns its
     /// offset. An empty list has offset 0.
     pub(super) fn add_list(&mut self, texts: impl Iterator<Item = &'t str>) -> u32 {
-        let at = self.here();
+        let at = self.next_offset();
         let mut is_empty = true;
         for text in texts.filter(|text| !text.is_empty()) {
             is_empty = false;
-            self.put(text);
+            self.push_text(text);
         }
         if is_empty {
             return 0;
@@ -55,11 +55,11 @@ impl<'t> Texts<'t> {
     }
 
     /// Returns the offset of the next text.
-    fn here(&self) -> u32 {
+    fn next_offset(&self) -> u32 {
         u32::try_from(self.base.saturating_add(self.bytes.len())).unwrap_or(u32::MAX)
     }
 
-    fn put(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         // Readers end a text at its first NUL.
         let units = text.encode_utf16().take_while(|unit| *unit != 0);
         self.bytes.extend(units.chain([0]).flat_map(u16::to_le_bytes));

@@ -5,7 +5,7 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use super::{Answer, Refusal};
 use crate::format::{self, Style};
-use crate::schema::{Field, Kind, Length, Schema};
+use crate::schema::{Field, FieldKind, Length, Schema};
 use crate::source::kernel;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker, header_names};
@@ -29,36 +29,40 @@ pub fn decode_value(
     pointer_size: usize,
     data: &[u8],
 ) -> Answer<DecodedValue<'_>> {
-    let takes_length = matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY);
+    let has_explicit_length = matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY);
     // Binary data of length 0 is empty: the length comes from another property that is 0.
-    let is_fixed = takes_length && (length != 0 || (input == InType::BINARY && output != OutType::IPV6));
-    let field =
-        Field::value("", input, output).long(if is_fixed { Length::Fixed(length) } else { Length::Natural });
+    let is_fixed =
+        has_explicit_length && (length != 0 || (input == InType::BINARY && output != OutType::IPV6));
+    let field = Field::value("", input, output).with_length(if is_fixed {
+        Length::Fixed(length)
+    } else {
+        Length::Natural
+    });
     let schema = Schema::default().seal(vec![field.clone()], 1)?;
-    let mut first = First(None);
-    let rest = Walker::default().walk(&schema, data, pointer_size, &mut first)?;
+    let mut first = FirstValue(None);
+    let remaining = Walker::default().walk(&schema, data, pointer_size, &mut first)?;
     // A terminated text after the end of the event is empty, and its terminator may be missing:
     // events of older versions end before their last texts.
-    let nothing = match input {
+    let empty_text = match input {
         InType::UNICODESTRING if !is_fixed => Some(Value::Text16(&[])),
         InType::ANSISTRING if !is_fixed => Some(Value::Text8(&[])),
         _ => None,
     };
-    let value = first.0.or(nothing).ok_or(Refusal::Data("there is no data for the property"))?;
-    Ok(DecodedValue { value, consumed: data.len().saturating_sub(rest.len()), field })
+    let value = first.0.or(empty_text).ok_or(Refusal::Data("there is no data for the property"))?;
+    Ok(DecodedValue { value, consumed: data.len().saturating_sub(remaining.len()), field })
 }
 
 impl<'p> DecodedValue<'p> {
     /// Returns the value as an event of `class` and `opcode` shows it: `LoggerName` and
-    /// `LogFileName` of the log-file header event become the names they stand for. `rest` is the
-    /// event's payload from this value to its end.
+    /// `LogFileName` of the log-file header event become the names that the pointers stand for.
+    /// `remaining` is the event's payload from this value to its end.
     #[must_use]
-    pub fn shown_in(mut self, class: &Guid, opcode: u8, pointer_size: usize, rest: &'p [u8]) -> Self {
-        let is_pointer = matches!(self.field.kind, Kind::Value { input: InType::POINTER, .. });
+    pub fn shown_in(mut self, class: &Guid, opcode: u8, pointer_size: usize, remaining: &'p [u8]) -> Self {
+        let is_pointer = matches!(self.field.kind, FieldKind::Value { input: InType::POINTER, .. });
         if is_pointer
             && header_names::is_log_file_header(class, opcode)
-            && let Some(schema) = kernel::schema(class, opcode, 0)
-            && let Some(name) = header_names::name_at_pointer(&schema, rest, pointer_size)
+            && let Some(schema) = kernel::build_schema(class, opcode, 0)
+            && let Some(name) = header_names::find_name_of_pointer(&schema, remaining, pointer_size)
         {
             self.value = name;
             self.field = Field::value("", InType::UNICODESTRING, OutType::NULL);
@@ -72,20 +76,16 @@ impl<'p> DecodedValue<'p> {
     }
 }
 
-struct First<'p>(Option<Value<'p>>);
+struct FirstValue<'p>(Option<Value<'p>>);
 
-impl<'p> Visitor<'p> for First<'p> {
+impl<'p> Visitor<'p> for FirstValue<'p> {
     fn value(&mut self, _index: usize, _field: &Field, value: Value<'p>) {
         self.0 = Some(value);
     }
-    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
-    fn end_array(&mut self, _index: usize, _field: &Field) {}
-    fn begin_struct(&mut self, _index: usize, _field: &Field) {}
-    fn end_struct(&mut self, _index: usize, _field: &Field) {}
 }
 
 /// The most names that are returned for a number.
-const MAX_NAMES: usize = 64;
+const MAX_MAP_NAMES: usize = 64;
 
 /// Returns the names that the entries of a map have for a number: one for a value, one for each of
 /// its bits. Returns an error if the number or one of its bits has no name; the caller then shows
@@ -95,19 +95,19 @@ pub fn map_names<T>(
     entries: impl Iterator<Item = (u32, T)>,
     value: &Value<'_>,
 ) -> Answer<Vec<T>> {
-    const NONE: Refusal = Refusal::Data("the map has no name for the value");
-    let number = value.bits().and_then(|bits| u32::try_from(bits).ok()).ok_or(NONE)?;
-    let mut left = number;
+    const NO_NAME: Refusal = Refusal::Data("the map has no name for the value");
+    let number = value.bits().and_then(|bits| u32::try_from(bits).ok()).ok_or(NO_NAME)?;
+    let mut unnamed_bits = number;
     let mut names = Vec::new();
     for (named, name) in entries {
         let is_named = if bits && named != 0 { number & named == named } else { number == named };
-        if is_named && names.len() < MAX_NAMES {
+        if is_named && names.len() < MAX_MAP_NAMES {
             names.push(name);
-            left &= !named;
+            unnamed_bits &= !named;
             if !bits {
                 return Ok(names);
             }
         }
     }
-    if names.is_empty() || left != 0 { Err(NONE) } else { Ok(names) }
+    if names.is_empty() || unnamed_bits != 0 { Err(NO_NAME) } else { Ok(names) }
 }

@@ -21,9 +21,10 @@ use crate::schema::{Field, Schema};
 use crate::value::Value;
 
 /// The pointer fields, each with the field that holds its name.
-const NAMES: [(&str, &str); 2] = [("LoggerName", "SessionNameString"), ("LogFileName", "LogFileNameString")];
+const NAME_FIELDS: [(&str, &str); 2] =
+    [("LoggerName", "SessionNameString"), ("LogFileName", "LogFileNameString")];
 /// The field that holds the clock type of the file: 1, 2 or 3.
-const CLOCK: &str = "ReservedFlags";
+const CLOCK_FIELD: &str = "ReservedFlags";
 
 /// Returns whether events of this class and opcode are log-file header events.
 pub(crate) fn is_log_file_header(class: &Guid, opcode: u8) -> bool {
@@ -40,28 +41,38 @@ impl Walker {
         pointer_size: usize,
         visitor: &mut V,
     ) -> Result<&'p [u8], Undecoded> {
-        let mut tail = Tail::default();
+        let mut header_names = HeaderNames::default();
         // A payload that ends early has no names; the second walk reports the error.
-        let _ = self.walk_bytes(schema, payload, pointer_size, &mut tail);
-        let mut named = Named { visitor, names: tail.names };
-        self.walk_bytes(schema, payload, pointer_size, &mut named)
+        let _ = self.walk_bytes(schema, payload, pointer_size, &mut header_names);
+        let mut substitution = NamesForPointers { visitor, names: header_names.names };
+        self.walk_bytes(schema, payload, pointer_size, &mut substitution)
     }
 }
 
-/// Returns the name that the pointer at the start of `rest` stands for. `rest` is a log-file header
+/// Returns the name that the pointer at the start of `remaining` stands for. `remaining` is a log-file header
 /// event, which `schema` describes, from `LoggerName` or from `LogFileName` to its end.
 ///
-/// The clock field decides which of the two it is: with the wrong guess, part of a time or of the
-/// session's name is in its place. Returns `None` if neither guess fits, or both do.
-pub(crate) fn name_at_pointer<'p>(schema: &Schema, rest: &'p [u8], pointer_size: usize) -> Option<Value<'p>> {
-    let mut names = NAMES.iter().enumerate().filter_map(|(place, (pointer, _))| {
+/// The clock field decides which of the two fields the pointer is: with the wrong guess, part of a
+/// time or of the session's name is in the place of the clock. Returns `None` if neither guess
+/// fits, or both do.
+pub(crate) fn find_name_of_pointer<'p>(
+    schema: &Schema,
+    remaining: &'p [u8],
+    pointer_size: usize,
+) -> Option<Value<'p>> {
+    let mut names = NAME_FIELDS.iter().enumerate().filter_map(|(position, (pointer, _))| {
         let first = schema.top().iter().position(|field| &*field.name == *pointer)?;
         let fields = schema.top().get(first..)?.to_vec();
         let top = fields.len();
         let from_pointer = Schema::default().seal(fields, top).ok()?;
-        let mut tail = Tail::default();
-        Walker::default().walk_bytes(&from_pointer, rest, pointer_size, &mut tail).ok()?;
-        tail.names.get(place).copied().flatten().filter(|_| matches!(tail.clock, Some(1..=3)))
+        let mut header_names = HeaderNames::default();
+        Walker::default().walk_bytes(&from_pointer, remaining, pointer_size, &mut header_names).ok()?;
+        header_names
+            .names
+            .get(position)
+            .copied()
+            .flatten()
+            .filter(|_| matches!(header_names.clock, Some(1..=3)))
     });
     let name = names.next()?;
     names.next().is_none().then_some(name)
@@ -69,38 +80,34 @@ pub(crate) fn name_at_pointer<'p>(schema: &Schema, rest: &'p [u8], pointer_size:
 
 /// The two names and the clock, as far as the payload holds them.
 #[derive(Default)]
-struct Tail<'p> {
+struct HeaderNames<'p> {
     names: [Option<Value<'p>>; 2],
     clock: Option<u64>,
 }
 
-impl<'p> Visitor<'p> for Tail<'p> {
+impl<'p> Visitor<'p> for HeaderNames<'p> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        for (name, (_, holder)) in self.names.iter_mut().zip(NAMES) {
+        for (name, (_, holder)) in self.names.iter_mut().zip(NAME_FIELDS) {
             if &*field.name == holder {
                 *name = Some(value);
             }
         }
-        if &*field.name == CLOCK {
+        if &*field.name == CLOCK_FIELD {
             self.clock = value.as_u64();
         }
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
 /// Passes fields to another visitor, with the names instead of the pointers.
-struct Named<'v, 'p, V> {
+struct NamesForPointers<'v, 'p, V> {
     visitor: &'v mut V,
     names: [Option<Value<'p>>; 2],
 }
 
-impl<'p, V: Visitor<'p>> Visitor<'p> for Named<'_, 'p, V> {
+impl<'p, V: Visitor<'p>> Visitor<'p> for NamesForPointers<'_, 'p, V> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
-        let place = NAMES.iter().position(|(pointer, _)| *pointer == &*field.name);
-        match place.and_then(|place| self.names.get_mut(place)).and_then(Option::take) {
+        let position = NAME_FIELDS.iter().position(|(pointer, _)| *pointer == &*field.name);
+        match position.and_then(|position| self.names.get_mut(position)).and_then(Option::take) {
             Some(name) => {
                 let field = Field::value(&field.name, InType::UNICODESTRING, OutType::NULL);
                 self.visitor.value(index, &field, name);

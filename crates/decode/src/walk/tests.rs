@@ -21,7 +21,7 @@ use traceweir_format::spec::types::OutType;
 
 /// One call that the visitor received.
 #[derive(Clone, Debug, PartialEq)]
-enum Seen<'p> {
+enum Call<'p> {
     Value(usize, Value<'p>),
     Array(usize, usize),
     EndArray(usize),
@@ -30,35 +30,35 @@ enum Seen<'p> {
 }
 
 #[derive(Default)]
-struct Recorder<'p>(Vec<Seen<'p>>);
+struct Recorder<'p>(Vec<Call<'p>>);
 
 impl<'p> Visitor<'p> for Recorder<'p> {
     fn value(&mut self, index: usize, _: &Field, value: Value<'p>) {
-        self.0.push(Seen::Value(index, value));
+        self.0.push(Call::Value(index, value));
     }
     fn begin_array(&mut self, index: usize, _: &Field, count: usize) {
-        self.0.push(Seen::Array(index, count));
+        self.0.push(Call::Array(index, count));
     }
     fn end_array(&mut self, index: usize, _: &Field) {
-        self.0.push(Seen::EndArray(index));
+        self.0.push(Call::EndArray(index));
     }
     fn begin_struct(&mut self, index: usize, _: &Field) {
-        self.0.push(Seen::Struct(index));
+        self.0.push(Call::Struct(index));
     }
     fn end_struct(&mut self, index: usize, _: &Field) {
-        self.0.push(Seen::EndStruct(index));
+        self.0.push(Call::EndStruct(index));
     }
 }
 
-type Walked<'p> = (Vec<Seen<'p>>, Result<&'p [u8], Undecoded>);
+type RecordedWalk<'p> = (Vec<Call<'p>>, Result<&'p [u8], Undecoded>);
 
-fn walk<'p>(schema: &Schema, payload: &'p [u8], pointer_size: usize) -> Walked<'p> {
+fn walk<'p>(schema: &Schema, payload: &'p [u8], pointer_size: usize) -> RecordedWalk<'p> {
     let mut seen = Recorder::default();
-    let rest = Walker::default().walk(schema, payload, pointer_size, &mut seen);
-    (seen.0, rest)
+    let remaining = Walker::default().walk(schema, payload, pointer_size, &mut seen);
+    (seen.0, remaining)
 }
 
-fn sealed(fields: Vec<Field>, top: usize) -> Schema {
+fn seal_schema(fields: Vec<Field>, top: usize) -> Schema {
     Schema::default().seal(fields, top).unwrap()
 }
 
@@ -69,10 +69,6 @@ impl<'p> Visitor<'p> for LimitedVisitor {
     fn value(&mut self, _: usize, _: &Field, _: Value<'p>) {
         self.0 = self.0.saturating_sub(1);
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
     fn is_full(&self) -> bool {
         self.0 == 0
     }
@@ -80,9 +76,10 @@ impl<'p> Visitor<'p> for LimitedVisitor {
 
 #[test]
 fn full_visitor_ends_the_walk() {
-    let row = flat(vec![field_of(InType::UINT8), field_of(InType::UINT8), field_of(InType::UINT8)]);
-    let array = flat(vec![field_of(InType::UINT8).times(Count::ToEnd)]);
-    let nested = sealed(vec![structure(1, 1).times(Count::Fixed(9)), field_of(InType::UINT8)], 1);
+    let row = schema_of(vec![field_of(InType::UINT8), field_of(InType::UINT8), field_of(InType::UINT8)]);
+    let array = array_of(InType::UINT8, Count::ToEnd);
+    let nested =
+        seal_schema(vec![struct_field(1, 1).with_count(Count::Fixed(9)), field_of(InType::UINT8)], 1);
     for schema in [row, array, nested] {
         let ended = Walker::default().walk(&schema, &[0; 9], 8, &mut LimitedVisitor(2));
         assert_eq!(ended, Err(Undecoded::TooLarge));
@@ -91,40 +88,45 @@ fn full_visitor_ends_the_walk() {
 }
 
 /// Builds a schema with all fields on the top level.
-fn flat(fields: Vec<Field>) -> Schema {
+fn schema_of(fields: Vec<Field>) -> Schema {
     let top = fields.len();
-    sealed(fields, top)
+    seal_schema(fields, top)
+}
+
+/// Builds a schema with one array.
+fn array_of(input: InType, count: Count) -> Schema {
+    schema_of(vec![field_of(input).with_count(count)])
 }
 
 fn field_of(input: InType) -> Field {
     Field::value("f", input, OutType::NULL)
 }
 
-fn shown(input: InType, output: OutType) -> Field {
+fn field_with_out_type(input: InType, output: OutType) -> Field {
     Field::value("f", input, output)
 }
 
-fn structure(first: u16, members: u16) -> Field {
-    Field::new("s", Kind::Struct { first, members })
+fn struct_field(first: u16, members: u16) -> Field {
+    Field::new("s", FieldKind::Struct { first, members })
 }
 
-/// Returns the values of a walk that succeeds and leaves `rest` bytes.
+/// Returns the values of a walk that succeeds and leaves `remaining` bytes.
 #[track_caller]
-fn values<'p>(schema: &Schema, payload: &'p [u8], rest: usize) -> Vec<Value<'p>> {
+fn values_of<'p>(schema: &Schema, payload: &'p [u8], remaining: usize) -> Vec<Value<'p>> {
     let (seen, result) = walk(schema, payload, 8);
-    assert_eq!(result.map(<[u8]>::len), Ok(rest));
-    let value = |s| if let Seen::Value(_, v) = s { Some(v) } else { None };
+    assert_eq!(result.map(<[u8]>::len), Ok(remaining));
+    let value = |s| if let Call::Value(_, v) = s { Some(v) } else { None };
     seen.into_iter().filter_map(value).collect()
 }
 
 #[track_caller]
-fn too_short(schema: &Schema, payload: &[u8], at: usize) {
+fn assert_too_short(schema: &Schema, payload: &[u8], at: usize) {
     let (_, result) = walk(schema, payload, 8);
     assert_eq!(result, Err(Undecoded::PayloadTooShort { field: "f".into(), offset: at }));
 }
 
 #[track_caller]
-fn bad_field(schema: &Schema, payload: &[u8], at: usize) -> Vec<String> {
+fn assert_bad_field(schema: &Schema, payload: &[u8], at: usize) -> Vec<String> {
     let (seen, result) = walk(schema, payload, 8);
     assert!(matches!(&result, Err(Undecoded::BadField { offset, .. }) if *offset == at), "{result:?}");
     seen.iter().map(|s| format!("{s:?}")).collect()

@@ -3,8 +3,8 @@
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use traceweir::Status;
-use traceweir_decode::source::{Event, EventKind};
-use traceweir_decode::tdh::{Answer, MessageFacts, Messages};
+use traceweir_decode::source::{LookupEvent, LookupKind};
+use traceweir_decode::tdh::{Answer, MessageFacts, WppMessages};
 use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_STRING_ONLY,
     EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
@@ -27,7 +27,7 @@ pub(super) const CONTEXTS: usize = 5;
 
 /// An event that a caller asks about, with the options of the call.
 pub(super) struct EventQuery<'p> {
-    pub(super) event: Event<'p>,
+    pub(super) event: LookupEvent<'p>,
     pub(super) pointer_size: usize,
     pub(super) time: i64,
     /// Whether times are shown in UTC.
@@ -40,7 +40,7 @@ pub(super) struct EventQuery<'p> {
 #[derive(Default)]
 struct LastMessages {
     paths: Vec<(u32, String)>,
-    messages: Messages,
+    messages: WppMessages,
 }
 
 /// Reads a record and its contexts. Returns `None` if either is invalid.
@@ -58,11 +58,11 @@ pub(super) unsafe fn read_query<'p>(
     let record = unsafe { ptr::copied(event) }?;
     let header = &record.event_header;
     let kind = match header.flags {
-        flags if flags & EVENT_HEADER_FLAG_TRACE_MESSAGE != 0 => EventKind::Message,
-        flags if flags & EVENT_HEADER_FLAG_CLASSIC_HEADER != 0 => EventKind::Classic,
-        _ => EventKind::Described,
+        flags if flags & EVENT_HEADER_FLAG_TRACE_MESSAGE != 0 => LookupKind::Message,
+        flags if flags & EVENT_HEADER_FLAG_CLASSIC_HEADER != 0 => LookupKind::Classic,
+        _ => LookupKind::Described,
     };
-    let mut event = Event {
+    let mut event = LookupEvent {
         kind,
         provider: header.provider_id,
         descriptor: header.event_descriptor,
@@ -71,7 +71,7 @@ pub(super) unsafe fn read_query<'p>(
         payload: unsafe {
             ptr::array(record.user_data.cast_const().cast(), usize::from(record.user_data_length))
         }?,
-        ..Event::default()
+        ..LookupEvent::default()
     };
     // SAFETY: by the contract.
     let items =
@@ -128,11 +128,11 @@ impl EventQuery<'_> {
 
     /// Calls `body` with the message formats that the contexts name. The most recent ones are
     /// cached.
-    pub(super) fn with_messages(&self, body: impl FnOnce(&mut Messages) -> Status) -> Status {
+    pub(super) fn with_messages(&self, body: impl FnOnce(&mut WppMessages) -> Status) -> Status {
         static LAST: LazyLock<Mutex<LastMessages>> = LazyLock::new(Mutex::default);
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         if last.paths != self.paths {
-            let mut messages = Messages::default();
+            let mut messages = WppMessages::default();
             for (kind, path) in &self.paths {
                 if let Err(refusal) = add_path(&mut messages, *kind, path) {
                     return refusal.status();
@@ -145,7 +145,7 @@ impl EventQuery<'_> {
 }
 
 /// Adds a file or a search path of message formats.
-pub(super) fn add_path(messages: &mut Messages, kind: u32, path: &str) -> Answer<()> {
+pub(super) fn add_path(messages: &mut WppMessages, kind: u32, path: &str) -> Answer<()> {
     match kind {
         CONTEXT_TMF_FILE => messages.add_tmf(path.as_ref()),
         CONTEXT_PDB_PATH => messages.add_pdb(path.as_ref()),

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use traceweir::{EventDescriptor, Guid, Status};
-use traceweir_decode::tdh::filter::{Filter, Predicate, aggregated};
+use traceweir_decode::tdh::filter::{FieldPredicate, PayloadFilter, aggregate_filters};
 use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_PAYLOAD, MAX_PAYLOAD_PREDICATES, PayloadOperator};
 
 use super::answer::text;
@@ -14,7 +14,7 @@ use crate::types::FilterDescriptor;
 use crate::types::tdh::PayloadFilterPredicate;
 use crate::{boundary, ptr};
 
-static FILTERS: Table<Filter> = Table::new();
+static FILTERS: Table<PayloadFilter> = Table::new();
 
 /// Combined filters that programs hold.
 static BLOBS: Held = Held::new();
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn TdhCreatePayloadFilter(
 /// # Safety
 ///
 /// As [`TdhCreatePayloadFilter`].
-unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<Predicate>> {
+unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Option<Vec<FieldPredicate>> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MAX_PAYLOAD_PREDICATES).contains(count))?;
     // SAFETY: by the contract.
     let predicates = unsafe { ptr::array(at, count) }?;
@@ -70,7 +70,7 @@ unsafe fn read_predicates(count: u32, at: *const PayloadFilterPredicate) -> Opti
         // SAFETY: by the contract.
         let (field, value) =
             unsafe { (text(predicate.field_name, MAX_NAME)?, text(predicate.value, MAX_NAME)?) };
-        Some(Predicate { field, operator: PayloadOperator(predicate.compare_op), value })
+        Some(FieldPredicate { field, operator: PayloadOperator(predicate.compare_op), value })
     };
     predicates.iter().map(read).collect()
 }
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn TdhDeletePayloadFilter(filter: *mut *mut c_void) -> u32
     })
 }
 
-/// Combines filters of one provider into the filter descriptor of an enable; [`aggregated`].
+/// Combines filters of one provider into the filter descriptor of an enable; [`aggregate_filters`].
 ///
 /// # Safety
 ///
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn TdhAggregatePayloadFilters(
             handles.iter().map(|handle| FILTERS.with(handle.addr(), |filter| filter.clone())).collect();
         let Some(found) = found else { return Status::ERROR_INVALID_PARAMETER };
         let is_required = |at: usize| flags.and_then(|flags| flags.get(at)).is_some_and(|flag| *flag != 0);
-        let blob = aggregated(found.iter().enumerate().map(|(at, filter)| (filter, is_required(at))));
+        let blob = aggregate_filters(found.iter().enumerate().map(|(at, filter)| (filter, is_required(at))));
         match blob.map_err(|refusal| refusal.status()).and_then(|blob| allocate_descriptor(&blob)) {
             Ok(made) => {
                 // SAFETY: by the contract.

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use traceweir::Status;
-use traceweir_decode::source::EventKind;
-use traceweir_decode::tdh::{MessageFacts, Messages};
+use traceweir_decode::source::LookupKind;
+use traceweir_decode::tdh::{MessageFacts, WppMessages};
 
 use super::answer::{Room, text};
 use super::event::{
@@ -22,7 +22,7 @@ static OPEN: Table<Decoding> = Table::new();
 /// The message formats and options of a handle.
 #[derive(Debug, Default)]
 struct Decoding {
-    messages: Messages,
+    messages: WppMessages,
     set: [Option<Parameter>; CONTEXTS],
 }
 
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn TdhGetDecodingParameter(handle: *mut c_void, context: *
     })
 }
 
-/// Formats a message as text; [`Messages::property`].
+/// Formats a message as text; [`WppMessages::property`].
 ///
 /// # Safety
 ///
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn TdhGetWppMessage(
     })
 }
 
-/// Returns a property of a message; [`Messages::property`].
+/// Returns a property of a message; [`WppMessages::property`].
 ///
 /// # Safety
 ///
@@ -220,7 +220,7 @@ unsafe fn message_property(
         return Status::ERROR_INVALID_PARAMETER;
     };
     with_decoding(handle, |decoding| {
-        if query.event.kind != EventKind::Message {
+        if query.event.kind != LookupKind::Message {
             return Status::ERROR_NOT_FOUND;
         }
         let pointer =

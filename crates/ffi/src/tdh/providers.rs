@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::path::PathBuf;
 
 use traceweir::{EventDescriptor, Guid, Status};
-use traceweir_decode::tdh::{Library, Origin};
+use traceweir_decode::tdh::{Library, ManifestOrigin};
 
 use super::answer::{Room, text};
 use super::library;
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn TdhLoadManifestFromMemory(data: *const c_void, size: u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TdhUnloadManifestFromMemory(data: *const c_void, size: u32) -> u32 {
     // SAFETY: by the contract.
-    unsafe { with_memory(data, size, |library, bytes| library.unload(&Origin::memory(bytes))) }
+    unsafe { with_memory(data, size, |library, bytes| library.unload(&ManifestOrigin::memory(bytes))) }
 }
 
 /// # Safety

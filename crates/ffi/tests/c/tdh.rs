@@ -11,7 +11,7 @@ use traceweir_c::types::tdh::{
     ProviderFilterInfo, TdhContext, TraceEventInfo, TraceProviderInfo,
 };
 use traceweir_decode::format::{Style, text};
-use traceweir_decode::schema::{Count, Field, Kind, Schema};
+use traceweir_decode::schema::{Count, Field, FieldKind, Schema};
 use traceweir_decode::source::{Decoder, SchemaMatch};
 use traceweir_decode::tdh::{EventInfo, map_names};
 use traceweir_decode::value::Value;
@@ -73,7 +73,7 @@ fn escaped(text: &str, out: &mut String) {
 
 /// Returns whether the elements of an array are shown as one text.
 fn is_text_of_characters(field: &Field) -> bool {
-    let Kind::Value { input, output, .. } = &field.kind else { return false };
+    let FieldKind::Value { input, output, .. } = &field.kind else { return false };
     let is_narrow = matches!(*input, InType::UINT8 | InType::INT8 | InType::UINT16);
     field.count != Count::One
         && (matches!(*input, InType::UNICODECHAR | InType::ANSICHAR)
@@ -85,7 +85,7 @@ impl<'p> Visitor<'p> for Lines {
         if is_text_of_characters(field) {
             return;
         }
-        let Kind::Value { map, .. } = &field.kind else { return };
+        let FieldKind::Value { map, .. } = &field.kind else { return };
         // For bits without a name, the program shows the number.
         let is_named = map.as_ref().is_some_and(|map| {
             map_names(map.bits, map.entries().iter().map(|(v, _)| (*v as u32, ())), &value).is_ok()
@@ -146,7 +146,7 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
         expected.push(match found {
             Ok(found) if record.family() != Family::Message => {
                 let info = EventInfo::encode(&found.prepared.schema);
-                expected_fields(info.schema(&found.prepared.schema), &found, record.pointer_size())
+                expected_fields(info.property_schema(&found.prepared.schema), &found, record.pointer_size())
             }
             Ok(_) => Expected::Message,
             Err(_) => Expected::Nothing,

@@ -1,8 +1,8 @@
 //! Seeds of compiled manifests.
 
 /// The provider attribute that holds the name, as `wevt.rs` of the decoder reads it.
-const PROVIDER_NAME: u32 = 0x1000_0001;
+const PROVIDER_NAME_ATTRIBUTE: u32 = 0x1000_0001;
 
-#[allow(dead_code)] // The decoder's tests use the rest.
+#[allow(dead_code)] // The decoder's tests use the other functions.
 #[path = "../../../../crates/decode/src/source/wevt/build.rs"]
 pub(super) mod build;

@@ -4,10 +4,12 @@ use traceweir_format::wire::Put;
 
 use super::*;
 use crate::Error;
-use crate::source::wevt::build::{Bytes, compiled, hostile, message_table, messages};
+use crate::source::wevt::build::{
+    PatchedBytes, compile_test_manifest, encode_message_table, encode_messages, for_each_damaged_copy,
+};
 
 /// The load address of the only section of a built PE file.
-const RVA: u32 = 0x1000;
+const SECTION_RVA: u32 = 0x1000;
 
 /// A resource: type, language, bytes.
 type Resource<'a> = (Result<u16, &'a str>, u16, &'a [u8]);
@@ -15,9 +17,9 @@ type Resource<'a> = (Result<u16, &'a str>, u16, &'a [u8]);
 /// Builds a `.rsrc` section. Resources of one type must be adjacent; all are named 1.
 fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
     const SUBDIRECTORY: u32 = 0x8000_0000;
-    let mut b = Bytes::default();
+    let mut b = PatchedBytes::default();
     let types: Vec<_> = resources.chunk_by(|a, b| a.0 == b.0).collect();
-    let directory = |b: &mut Bytes, named: usize, ids: usize| {
+    let directory = |b: &mut PatchedBytes, named: usize, ids: usize| {
         b.0.put(&[0; 12]).put_u16(named as u16).put_u16(ids as u16);
     };
     let named = types.iter().filter(|t| t[0].0.is_err()).count();
@@ -28,31 +30,31 @@ fn resource_section(resources: &[Resource<'_>]) -> Vec<u8> {
             Ok(id) => {
                 b.0.put_u32(id.into());
             }
-            Err(name) => name_holes.push((b.hole(), name)),
+            Err(name) => name_holes.push((b.reserve_u32(), name)),
         }
-        type_holes.push(b.hole());
+        type_holes.push(b.reserve_u32());
     }
     for (t, hole) in types.iter().zip(type_holes) {
-        b.fill(hole, b.here() | SUBDIRECTORY);
+        b.fill_u32(hole, b.position() | SUBDIRECTORY);
         directory(&mut b, 0, 1);
         b.0.put_u32(1);
-        let languages = b.hole();
-        b.fill(languages, b.here() | SUBDIRECTORY);
+        let languages = b.reserve_u32();
+        b.fill_u32(languages, b.position() | SUBDIRECTORY);
         directory(&mut b, 0, t.len());
         let mut entries = Vec::new();
         for (_, language, _) in *t {
             b.0.put_u32((*language).into());
-            entries.push(b.hole());
+            entries.push(b.reserve_u32());
         }
         for ((_, _, bytes), entry) in t.iter().zip(entries) {
-            b.land(entry);
-            let address = b.here() + 16 + RVA;
+            b.fill_position(entry);
+            let address = b.position() + 16 + SECTION_RVA;
             b.0.put_u32(address).put_u32(bytes.len() as u32).put_u64(0).put(bytes);
             b.0.resize(b.0.len().next_multiple_of(4), 0);
         }
     }
     for (hole, name) in name_holes {
-        b.fill(hole, b.here() | SUBDIRECTORY);
+        b.fill_u32(hole, b.position() | SUBDIRECTORY);
         b.0.put_u16(name.len() as u16).put_wide_z(name);
     }
     b.0
@@ -75,13 +77,13 @@ fn pe_file(wide: bool, section: Option<&[u8]>) -> Vec<u8> {
     out.resize(optional + optional_size - 16 * 8 - 4, 0);
     out.put_u32(16).put(&[0; 16]);
     match section {
-        Some(section) => out.put_u32(RVA).put_u32(section.len() as u32),
+        Some(section) => out.put_u32(SECTION_RVA).put_u32(section.len() as u32),
         None => out.put_u64(0),
     };
     out.resize(optional + optional_size, 0);
     out.put(b".rsrc\0\0\0")
         .put_u32(body.len() as u32)
-        .put_u32(RVA)
+        .put_u32(SECTION_RVA)
         .put_u32(body.len() as u32)
         .put_u32(headers as u32);
     out.put(&[0; 16]);
@@ -145,7 +147,7 @@ pub(in crate::source) fn elf_sections(wide: bool, sections: &[(&str, u32, &[u8])
 }
 
 /// Returns the level name of the first event, which comes from the message table if there is one.
-fn level(file: &[u8]) -> String {
+fn first_level_name(file: &[u8]) -> String {
     let providers = load(file).unwrap();
     assert_eq!((providers.len(), providers[0].events.len()), (1, 3));
     providers[0].events[0].schema.names.level.as_deref().unwrap().to_string()
@@ -153,7 +155,7 @@ fn level(file: &[u8]) -> String {
 
 #[test]
 fn pe_files_of_both_widths_give_their_providers() {
-    let (blob, texts) = (compiled(true), messages());
+    let (blob, texts) = (compile_test_manifest(true), encode_messages());
     let section = resource_section(&[(Err("WEVT_TEMPLATE"), 0x409, &blob), (Ok(11), 0x409, &texts)]);
     for wide in [true, false] {
         let file = pe_file(wide, Some(&section));
@@ -163,29 +165,36 @@ fn pe_files_of_both_widths_give_their_providers() {
 
 #[test]
 fn english_messages_are_preferred_to_other_languages() {
-    let (blob, german, english) =
-        (compiled(true), message_table(&[(1, "Fehler")]), message_table(&[(1, "Oops")]));
+    let (blob, german, english) = (
+        compile_test_manifest(true),
+        encode_message_table(&[(1, "Fehler")]),
+        encode_message_table(&[(1, "Oops")]),
+    );
     let file = |messages: &[Resource<'_>]| {
         let mut all = vec![(Err("WEVT_TEMPLATE"), 0x407, &blob[..])];
         all.extend(messages);
         pe_file(true, Some(&resource_section(&all)))
     };
-    assert_eq!(level(&file(&[(Ok(11), 0x407, &german), (Ok(11), 0x409, &english)])), "Oops");
-    assert_eq!(level(&file(&[(Ok(11), 0x407, &german)])), "Fehler");
-    assert_eq!(level(&file(&[])), "Error", "the name without messages");
+    assert_eq!(first_level_name(&file(&[(Ok(11), 0x407, &german), (Ok(11), 0x409, &english)])), "Oops");
+    assert_eq!(first_level_name(&file(&[(Ok(11), 0x407, &german)])), "Fehler");
+    assert_eq!(first_level_name(&file(&[])), "Error", "without messages the level keeps its name");
 }
 
 #[test]
 fn elf_files_hold_the_manifest_and_then_the_messages() {
     for wide in [true, false] {
-        let mut body = compiled(true);
-        assert_eq!(level(&elf_file(wide, ELF_SECTION, &body)), "Error");
+        let mut body = compile_test_manifest(true);
+        assert_eq!(first_level_name(&elf_file(wide, ELF_SECTION, &body)), "Error");
         body.put_u64(0);
-        assert_eq!(level(&elf_file(wide, ELF_SECTION, &body)), "Error", "padding is an empty table");
+        assert_eq!(
+            first_level_name(&elf_file(wide, ELF_SECTION, &body)),
+            "Error",
+            "padding must read as an empty message table"
+        );
         body.truncate(body.len() - 8);
         body.resize(body.len().next_multiple_of(4), 0);
-        body.put(&message_table(&[(1, "Oops")]));
-        assert_eq!(level(&elf_file(wide, ELF_SECTION, &body)), "Oops");
+        body.put(&encode_message_table(&[(1, "Oops")]));
+        assert_eq!(first_level_name(&elf_file(wide, ELF_SECTION, &body)), "Oops");
     }
 }
 
@@ -203,23 +212,23 @@ fn missing_metadata_and_broken_files_are_different_errors() {
 #[test]
 fn first_bytes_decide_the_kind() {
     for (bytes, kind) in [
-        (&b"MZ\x90"[..], Kind::Pe),
-        (b"\x7FELF\x02", Kind::Elf),
-        (b"<?xml", Kind::Xml),
-        (b"\xEF\xBB\xBF\r\n <a/>", Kind::Xml),
-        (b"\xFF\xFE<\0?\0", Kind::Xml),
-        (b"\xFE\xFF\0<\0?", Kind::Xml),
-        (b"", Kind::Other),
-        (b"PK\x03\x04", Kind::Other),
+        (&b"MZ\x90"[..], ProviderFileKind::Pe),
+        (b"\x7FELF\x02", ProviderFileKind::Elf),
+        (b"<?xml", ProviderFileKind::Xml),
+        (b"\xEF\xBB\xBF\r\n <a/>", ProviderFileKind::Xml),
+        (b"\xFF\xFE<\0?\0", ProviderFileKind::Xml),
+        (b"\xFE\xFF\0<\0?", ProviderFileKind::Xml),
+        (b"", ProviderFileKind::Other),
+        (b"PK\x03\x04", ProviderFileKind::Other),
     ] {
-        assert_eq!(provider_binary_kind(bytes), kind, "{bytes:?}");
+        assert_eq!(detect_file_kind(bytes), kind, "{bytes:?}");
     }
 }
 
 #[test]
 fn damage_never_panics() {
-    // Containers around small contents; the contents have tests of their own.
-    let texts = message_table(&[(1, "Oops")]);
+    // Containers around small contents; other tests damage the contents.
+    let texts = encode_message_table(&[(1, "Oops")]);
     let section = resource_section(&[
         (Err("WEVT_TEMPLATE"), 0x409, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
         (Ok(11), 0x409, &texts),
@@ -231,7 +240,7 @@ fn damage_never_panics() {
         elf_file(false, ELF_SECTION, b"CRIM\x10\0\0\0\x05\0\x01\0\0\0\0\0"),
     ] {
         assert!(load(&file).is_ok());
-        hostile(&file, |bytes| {
+        for_each_damaged_copy(&file, |bytes| {
             let _ = load(bytes);
         });
     }

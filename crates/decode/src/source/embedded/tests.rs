@@ -4,12 +4,12 @@ use traceweir_format::wire::Put;
 
 use super::*;
 use crate::schema::{Count, Length};
-use crate::source::wevt::build::{Bytes, PROVIDER, hostile};
+use crate::source::wevt::build::{PROVIDER, PatchedBytes, for_each_damaged_copy};
 
 /// One property: flags, types or members, map name, count, length, tags, name.
-type Row = (u32, [u16; 2], &'static str, u16, u16, u32, &'static str);
+type PropertyRow = (u32, [u16; 2], &'static str, u16, u16, u32, &'static str);
 
-const ROWS: [Row; 7] = [
+const ROWS: [PropertyRow; 7] = [
     (0, [8, 8], "SizeMap", 1, 4, 0, "Size"),
     (0, [16, 19], "", 2, 4, 0, "Stack"),
     (2, [14, 25], "", 1, 0, 0, "Address"),
@@ -19,25 +19,25 @@ const ROWS: [Row; 7] = [
     (0, [1, 1], "", 1, 0, 0, "Name"),
 ];
 
-fn text(b: &mut Bytes, hole: usize, text: &str) {
+fn put_text(b: &mut PatchedBytes, hole: usize, text: &str) {
     if !text.is_empty() {
-        b.land(hole);
+        b.fill_position(hole);
         b.0.put_wide_z(text);
     }
 }
 
-fn info(rows: &[Row], top: u32, keyword: u64, keywords: &[&str]) -> Vec<u8> {
+fn encode_info(rows: &[PropertyRow], top: u32, keyword: u64, keywords: &[&str]) -> Vec<u8> {
     let d = EventDescriptor { id: 12, version: 1, channel: 16, level: 4, opcode: 1, task: 3, keyword };
-    let mut b = Bytes::default();
+    let mut b = PatchedBytes::default();
     b.0.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&d.to_bytes()).put_u32(0);
-    let holes: Vec<_> = (0..12).map(|_| b.hole()).collect();
+    let holes: Vec<_> = (0..12).map(|_| b.reserve_u32()).collect();
     b.0.put_u32(rows.len() as u32).put_u32(top).put_u32(0x50 | 1);
     let mut pending = Vec::new();
     for &(flags, [a, c], map, count, length, tags, name) in rows {
         b.0.put_u32(flags);
-        pending.push((b.hole(), name));
+        pending.push((b.reserve_u32(), name));
         b.0.put_u16(a).put_u16(c);
-        pending.push((b.hole(), map));
+        pending.push((b.reserve_u32(), map));
         b.0.put_u16(count).put_u16(length).put_u32(tags);
     }
     for (hole, t) in [
@@ -50,36 +50,36 @@ fn info(rows: &[Row], top: u32, keyword: u64, keywords: &[&str]) -> Vec<u8> {
         (7, "Provider message "),
         (10, "OwnName"),
     ] {
-        text(&mut b, holes[hole], t);
+        put_text(&mut b, holes[hole], t);
     }
     if !keywords.is_empty() {
-        b.land(holes[3]);
+        b.fill_position(holes[3]);
         for k in keywords {
             b.0.put_wide_z(k);
         }
         b.0.put_u16(0);
     }
     for (hole, t) in pending {
-        text(&mut b, hole, t);
+        put_text(&mut b, hole, t);
     }
     b.0
 }
 
-fn map(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<u8> {
-    let mut b = Bytes::default();
-    let name = b.hole();
+fn encode_map(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<u8> {
+    let mut b = PatchedBytes::default();
+    let name = b.reserve_u32();
     b.0.put_u32(flags).put_u32(entries.len() as u32).put_u32(value_type);
     let holes: Vec<_> = entries
         .iter()
         .map(|(_, value)| {
-            let hole = b.hole();
+            let hole = b.reserve_u32();
             b.0.put_u32(*value);
             hole
         })
         .collect();
-    text(&mut b, name, "SizeMap");
+    put_text(&mut b, name, "SizeMap");
     for (hole, (t, _)) in holes.into_iter().zip(entries) {
-        text(&mut b, hole, t);
+        put_text(&mut b, hole, t);
     }
     let mut out = Vec::new();
     out.put_guid(&PROVIDER).put(&b.0);
@@ -88,7 +88,8 @@ fn map(flags: u32, value_type: u32, entries: &[(&str, u32)]) -> Vec<u8> {
 
 #[test]
 fn an_event_gets_names_and_fields() {
-    let event = event_info(&info(&ROWS, 5, 0x8000_0000_0000_00A0, &["FILEIO", "CREATE "])).unwrap();
+    let event =
+        parse_event_info(&encode_info(&ROWS, 5, 0x8000_0000_0000_00A0, &["FILEIO", "CREATE "])).unwrap();
     assert_eq!((event.provider, event.event_guid, event.decoding_source), (PROVIDER, Guid::NULL, 0));
     assert_eq!((event.descriptor.id, event.descriptor.version, event.descriptor.task), (12, 1, 3));
     let n = &event.schema.names;
@@ -97,7 +98,7 @@ fn an_event_gets_names_and_fields() {
     assert_eq!(names, ["Example-Provider", "OwnName", "Work", "Start", "Informational", "Example/Analytic"]);
     assert_eq!(n.keywords, [(0x20, "FILEIO".into()), (0x80, "CREATE".into())]);
     assert_eq!(event.schema.message.as_deref(), Some("Did %1"));
-    assert_eq!((event.schema.origin, event.schema.tags), (Origin::Embedded, 5));
+    assert_eq!((event.schema.origin, event.schema.tags), (SchemaOrigin::Embedded, 5));
 
     let shape: Vec<_> = event.schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.tags)).collect();
     let (one, natural) = (Count::One, Length::Natural);
@@ -114,28 +115,43 @@ fn an_event_gets_names_and_fields() {
         ]
     );
     assert_eq!(event.schema.top().len(), 5);
-    assert_eq!(event.schema.fields()[3].kind, Kind::Struct { first: 5, members: 2 });
-    assert_eq!(event.map_names, [(0, "SizeMap".into()), (5, "SizeMap".into())], "a custom schema is no map");
+    assert_eq!(event.schema.fields()[3].kind, FieldKind::Struct { first: 5, members: 2 });
+    assert_eq!(
+        event.map_names,
+        [(0, "SizeMap".into()), (5, "SizeMap".into())],
+        "a custom schema must not count as a map"
+    );
 }
 
 #[test]
 fn keywords_are_paired_with_bits_only_when_that_is_certain() {
     let masks = |keyword, names: &[&str]| -> Vec<u64> {
-        event_info(&info(&[], 0, keyword, names)).unwrap().schema.names.keywords.iter().map(|k| k.0).collect()
+        parse_event_info(&encode_info(&[], 0, keyword, names))
+            .unwrap()
+            .schema
+            .names
+            .keywords
+            .iter()
+            .map(|k| k.0)
+            .collect()
     };
     assert_eq!(masks(0x1_0800, &["a", "b"]), [0x800, 0x1_0000]);
-    assert_eq!(masks(0x4000_0000_0000_0020, &["a"]), [0x20], "a channel bit has no name");
-    assert_eq!(masks(0x8001_0000_0000_0001, &["a", "b"]), [1, 1 << 48], "a predefined keyword has one");
+    assert_eq!(masks(0x4000_0000_0000_0020, &["a"]), [0x20], "the channel bit must get no name");
+    assert_eq!(
+        masks(0x8001_0000_0000_0001, &["a", "b"]),
+        [1, 1 << 48],
+        "a predefined keyword must get its name"
+    );
     assert_eq!(masks(0x8001_0000_0000_0001, &["a"]), [1]);
-    assert_eq!(masks(0x7, &["a"]), [0], "one name for three bits");
+    assert_eq!(masks(0x7, &["a"]), [0], "one name must not be paired with three bits");
     assert_eq!(masks(0x1, &["a", "b"]), [0, 0]);
     assert!(masks(0x1, &[]).is_empty());
 }
 
 #[test]
 fn maps_have_a_name_and_fields_name_them() {
-    let event = event_info(&info(&ROWS, 5, 0, &[])).unwrap();
-    let (provider, map) = event_map(&map(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
+    let event = parse_event_info(&encode_info(&ROWS, 5, 0, &[])).unwrap();
+    let (provider, map) = parse_event_map(&encode_map(1, 0, &[("Large ", 7), ("Small ", 2)])).unwrap();
     assert_eq!((provider, &*map.name, map.bits), (PROVIDER, "SizeMap", false));
     assert_eq!((map.value(2), map.value(7), map.value(1)), (Some("Small"), Some("Large"), None));
     let named: Vec<_> = event.map_names.iter().map(|(index, name)| (*index, &**name)).collect();
@@ -146,11 +162,11 @@ fn maps_have_a_name_and_fields_name_them() {
 #[test]
 fn classic_maps_count_by_position_or_hold_texts() {
     let entries = |flags, kind, rows: &[(&str, u32)]| {
-        let (_, map) = event_map(&map(flags, kind, rows)).unwrap();
+        let (_, map) = parse_event_map(&encode_map(flags, kind, rows)).unwrap();
         (map.bits, map.entries().iter().map(|e| e.0).collect::<Vec<_>>())
     };
     let rows = [("a", 9), ("b", 4)];
-    assert_eq!(entries(0x02, 0, &rows), (true, vec![9, 4]), "bits keep their order");
+    assert_eq!(entries(0x02, 0, &rows), (true, vec![9, 4]), "bits must keep their order");
     assert_eq!(entries(0x48, 0, &rows), (false, vec![0, 1]));
     assert_eq!(entries(0x50, 0, &rows), (true, vec![1, 2]));
     assert_eq!(entries(0x28, 0, &rows), (true, vec![9, 4]));
@@ -158,17 +174,20 @@ fn classic_maps_count_by_position_or_hold_texts() {
     // the text of the next.
     let at = |n: u32| 0x10 + 8 * 3 + 16 + n * 8;
     assert_eq!(entries(0x08, 1, &[("0x1", at(1)), ("22 ", at(0)), ("x", at(2))]), (false, vec![1, 22]));
-    assert!(event_map(&map(4, 0, &rows)).is_err(), "a pattern map");
+    assert!(parse_event_map(&encode_map(4, 0, &rows)).is_err(), "a pattern map must be refused");
 }
 
 #[test]
 fn hostile_counts_and_texts_are_refused() {
-    let mut many = info(&ROWS, 5, 0, &[]);
+    let mut many = encode_info(&ROWS, 5, 0, &[]);
     many[0x64..0x68].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(event_info(&many).is_err());
-    assert!(event_info(&info(&ROWS, 8, 0, &[])).is_err(), "more top-level properties than properties");
-    let circle: Row = (1, [0, 1], "", 1, 0, 0, "Self");
-    assert!(event_info(&info(&[circle], 1, 0, &[])).is_err());
+    assert!(parse_event_info(&many).is_err());
+    assert!(
+        parse_event_info(&encode_info(&ROWS, 8, 0, &[])).is_err(),
+        "more top-level properties than properties"
+    );
+    let self_member: PropertyRow = (1, [0, 1], "", 1, 0, 0, "Self");
+    assert!(parse_event_info(&encode_info(&[self_member], 1, 0, &[])).is_err());
 
     // A thousand entries that share a text as long as the rest of the payload.
     let mut b = Vec::new();
@@ -177,18 +196,18 @@ fn hostile_counts_and_texts_are_refused() {
         b.put_u32(16 + 8 * 1000).put_u32(value);
     }
     b.put_wide_z(&"x".repeat(20_000));
-    assert!(event_map(&b).is_err());
+    assert!(parse_event_map(&b).is_err());
 }
 
 #[test]
 fn damage_never_panics() {
-    hostile(&info(&ROWS, 5, 0xA0, &["FILEIO", "CREATE"]), |bytes| {
-        let _ = event_info(bytes);
+    for_each_damaged_copy(&encode_info(&ROWS, 5, 0xA0, &["FILEIO", "CREATE"]), |bytes| {
+        let _ = parse_event_info(bytes);
     });
-    hostile(&map(1, 0, &[("Large ", 7), ("Small ", 2)]), |bytes| {
-        let _ = event_map(bytes);
+    for_each_damaged_copy(&encode_map(1, 0, &[("Large ", 7), ("Small ", 2)]), |bytes| {
+        let _ = parse_event_map(bytes);
     });
-    hostile(&map(8, 1, &[("7", 0x28), ("0x8", 0x30)]), |bytes| {
-        let _ = event_map(bytes);
+    for_each_damaged_copy(&encode_map(8, 1, &[("7", 0x28), ("0x8", 0x30)]), |bytes| {
+        let _ = parse_event_map(bytes);
     });
 }

@@ -7,10 +7,10 @@
 //!                        └─ mistakes: line, column, reason
 //! ```
 //!
-//! A decoder reads what it can; a compiler must refuse what would produce undecodable events. So
-//! this is stricter than [`parse`](super::parse): referenced texts and maps must exist, ids and
-//! symbols are unique, symbols are identifiers, types are those of manifests, bytes have a length.
-//! [`rules`](super::rules) has the rules that apply to the definitions as written.
+//! A decoder reads as much as it can. A compiler must refuse definitions of undecodable events, so
+//! this module is stricter than [`parse`](super::parse): referenced texts and maps must exist, ids
+//! and symbols are unique, symbols are identifiers, types are those of manifests, bytes have a
+//! length. [`rules`](super::rules) has the rules that apply to the definitions as written.
 //!
 //! Events of a channel get the keyword bit that the message compiler reserves for it: the highest
 //! for the first channel of the manifest, the next lower for the next.
@@ -26,11 +26,11 @@ use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
 
 use super::encoding::Document;
-use super::layout::{Layout, lay_out};
-use super::raw::{self, Manifest, Provider, Shape, Strings};
+use super::layout::{TemplateLayout, lay_out};
+use super::raw::{self, RawManifest, RawProvider, RawShape, StringTables};
 use super::reader::MAX_MISTAKES;
-use super::resolve::{Budget, Context, Tables, maps, without_prefix};
-use super::{MAX_BYTES, invalid, reader, rules};
+use super::resolve::{NameTables, Resolver, SizeBudget, resolve_maps, strip_win_prefix};
+use super::{MAX_MANIFEST_BYTES, manifest_error, reader, rules};
 use crate::Error;
 use crate::schema::{Count, Length, ValueMap};
 use crate::source::provider::EventSchema;
@@ -38,13 +38,13 @@ use crate::source::provider::EventSchema;
 /// The most channels of a provider: each takes one of the reserved bits.
 const MAX_CHANNELS: usize = 8;
 
-/// The default culture for texts; a manifest need not have it.
-const USUAL_CULTURE: &str = "en-US";
+/// The default culture of texts. A manifest without texts of this culture is valid.
+const DEFAULT_CULTURE: &str = "en-US";
 
 /// A mistake in a manifest, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {reason}")]
-pub struct Mistake {
+pub struct ManifestMistake {
     /// Line number, from 1 on.
     pub line: usize,
     /// Column number in characters, from 1 on.
@@ -63,15 +63,15 @@ pub struct ProviderDefinition {
     /// The identifier of the provider in generated code.
     pub symbol: Option<String>,
     /// Levels that the manifest defines.
-    pub levels: Vec<Name>,
+    pub levels: Vec<NameDefinition>,
     /// Tasks that the manifest defines.
-    pub tasks: Vec<Name>,
+    pub tasks: Vec<NameDefinition>,
     /// Opcodes that the manifest defines, including those of tasks.
-    pub opcodes: Vec<Name>,
+    pub opcodes: Vec<NameDefinition>,
     /// Keywords that the manifest defines.
-    pub keywords: Vec<Name>,
+    pub keywords: Vec<NameDefinition>,
     /// Channels, including imported ones.
-    pub channels: Vec<Name>,
+    pub channels: Vec<NameDefinition>,
     /// Maps in the order of the manifest.
     pub maps: Vec<MapDefinition>,
     /// Events in the order of the manifest.
@@ -80,7 +80,7 @@ pub struct ProviderDefinition {
 
 /// A name for a number of the descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Name {
+pub struct NameDefinition {
     /// The name as the manifest has it, with its prefix.
     pub name: String,
     /// The identifier of the name in generated code.
@@ -95,12 +95,12 @@ pub struct Name {
     pub class: Guid,
 }
 
-impl Name {
+impl NameDefinition {
     /// Returns the text that people read.
     #[must_use]
     pub fn display(&self) -> &str {
         let text = self.text.as_deref().filter(|text| !text.trim().is_empty());
-        text.unwrap_or_else(|| without_prefix(&self.name))
+        text.unwrap_or_else(|| strip_win_prefix(&self.name))
     }
 }
 
@@ -126,21 +126,21 @@ pub struct EventDefinition {
 
 /// Reads a manifest for a compiler, with texts of `culture` if the manifest has them. Returns all
 /// mistakes if there are any.
-pub fn definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>, Vec<Mistake>> {
-    let in_bytes = |error: Error| {
-        vec![to_mistake(error, |offset| String::from_utf8_lossy(before(xml, offset)).into_owned())]
+pub fn read_definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>, Vec<ManifestMistake>> {
+    let list_byte_mistake = |error: Error| {
+        vec![to_mistake(error, |offset| String::from_utf8_lossy(bytes_before(xml, offset)).into_owned())]
     };
-    if xml.len() > MAX_BYTES {
-        return Err(in_bytes(invalid(0, "the manifest is larger than 64 MiB")));
+    if xml.len() > MAX_MANIFEST_BYTES {
+        return Err(list_byte_mistake(manifest_error(0, "the manifest is larger than 64 MiB")));
     }
-    let document = Document::decode(xml).map_err(in_bytes)?;
+    let document = Document::decode(xml).map_err(list_byte_mistake)?;
     let mut mistakes = Vec::new();
-    let providers = match reader::read_all(&document.text, culture, &mut mistakes) {
+    let providers = match reader::read_collecting_mistakes(&document.text, culture, &mut mistakes) {
         Ok(manifest) => {
-            if !manifest.has_culture && !culture.eq_ignore_ascii_case(USUAL_CULTURE) {
-                mistakes.push(invalid(0, format!("there are no texts of culture {culture}")));
+            if !manifest.has_culture && !culture.eq_ignore_ascii_case(DEFAULT_CULTURE) {
+                mistakes.push(manifest_error(0, format!("there are no texts of culture {culture}")));
             }
-            define(&manifest, xml.len(), &mut mistakes)
+            define_providers(&manifest, xml.len(), &mut mistakes)
         }
         Err(error) => {
             mistakes.push(error);
@@ -150,43 +150,48 @@ pub fn definitions(xml: &[u8], culture: &str) -> Result<Vec<ProviderDefinition>,
     if mistakes.is_empty() {
         return Ok(providers);
     }
-    let in_text = |offset| String::from_utf8_lossy(before(document.text.as_bytes(), offset)).into_owned();
-    let mut mistakes: Vec<_> = mistakes.into_iter().map(|error| to_mistake(error, in_text)).collect();
+    let text_before =
+        |offset| String::from_utf8_lossy(bytes_before(document.text.as_bytes(), offset)).into_owned();
+    let mut mistakes: Vec<_> = mistakes.into_iter().map(|error| to_mistake(error, text_before)).collect();
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
     Err(mistakes)
 }
 
-fn before(bytes: &[u8], offset: u64) -> &[u8] {
+fn bytes_before(bytes: &[u8], offset: u64) -> &[u8] {
     usize::try_from(offset).ok().and_then(|end| bytes.get(..end)).unwrap_or(bytes)
 }
 
 /// Converts an error to a mistake with line and column; `text_before` returns the text before an
 /// offset.
-fn to_mistake(error: Error, text_before: impl Fn(u64) -> String) -> Mistake {
+fn to_mistake(error: Error, text_before: impl Fn(u64) -> String) -> ManifestMistake {
     let Error::Xml { offset, reason } = error else {
-        return Mistake { line: 1, column: 1, reason: error.to_string() };
+        return ManifestMistake { line: 1, column: 1, reason: error.to_string() };
     };
     let text = text_before(offset);
     let line_start = text.rfind('\n').map_or(0, |at| at.saturating_add(1));
     let column = text.get(line_start..).map_or(0, |line| line.chars().count()).saturating_add(1);
-    Mistake { line: text.matches('\n').count().saturating_add(1), column, reason }
+    ManifestMistake { line: text.matches('\n').count().saturating_add(1), column, reason }
 }
 
-fn define(manifest: &Manifest, size: usize, mistakes: &mut Vec<Error>) -> Vec<ProviderDefinition> {
-    let mut budget = Budget::new(size);
+fn define_providers(
+    manifest: &RawManifest,
+    size: usize,
+    mistakes: &mut Vec<Error>,
+) -> Vec<ProviderDefinition> {
+    let mut budget = SizeBudget::new(size);
     let mut definer = Definer { strings: &manifest.strings, mistakes };
-    rules::check(manifest, &mut |offset, reason| definer.report(offset, reason));
-    manifest.providers.iter().map(|provider| definer.provider(provider, &mut budget)).collect()
+    rules::check_manifest(manifest, &mut |offset, reason| definer.report(offset, reason));
+    manifest.providers.iter().map(|provider| definer.define_provider(provider, &mut budget)).collect()
 }
 
 struct Definer<'m> {
-    strings: &'m Strings,
+    strings: &'m StringTables,
     mistakes: &'m mut Vec<Error>,
 }
 
 impl Definer<'_> {
     fn report(&mut self, offset: u64, reason: impl AsRef<str>) {
-        self.add_mistake(invalid(offset, reason));
+        self.add_mistake(manifest_error(offset, reason));
     }
 
     fn add_mistake(&mut self, error: Error) {
@@ -195,20 +200,20 @@ impl Definer<'_> {
         }
     }
 
-    fn provider(&mut self, provider: &Provider, budget: &mut Budget) -> ProviderDefinition {
-        let mut known_maps = HashMap::new();
-        match maps(provider, self.strings, budget) {
-            Ok(maps) => known_maps = maps,
+    fn define_provider(&mut self, provider: &RawProvider, budget: &mut SizeBudget) -> ProviderDefinition {
+        let mut maps_by_name = HashMap::new();
+        match resolve_maps(provider, self.strings, budget) {
+            Ok(maps) => maps_by_name = maps,
             Err(error) => self.add_mistake(error),
         }
-        let mut templates: HashMap<&str, Layout> = HashMap::new();
+        let mut templates: HashMap<&str, TemplateLayout> = HashMap::new();
         for template in &provider.templates {
-            self.fields(&template.fields, &known_maps);
-            let layout = lay_out(template, &known_maps).unwrap_or_else(|error| {
+            self.check_fields(&template.fields, &maps_by_name);
+            let layout = lay_out(template, &maps_by_name).unwrap_or_else(|error| {
                 self.add_mistake(error);
-                Layout { fields: Vec::new(), top: 0 }
+                TemplateLayout { fields: Vec::new(), top: 0 }
             });
-            if let Some((name, size)) = sized_by_array(&layout) {
+            if let Some((name, size)) = find_array_used_as_size(&layout) {
                 let reason = format!("field {size}, the count or length of {name}, is an array itself");
                 self.report(template.offset, reason);
             }
@@ -219,44 +224,44 @@ impl Definer<'_> {
         if provider.name.is_none() {
             self.report(provider.offset, "element provider has no attribute name");
         }
-        self.symbol(provider.offset, provider.symbol.as_deref());
+        self.check_symbol(provider.offset, provider.symbol.as_deref());
         let name = provider.name.as_deref().map(Arc::from);
-        let tables = Tables::new(provider, self.strings);
-        let channels = self.channels(provider, &tables);
-        let context = Context { provider, name, tables, templates, strings: self.strings };
+        let tables = NameTables::new(provider, self.strings);
+        let channels = self.define_channels(provider, &tables);
+        let resolver = Resolver { provider, name, tables, templates, strings: self.strings };
         ProviderDefinition {
             id: provider.id,
             symbol: provider.symbol.clone(),
-            levels: self.names(provider.levels.iter()),
-            tasks: self.tasks(&provider.tasks),
-            opcodes: self.opcodes(provider),
-            keywords: self.names(provider.keywords.iter()),
-            maps: self.maps(provider, &known_maps),
-            events: self.events(&context, &channels, budget),
+            levels: self.define_names(provider.levels.iter()),
+            tasks: self.define_tasks(&provider.tasks),
+            opcodes: self.define_opcodes(provider),
+            keywords: self.define_names(provider.keywords.iter()),
+            maps: self.define_maps(provider, &maps_by_name),
+            events: self.define_events(&resolver, &channels, budget),
             channels,
-            name: context.name,
+            name: resolver.name,
         }
     }
 
-    fn events(
+    fn define_events(
         &mut self,
-        context: &Context<'_>,
-        channels: &[Name],
-        budget: &mut Budget,
+        resolver: &Resolver<'_>,
+        channels: &[NameDefinition],
+        budget: &mut SizeBudget,
     ) -> Vec<EventDefinition> {
         let mut ids = HashSet::new();
-        let mut events = Vec::with_capacity(context.provider.events.len());
-        for raw in &context.provider.events {
+        let mut events = Vec::with_capacity(resolver.provider.events.len());
+        for raw in &resolver.provider.events {
             if !ids.insert((raw.id, raw.version)) {
                 self.report(raw.offset, format!("event {} version {} is defined twice", raw.id, raw.version));
             }
-            self.symbol(raw.offset, raw.symbol.as_deref());
-            self.message(raw.offset, raw.message.as_deref());
-            match context.event(raw, budget) {
+            self.check_symbol(raw.offset, raw.symbol.as_deref());
+            self.check_message(raw.offset, raw.message.as_deref());
+            match resolver.resolve_event(raw, budget) {
                 Ok(mut event) => {
                     let channel = event.schema.names.channel.as_deref();
-                    let place = channels.iter().position(|c| Some(c.name.trim()) == channel);
-                    event.descriptor.keyword |= place.map_or(0, channel_bit);
+                    let index = channels.iter().position(|c| Some(c.name.trim()) == channel);
+                    event.descriptor.keyword |= index.map_or(0, channel_bit);
                     events.push(EventDefinition { event, template: raw.template.clone() });
                 }
                 Err(error) => self.add_mistake(error),
@@ -265,32 +270,35 @@ impl Definer<'_> {
         events
     }
 
-    fn names<'d>(&mut self, definitions: impl Iterator<Item = &'d raw::Definition>) -> Vec<Name> {
+    fn define_names<'d>(
+        &mut self,
+        definitions: impl Iterator<Item = &'d raw::RawDefinition>,
+    ) -> Vec<NameDefinition> {
         let mut seen = HashSet::new();
         let mut names = Vec::new();
         for definition in definitions {
             if !seen.insert(definition.name.trim()) {
                 self.report(definition.offset, format!("{} is defined twice", definition.name));
             }
-            names.push(self.name(definition));
+            names.push(self.define_name(definition));
         }
         names
     }
 
-    fn name(&mut self, definition: &raw::Definition) -> Name {
-        self.symbol(definition.offset, definition.symbol.as_deref());
-        self.message(definition.offset, definition.message.as_deref());
-        Name {
+    fn define_name(&mut self, definition: &raw::RawDefinition) -> NameDefinition {
+        self.check_symbol(definition.offset, definition.symbol.as_deref());
+        self.check_message(definition.offset, definition.message.as_deref());
+        NameDefinition {
             name: definition.name.trim().to_owned(),
             symbol: definition.symbol.clone(),
             text: definition.message.as_deref().and_then(|message| self.strings.resolve(message)),
             value: definition.value,
-            ..Name::default()
+            ..NameDefinition::default()
         }
     }
 
-    fn tasks(&mut self, tasks: &[raw::Task]) -> Vec<Name> {
-        let mut names = self.names(tasks.iter().map(|task| &task.definition));
+    fn define_tasks(&mut self, tasks: &[raw::RawTask]) -> Vec<NameDefinition> {
+        let mut names = self.define_names(tasks.iter().map(|task| &task.definition));
         for (name, task) in names.iter_mut().zip(tasks) {
             let Some(class) = &task.class else { continue };
             match class.trim().parse() {
@@ -301,49 +309,53 @@ impl Definer<'_> {
         names
     }
 
-    fn opcodes(&mut self, provider: &Provider) -> Vec<Name> {
-        let mut names = self.names(provider.opcodes.iter());
+    fn define_opcodes(&mut self, provider: &RawProvider) -> Vec<NameDefinition> {
+        let mut names = self.define_names(provider.opcodes.iter());
         for task in &provider.tasks {
-            let of_task = self.names(task.opcodes.iter());
+            let task_names = self.define_names(task.opcodes.iter());
             let task = u16::try_from(task.definition.value).unwrap_or_default();
-            names.extend(of_task.into_iter().map(|name| Name { task, ..name }));
+            names.extend(task_names.into_iter().map(|name| NameDefinition { task, ..name }));
         }
         names
     }
 
-    fn channels(&mut self, provider: &Provider, tables: &Tables<'_>) -> Vec<Name> {
+    fn define_channels(&mut self, provider: &RawProvider, tables: &NameTables<'_>) -> Vec<NameDefinition> {
         let mut names = Vec::new();
         for channel in &provider.channels {
             if names.len() == MAX_CHANNELS {
                 self.report(channel.offset, "a provider has at most eight channels");
                 break;
             }
-            self.symbol(channel.offset, channel.symbol.as_deref());
-            self.message(channel.offset, channel.message.as_deref());
-            let value = tables.channels.find(&channel.name, channel.offset).map_or(0, |found| found.0);
-            names.push(Name {
+            self.check_symbol(channel.offset, channel.symbol.as_deref());
+            self.check_message(channel.offset, channel.message.as_deref());
+            let value = tables.channels.find(&channel.name, channel.offset).map_or(0, |(value, _)| value);
+            names.push(NameDefinition {
                 name: channel.name.trim().to_owned(),
                 symbol: channel.symbol.clone(),
                 text: channel.message.as_deref().and_then(|message| self.strings.resolve(message)),
                 value,
-                ..Name::default()
+                ..NameDefinition::default()
             });
         }
         names
     }
 
-    fn maps(&mut self, provider: &Provider, known: &HashMap<&str, Arc<ValueMap>>) -> Vec<MapDefinition> {
+    fn define_maps(
+        &mut self,
+        provider: &RawProvider,
+        known: &HashMap<&str, Arc<ValueMap>>,
+    ) -> Vec<MapDefinition> {
         let mut seen = HashSet::new();
         let mut maps = Vec::new();
         for raw in &provider.maps {
             if !seen.insert(raw.name.as_str()) {
                 self.report(raw.offset, format!("map {} is defined twice", raw.name));
             }
-            self.symbol(raw.offset, raw.symbol.as_deref());
+            self.check_symbol(raw.offset, raw.symbol.as_deref());
             let mut entries = Vec::with_capacity(raw.entries.len());
             for entry in &raw.entries {
-                self.symbol(entry.offset, entry.symbol.as_deref());
-                self.message(entry.offset, Some(&entry.message));
+                self.check_symbol(entry.offset, entry.symbol.as_deref());
+                self.check_message(entry.offset, Some(&entry.message));
                 let Ok(value) = u32::try_from(entry.value) else {
                     self.report(entry.offset, "the value of a map has 32 bits");
                     continue;
@@ -357,11 +369,11 @@ impl Definer<'_> {
     }
 
     /// Checks fields for mistakes that a decoder tolerates. The reader bounds the nesting.
-    fn fields(&mut self, fields: &[raw::Field], maps: &HashMap<&str, Arc<ValueMap>>) {
+    fn check_fields(&mut self, fields: &[raw::RawField], maps: &HashMap<&str, Arc<ValueMap>>) {
         for field in fields {
             match &field.shape {
-                Shape::Struct(members) => self.fields(members, maps),
-                Shape::Value { input, map, output } => {
+                RawShape::Struct(members) => self.check_fields(members, maps),
+                RawShape::Value { input, map, output } => {
                     if let Some(map) = map.as_deref().filter(|map| !maps.contains_key(*map)) {
                         self.report(field.offset, format!("map {map} is not defined"));
                     }
@@ -369,8 +381,8 @@ impl Definer<'_> {
                         let reason = format!("field {}: its inType belongs to classic events", field.name);
                         self.report(field.offset, reason);
                     }
-                    let sized = field.length.is_some() || *output == OutType::IPV6;
-                    if *input == InType::BINARY && !sized {
+                    let has_size = field.length.is_some() || *output == OutType::IPV6;
+                    if *input == InType::BINARY && !has_size {
                         self.report(field.offset, format!("field {}: win:Binary needs a length", field.name));
                     }
                 }
@@ -378,13 +390,13 @@ impl Definer<'_> {
         }
     }
 
-    fn message(&mut self, offset: u64, message: Option<&str>) {
+    fn check_message(&mut self, offset: u64, message: Option<&str>) {
         if let Some(message) = message.filter(|message| self.strings.lacks(message)) {
             self.report(offset, format!("{} is in no string table", message.trim()));
         }
     }
 
-    fn symbol(&mut self, offset: u64, symbol: Option<&str>) {
+    fn check_symbol(&mut self, offset: u64, symbol: Option<&str>) {
         if let Some(symbol) = symbol.filter(|symbol| !is_identifier(symbol)) {
             self.report(offset, format!("symbol {symbol} is not an identifier"));
         }
@@ -392,7 +404,7 @@ impl Definer<'_> {
 }
 
 /// Returns a field whose count or length refers to an array, and the name of the array.
-fn sized_by_array(layout: &Layout) -> Option<(&str, &str)> {
+fn find_array_used_as_size(layout: &TemplateLayout) -> Option<(&str, &str)> {
     layout.fields.iter().find_map(|field| {
         let (count, length) = (field.count, field.length);
         let counted = if let Count::Field(index) = count { Some(index) } else { None };
@@ -419,17 +431,17 @@ fn is_identifier(symbol: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn mistakes(inside: &str) -> Vec<(usize, String)> {
+    fn find_mistakes(inside: &str) -> Vec<(usize, String)> {
         let xml = format!(
             "<instrumentationManifest>\n<provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">\n{inside}\n</provider></instrumentationManifest>"
         );
-        let mistakes = definitions(xml.as_bytes(), "en-US").unwrap_err();
+        let mistakes = read_definitions(xml.as_bytes(), "en-US").unwrap_err();
         mistakes.into_iter().map(|m| (m.line, m.reason)).collect()
     }
 
     #[test]
     fn all_mistakes_are_reported_at_once_with_their_lines() {
-        let found = mistakes(
+        let found = find_mistakes(
             "<keywords><keyword name=\"K\" mask=\"x\"/></keywords>
             <maps><valueMap name=\"M\"><map value=\"0x100000000\" message=\"$(string.no)\"/></valueMap></maps>
             <templates><template tid=\"T\">
@@ -454,12 +466,13 @@ mod tests {
     #[test]
     fn mistakes_have_a_bound_and_broken_xml_a_line() {
         assert!(
-            mistakes(&"<events><event/></events>\n".repeat(5000)).len() <= MAX_MISTAKES.saturating_add(1)
+            find_mistakes(&"<events><event/></events>\n".repeat(5000)).len()
+                <= MAX_MISTAKES.saturating_add(1)
         );
-        assert_eq!(mistakes("\n<x:a>\n</b>")[0].0, 5);
+        assert_eq!(find_mistakes("\n<x:a>\n</b>")[0].0, 5);
         let utf16: Vec<u8> =
             [0xFF, 0xFE].into_iter().chain("<a>\n\n</b>".encode_utf16().flat_map(u16::to_le_bytes)).collect();
-        assert_eq!(definitions(&utf16, "en-US").unwrap_err()[0].line, 3);
+        assert_eq!(read_definitions(&utf16, "en-US").unwrap_err()[0].line, 3);
     }
 
     #[test]

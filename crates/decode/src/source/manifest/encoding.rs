@@ -17,7 +17,7 @@ use std::borrow::Cow;
 
 use traceweir_format::text::cp1252;
 
-use super::invalid;
+use super::manifest_error;
 use crate::Result;
 
 /// The decoded text of a manifest.
@@ -26,11 +26,11 @@ pub(super) struct Document<'a> {
     encoding: Encoding,
 }
 
-/// The encoding of the text; `mark` is the number of bytes before it.
+/// The encoding of the text; `mark_bytes` is the size of the byte order mark before the text.
 #[derive(Clone, Copy)]
 enum Encoding {
-    Utf8 { mark: u64 },
-    Utf16 { mark: u64 },
+    Utf8 { mark_bytes: u64 },
+    Utf16 { mark_bytes: u64 },
     SingleByte,
 }
 
@@ -38,54 +38,55 @@ impl<'a> Document<'a> {
     /// Detects the encoding and decodes the bytes.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self> {
         match bytes {
-            [0xEF, 0xBB, 0xBF, rest @ ..] => Self::utf8(rest, 3),
-            [0xFF, 0xFE, rest @ ..] => Self::utf16(rest, 2, u16::from_le_bytes),
-            [0xFE, 0xFF, rest @ ..] => Self::utf16(rest, 2, u16::from_be_bytes),
-            [b'<', 0, ..] => Self::utf16(bytes, 0, u16::from_le_bytes),
-            [0, b'<', ..] => Self::utf16(bytes, 0, u16::from_be_bytes),
+            [0xEF, 0xBB, 0xBF, remaining @ ..] => Self::decode_utf8(remaining, 3),
+            [0xFF, 0xFE, remaining @ ..] => Self::decode_utf16(remaining, 2, u16::from_le_bytes),
+            [0xFE, 0xFF, remaining @ ..] => Self::decode_utf16(remaining, 2, u16::from_be_bytes),
+            [b'<', 0, ..] => Self::decode_utf16(bytes, 0, u16::from_le_bytes),
+            [0, b'<', ..] => Self::decode_utf16(bytes, 0, u16::from_be_bytes),
             _ if declares_single_byte(bytes) => {
                 let text = bytes.iter().map(|&b| cp1252(b)).collect();
                 Ok(Self { text: Cow::Owned(text), encoding: Encoding::SingleByte })
             }
-            _ => Self::utf8(bytes, 0),
+            _ => Self::decode_utf8(bytes, 0),
         }
     }
 
-    fn utf8(bytes: &'a [u8], mark: u64) -> Result<Self> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|e| invalid(mark.saturating_add(as_offset(e.valid_up_to())), "text is not UTF-8"))?;
-        Ok(Self { text: Cow::Borrowed(text), encoding: Encoding::Utf8 { mark } })
+    fn decode_utf8(bytes: &'a [u8], mark_bytes: u64) -> Result<Self> {
+        let text = std::str::from_utf8(bytes).map_err(|e| {
+            manifest_error(mark_bytes.saturating_add(as_offset(e.valid_up_to())), "text is not UTF-8")
+        })?;
+        Ok(Self { text: Cow::Borrowed(text), encoding: Encoding::Utf8 { mark_bytes } })
     }
 
-    fn utf16(bytes: &[u8], mark: u64, unit: fn([u8; 2]) -> u16) -> Result<Self> {
+    fn decode_utf16(bytes: &[u8], mark_bytes: u64, unit: fn([u8; 2]) -> u16) -> Result<Self> {
         let (pairs, odd) = bytes.as_chunks::<2>();
         let mut text = String::with_capacity(pairs.len());
         for decoded in char::decode_utf16(pairs.iter().map(|&pair| unit(pair))) {
             match decoded {
                 Ok(c) => text.push(c),
-                Err(_) => return Err(invalid(utf16_offset(&text, mark), "text is not UTF-16")),
+                Err(_) => return Err(manifest_error(utf16_offset(&text, mark_bytes), "text is not UTF-16")),
             }
         }
         if !odd.is_empty() {
-            return Err(invalid(utf16_offset(&text, mark), "text ends inside a UTF-16 unit"));
+            return Err(manifest_error(utf16_offset(&text, mark_bytes), "text ends inside a UTF-16 unit"));
         }
-        Ok(Self { text: Cow::Owned(text), encoding: Encoding::Utf16 { mark } })
+        Ok(Self { text: Cow::Owned(text), encoding: Encoding::Utf16 { mark_bytes } })
     }
 
     /// Converts an offset in the text to an offset in the bytes.
     pub(super) fn source_offset(&self, offset: u64) -> u64 {
         let before = usize::try_from(offset).ok().and_then(|end| self.text.get(..end)).unwrap_or(&self.text);
         match self.encoding {
-            Encoding::Utf8 { mark } => mark.saturating_add(offset),
-            Encoding::Utf16 { mark } => utf16_offset(before, mark),
+            Encoding::Utf8 { mark_bytes } => mark_bytes.saturating_add(offset),
+            Encoding::Utf16 { mark_bytes } => utf16_offset(before, mark_bytes),
             Encoding::SingleByte => as_offset(before.chars().count()),
         }
     }
 }
 
 /// Returns the byte offset of the text after `before`.
-fn utf16_offset(before: &str, mark: u64) -> u64 {
-    as_offset(before.encode_utf16().count()).saturating_mul(2).saturating_add(mark)
+fn utf16_offset(before: &str, mark_bytes: u64) -> u64 {
+    as_offset(before.encode_utf16().count()).saturating_mul(2).saturating_add(mark_bytes)
 }
 
 /// Converts a length to an offset; a `usize` has at most 64 bits.
@@ -107,15 +108,15 @@ fn declares_single_byte(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn utf16(text: &str, unit: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    fn encode_utf16(text: &str, unit: fn(u16) -> [u8; 2]) -> Vec<u8> {
         text.encode_utf16().flat_map(unit).collect()
     }
 
     #[test]
     fn every_encoding_gives_the_same_text() {
         let text = "<?xml version='1.0' encoding='utf-16'?><é𝄞/>";
-        let little = utf16(text, u16::to_le_bytes);
-        let big = utf16(text, u16::to_be_bytes);
+        let little = encode_utf16(text, u16::to_le_bytes);
+        let big = encode_utf16(text, u16::to_be_bytes);
         for bytes in [
             text.as_bytes().to_vec(),
             [b"\xEF\xBB\xBF", text.as_bytes()].concat(),
@@ -136,7 +137,7 @@ mod tests {
         let document = Document::decode(bytes).unwrap();
         assert!(document.text.ends_with("café €\"/>"));
         assert_eq!(document.source_offset(document.text.len() as u64), bytes.len() as u64);
-        assert!(Document::decode(b"<a b=\"caf\xe9\"/>").is_err(), "not declared");
+        assert!(Document::decode(b"<a b=\"caf\xe9\"/>").is_err(), "the code page must be declared");
     }
 
     #[test]

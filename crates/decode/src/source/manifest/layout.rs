@@ -18,23 +18,23 @@ use std::sync::Arc;
 
 use traceweir_format::spec::types::{InType, OutType};
 
-use super::invalid;
-use super::raw::{self, Shape, Size, Template};
+use super::manifest_error;
+use super::raw::{self, RawShape, RawSize, RawTemplate};
 use crate::Result;
-use crate::schema::{Count, Field, Kind, Length, MAX_DEPTH, MAX_FIELDS, ValueMap};
+use crate::schema::{Count, Field, FieldKind, Length, MAX_DEPTH, MAX_FIELDS, ValueMap};
 
 /// The maps of a provider by name.
 pub(super) type Maps<'m> = HashMap<&'m str, Arc<ValueMap>>;
 
 /// The fields of a template; the first `top` fields are the payload in order.
-pub(super) struct Layout {
+pub(super) struct TemplateLayout {
     pub(super) fields: Vec<Field>,
     pub(super) top: usize,
 }
 
 /// The fields of the template or of one structure, and the names that they can refer to.
-struct Scope<'t> {
-    members: &'t [raw::Field],
+struct FieldScope<'t> {
+    members: &'t [raw::RawField],
     /// The index in the flat list of the first field of each name.
     names: HashMap<&'t str, usize>,
     /// The enclosing scope, and the index of the structure in the flat list.
@@ -43,108 +43,113 @@ struct Scope<'t> {
 }
 
 /// Lays out a template as a flat list.
-pub(super) fn lay_out(template: &Template, maps: &Maps<'_>) -> Result<Layout> {
-    let mut builder = Builder { maps, fields: Vec::new(), scopes: Vec::new(), reserved: 0 };
-    builder.reserve(&template.fields, None, template.offset)?;
-    let mut at = 0;
-    while let Some(members) = builder.scopes.get(at).map(|scope| scope.members) {
+pub(super) fn lay_out(template: &RawTemplate, maps: &Maps<'_>) -> Result<TemplateLayout> {
+    let mut builder = LayoutBuilder { maps, fields: Vec::new(), scopes: Vec::new(), reserved: 0 };
+    builder.reserve_indexes(&template.fields, None, template.offset)?;
+    let mut scope_index = 0;
+    while let Some(members) = builder.scopes.get(scope_index).map(|scope| scope.members) {
         for member in members {
-            let field = builder.field(member, at)?;
+            let field = builder.build_field(member, scope_index)?;
             builder.fields.push(field);
         }
-        at = at.saturating_add(1);
+        scope_index = scope_index.saturating_add(1);
     }
-    Ok(Layout { fields: builder.fields, top: template.fields.len() })
+    Ok(TemplateLayout { fields: builder.fields, top: template.fields.len() })
 }
 
-struct Builder<'t> {
+struct LayoutBuilder<'t> {
     maps: &'t Maps<'t>,
     fields: Vec<Field>,
     /// Scopes in the order of their members in the list; scopes not yet built have reserved their
     /// indexes.
-    scopes: Vec<Scope<'t>>,
+    scopes: Vec<FieldScope<'t>>,
     reserved: usize,
 }
 
-impl<'t> Builder<'t> {
+impl<'t> LayoutBuilder<'t> {
     /// Reserves indexes for members at the end of the list; returns the first.
-    fn reserve(
+    fn reserve_indexes(
         &mut self,
-        members: &'t [raw::Field],
+        members: &'t [raw::RawField],
         outer: Option<(usize, usize)>,
         offset: u64,
     ) -> Result<usize> {
         let first = self.reserved;
         self.reserved = first.saturating_add(members.len());
         if self.reserved > MAX_FIELDS {
-            return Err(invalid(offset, "the template has too many fields"));
+            return Err(manifest_error(offset, "the template has too many fields"));
         }
         let depth = outer
             .and_then(|(scope, _)| self.scopes.get(scope))
             .map_or(0, |scope| scope.depth.saturating_add(1));
         if depth > MAX_DEPTH {
-            return Err(invalid(offset, "structures are nested too deeply"));
+            return Err(manifest_error(offset, "structures are nested too deeply"));
         }
         let mut names = HashMap::with_capacity(members.len());
         for (member, index) in members.iter().zip(first..) {
             names.entry(member.name.as_str()).or_insert(index);
         }
-        self.scopes.push(Scope { members, names, outer, depth });
+        self.scopes.push(FieldScope { members, names, outer, depth });
         Ok(first)
     }
 
     /// Builds the next field of the list, a member of `scope`.
-    fn field(&mut self, member: &'t raw::Field, scope: usize) -> Result<Field> {
+    fn build_field(&mut self, member: &'t raw::RawField, scope: usize) -> Result<Field> {
         let index = self.fields.len();
         let kind = match &member.shape {
-            Shape::Value { input, output, map } => {
+            RawShape::Value { input, output, map } => {
                 let map = map.as_ref().and_then(|name| self.maps.get(name.as_str()).cloned());
-                Kind::Value { input: *input, output: *output, map }
+                FieldKind::Value { input: *input, output: *output, map }
             }
-            Shape::Struct(members) if members.is_empty() => {
-                return Err(invalid(member.offset, format!("structure {} has no members", member.name)));
+            RawShape::Struct(members) if members.is_empty() => {
+                return Err(manifest_error(
+                    member.offset,
+                    format!("structure {} has no members", member.name),
+                ));
             }
-            Shape::Struct(members) => {
-                let first = self.reserve(members, Some((scope, index)), member.offset)?;
-                Kind::Struct { first: narrow(first), members: narrow(members.len()) }
+            RawShape::Struct(members) => {
+                let first = self.reserve_indexes(members, Some((scope, index)), member.offset)?;
+                FieldKind::Struct { first: to_u16(first), members: to_u16(members.len()) }
             }
         };
         let count = match &member.count {
             None => Count::One,
-            Some(Size::Number(n)) => Count::Fixed(*n),
-            Some(Size::Field(name)) => Count::Field(self.reference(member, name, scope)?),
+            Some(RawSize::Number(n)) => Count::Fixed(*n),
+            Some(RawSize::Field(name)) => Count::Field(self.find_referenced_field(member, name, scope)?),
         };
         let length = match (&member.length, &kind) {
-            (Some(size), Kind::Value { input, .. }) if has_length(*input) => match size {
-                Size::Number(n) => Length::Fixed(*n),
-                Size::Field(name) => Length::Field(self.reference(member, name, scope)?),
+            (Some(size), FieldKind::Value { input, .. }) if has_length(*input) => match size {
+                RawSize::Number(n) => Length::Fixed(*n),
+                RawSize::Field(name) => Length::Field(self.find_referenced_field(member, name, scope)?),
             },
             // An IPv6 address in plain bytes has 16 bytes.
-            (None, Kind::Value { input: InType::BINARY, output: OutType::IPV6, .. }) => Length::Fixed(16),
+            (None, FieldKind::Value { input: InType::BINARY, output: OutType::IPV6, .. }) => {
+                Length::Fixed(16)
+            }
             _ => Length::Natural,
         };
-        Ok(Field::new(&member.name, kind).times(count).long(length))
+        Ok(Field::new(&member.name, kind).with_count(count).with_length(length))
     }
 
     /// Returns the index of the field that a count or length of the next field names.
-    fn reference(&self, member: &raw::Field, name: &str, scope: usize) -> Result<u16> {
-        let mut place = Some((scope, self.fields.len()));
-        while let Some((scope, before)) = place {
+    fn find_referenced_field(&self, member: &raw::RawField, name: &str, scope: usize) -> Result<u16> {
+        let mut search = Some((scope, self.fields.len()));
+        while let Some((scope, before)) = search {
             let Some(scope) = self.scopes.get(scope) else { break };
             match scope.names.get(name.trim()) {
                 Some(index) if *index < before => {
                     return match self.fields.get(*index).map(|field| &field.kind) {
-                        Some(Kind::Value { input, .. }) if is_integer(*input) => Ok(narrow(*index)),
-                        _ => Err(invalid(
+                        Some(FieldKind::Value { input, .. }) if is_integer(*input) => Ok(to_u16(*index)),
+                        _ => Err(manifest_error(
                             member.offset,
                             format!("field {name}, a count or length, is not an integer"),
                         )),
                     };
                 }
-                _ => place = scope.outer,
+                _ => search = scope.outer,
             }
         }
-        Err(invalid(
+        Err(manifest_error(
             member.offset,
             format!("no field {name} stands before {}, which refers to it", member.name),
         ))
@@ -152,7 +157,7 @@ impl<'t> Builder<'t> {
 }
 
 /// Converts an index below [`MAX_FIELDS`] to 16 bits.
-fn narrow(index: usize) -> u16 {
+fn to_u16(index: usize) -> u16 {
     u16::try_from(index).unwrap_or(u16::MAX)
 }
 

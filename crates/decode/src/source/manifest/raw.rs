@@ -9,32 +9,32 @@ use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
 
 #[derive(Default)]
-pub(super) struct Manifest {
-    pub(super) providers: Vec<Provider>,
-    pub(super) strings: Strings,
+pub(super) struct RawManifest {
+    pub(super) providers: Vec<RawProvider>,
+    pub(super) strings: StringTables,
     /// Whether the manifest has texts of the preferred culture.
     pub(super) has_culture: bool,
 }
 
 #[derive(Default)]
-pub(super) struct Provider {
+pub(super) struct RawProvider {
     pub(super) offset: u64,
     pub(super) id: Guid,
     pub(super) name: Option<String>,
     pub(super) symbol: Option<String>,
-    pub(super) levels: Vec<Definition>,
-    pub(super) opcodes: Vec<Definition>,
-    pub(super) keywords: Vec<Definition>,
-    pub(super) tasks: Vec<Task>,
-    pub(super) channels: Vec<Channel>,
-    pub(super) maps: Vec<Map>,
-    pub(super) templates: Vec<Template>,
-    pub(super) events: Vec<Event>,
-    pub(super) filters: Vec<Filter>,
+    pub(super) levels: Vec<RawDefinition>,
+    pub(super) opcodes: Vec<RawDefinition>,
+    pub(super) keywords: Vec<RawDefinition>,
+    pub(super) tasks: Vec<RawTask>,
+    pub(super) channels: Vec<RawChannel>,
+    pub(super) maps: Vec<RawMap>,
+    pub(super) templates: Vec<RawTemplate>,
+    pub(super) events: Vec<RawEvent>,
+    pub(super) filters: Vec<RawFilter>,
 }
 
 /// A level, opcode, task or keyword: a name for a number.
-pub(super) struct Definition {
+pub(super) struct RawDefinition {
     pub(super) offset: u64,
     pub(super) name: String,
     pub(super) value: u64,
@@ -42,14 +42,14 @@ pub(super) struct Definition {
     pub(super) symbol: Option<String>,
 }
 
-pub(super) struct Task {
-    pub(super) definition: Definition,
+pub(super) struct RawTask {
+    pub(super) definition: RawDefinition,
     /// The class GUID that the events of the task have as classic events.
     pub(super) class: Option<String>,
-    pub(super) opcodes: Vec<Definition>,
+    pub(super) opcodes: Vec<RawDefinition>,
 }
 
-pub(super) struct Channel {
+pub(super) struct RawChannel {
     pub(super) offset: u64,
     /// The id that events refer to; without one they use the name.
     pub(super) id: Option<String>,
@@ -60,47 +60,47 @@ pub(super) struct Channel {
     pub(super) imported: bool,
 }
 
-pub(super) struct Map {
+pub(super) struct RawMap {
     pub(super) offset: u64,
     pub(super) name: String,
     pub(super) bits: bool,
     pub(super) symbol: Option<String>,
-    pub(super) entries: Vec<MapEntry>,
+    pub(super) entries: Vec<RawMapEntry>,
 }
 
-pub(super) struct MapEntry {
+pub(super) struct RawMapEntry {
     pub(super) offset: u64,
     pub(super) value: u64,
     pub(super) message: String,
     pub(super) symbol: Option<String>,
 }
 
-pub(super) struct Template {
+pub(super) struct RawTemplate {
     pub(super) offset: u64,
     pub(super) id: String,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<RawField>,
 }
 
-pub(super) struct Field {
+pub(super) struct RawField {
     pub(super) offset: u64,
     pub(super) name: String,
-    pub(super) shape: Shape,
-    pub(super) count: Option<Size>,
-    pub(super) length: Option<Size>,
+    pub(super) shape: RawShape,
+    pub(super) count: Option<RawSize>,
+    pub(super) length: Option<RawSize>,
 }
 
-pub(super) enum Shape {
+pub(super) enum RawShape {
     Value { input: InType, output: OutType, map: Option<String> },
-    Struct(Vec<Field>),
+    Struct(Vec<RawField>),
 }
 
 /// A count or length: a number, or the name of the field that holds it.
-pub(super) enum Size {
+pub(super) enum RawSize {
     Number(u16),
     Field(String),
 }
 
-pub(super) struct Event {
+pub(super) struct RawEvent {
     pub(super) offset: u64,
     pub(super) id: u16,
     pub(super) version: u8,
@@ -115,7 +115,7 @@ pub(super) struct Event {
 }
 
 /// A filter that a session may pass to a provider to select events.
-pub(super) struct Filter {
+pub(super) struct RawFilter {
     pub(super) offset: u64,
     pub(super) id: u8,
     pub(super) version: u8,
@@ -129,11 +129,11 @@ pub(super) struct Filter {
 /// This uses the standard hasher on purpose: names come from the manifest and may be chosen to
 /// collide under a simpler one.
 #[derive(Default)]
-pub(super) struct Strings {
+pub(super) struct StringTables {
     texts: HashMap<String, (bool, Arc<str>)>,
 }
 
-impl Strings {
+impl StringTables {
     /// Adds a text of a culture; `preferred` is whether it is the preferred one. The first text
     /// of a culture stays. Returns whether the preferred culture already had one.
     pub(super) fn add(&mut self, id: String, preferred: bool, text: &str) -> bool {

@@ -8,13 +8,13 @@ use quick_xml::name::{Namespace, NamespaceError, NamespaceResolver, QName, Resol
 use quick_xml::reader::NsReader;
 
 use super::encoding::as_offset;
-use super::invalid;
-use super::raw::{self, Field, Manifest, Provider, Shape, Template};
+use super::manifest_error;
+use super::raw::{self, RawField, RawManifest, RawProvider, RawShape, RawTemplate};
 use super::tag::Tag;
 use crate::{Error, Result};
 
 /// The namespace of manifests, for manifests that use it with a prefix.
-const EVENTS: &str = "http://schemas.microsoft.com/win/2004/08/events";
+const EVENTS_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events";
 /// The deepest nesting of elements. Manifests have 10 levels, plus those of `UserData`.
 const MAX_DEPTH: usize = 64;
 /// The most namespace declarations in force at one element.
@@ -53,37 +53,49 @@ enum Element {
     Ignored,
 }
 
-/// Reads the definitions of a manifest's text; the first mistake ends it.
-pub(super) fn read(text: &str) -> Result<Manifest> {
-    read_into(text, Collector::default())
+/// Reads the definitions of a manifest's text, up to the first mistake.
+pub(super) fn read(text: &str) -> Result<RawManifest> {
+    read_into(text, DefinitionCollector::default())
 }
 
 /// Like [`read`], for a compiler: texts of `culture` are preferred, and wrong definitions are
-/// skipped and listed, as long as the XML itself can be followed.
-pub(super) fn read_all(text: &str, culture: &str, mistakes: &mut Vec<Error>) -> Result<Manifest> {
-    let collector =
-        Collector { culture: Some(culture.to_owned()), mistakes: Some(mistakes), ..Collector::default() };
+/// skipped and listed, as long as the XML is well formed.
+pub(super) fn read_collecting_mistakes(
+    text: &str,
+    culture: &str,
+    mistakes: &mut Vec<Error>,
+) -> Result<RawManifest> {
+    let collector = DefinitionCollector {
+        culture: Some(culture.to_owned()),
+        mistakes: Some(mistakes),
+        ..DefinitionCollector::default()
+    };
     read_into(text, collector)
 }
 
-fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
+fn read_into(text: &str, mut collector: DefinitionCollector<'_>) -> Result<RawManifest> {
     let mut reader = NsReader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
     reader.resolver_mut().set_max_namespace_bindings(MAX_NAMESPACES);
     loop {
         let offset = reader.buffer_position();
-        match reader.read_event().map_err(|e| invalid(reader.error_position(), reason(&e)))? {
+        match reader.read_event().map_err(|e| manifest_error(reader.error_position(), error_text(&e)))? {
             Event::Start(start) if is_foreign(reader.resolver(), start.name()) => {
-                collector.open(Element::Ignored, offset)?
+                collector.push_element(Element::Ignored, offset)?
             }
-            Event::Start(start) => collector.start(&start, offset)?,
-            Event::End(_) => collector.end(offset)?,
-            Event::DocType(_) => return Err(invalid(offset, "document type declarations are not accepted")),
+            Event::Start(start) => collector.start_element(&start, offset)?,
+            Event::End(_) => collector.end_element(offset)?,
+            Event::DocType(_) => {
+                return Err(manifest_error(offset, "document type declarations are not accepted"));
+            }
             Event::GeneralRef(entity) => {
                 let predefined =
                     quick_xml::escape::resolve_predefined_entity(&entity.xml10_content()).is_some();
                 if !predefined && !entity.is_char_ref() {
-                    return Err(invalid(offset, "entities other than the predefined ones are not accepted"));
+                    return Err(manifest_error(
+                        offset,
+                        "entities other than the predefined ones are not accepted",
+                    ));
                 }
             }
             Event::Eof => break,
@@ -96,7 +108,7 @@ fn read_into(text: &str, mut collector: Collector<'_>) -> Result<Manifest> {
 
 /// Returns whether manifests have such an element inside `parent`; elements outside of providers
 /// are not checked.
-fn may_be_in(parent: Element, name: &str) -> bool {
+fn is_allowed_in(parent: Element, name: &str) -> bool {
     match parent {
         Element::Provider => matches!(
             name,
@@ -130,7 +142,7 @@ fn may_be_in(parent: Element, name: &str) -> bool {
 }
 
 /// Returns the XML reader's message without its advice to programmers.
-fn reason(error: &quick_xml::Error) -> String {
+fn error_text(error: &quick_xml::Error) -> String {
     match error {
         quick_xml::Error::Namespace(NamespaceError::TooManyBindings(_)) => {
             "too many namespace declarations".to_owned()
@@ -141,53 +153,56 @@ fn reason(error: &quick_xml::Error) -> String {
 
 /// Returns whether an element has the prefix of another namespace than that of manifests.
 fn is_foreign(resolver: &NamespaceResolver, name: QName<'_>) -> bool {
-    name.prefix().is_some() && resolver.resolve_element(name).0 != ResolveResult::Bound(Namespace(EVENTS))
+    name.prefix().is_some()
+        && resolver.resolve_element(name).0 != ResolveResult::Bound(Namespace(EVENTS_NAMESPACE))
 }
 
 #[derive(Default)]
-struct Collector<'m> {
-    manifest: Manifest,
+struct DefinitionCollector<'m> {
+    manifest: RawManifest,
     /// The culture whose texts are preferred, if it is not the default one.
     culture: Option<String>,
     /// Collects mistakes that do not end the reading.
     mistakes: Option<&'m mut Vec<Error>>,
     open_elements: Vec<Element>,
     /// Structures whose end has not been seen, the outermost first.
-    structs: Vec<Field>,
-    definitions: usize,
+    structs: Vec<RawField>,
+    definition_count: usize,
 }
 
-impl Collector<'_> {
-    fn start(&mut self, start: &quick_xml::events::BytesStart<'_>, offset: u64) -> Result<()> {
-        let kind = match self.open_elements.last().copied().unwrap_or(Element::Outside) {
+impl DefinitionCollector<'_> {
+    fn start_element(&mut self, start: &quick_xml::events::BytesStart<'_>, offset: u64) -> Result<()> {
+        let element = match self.open_elements.last().copied().unwrap_or(Element::Outside) {
             Element::Ignored => Element::Ignored,
-            parent => match Tag::new(start, offset).and_then(|tag| self.check_and_enter(parent, tag)) {
-                Ok(kind) => kind,
-                Err(error) => self.list_mistake(error)?,
-            },
+            parent => {
+                match Tag::new(start, offset).and_then(|tag| self.check_and_read_element(parent, tag)) {
+                    Ok(element) => element,
+                    Err(error) => self.record_mistake(error)?,
+                }
+            }
         };
-        self.open(kind, offset)
+        self.push_element(element, offset)
     }
 
     /// Reads an element. A decoder ignores unknown elements and attributes; for a compiler they are
     /// mistakes, because a misspelt name would lose a field or an event.
-    fn check_and_enter(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
+    fn check_and_read_element(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         if self.mistakes.is_some() {
-            if !may_be_in(parent, tag.name) {
-                return Err(invalid(tag.offset, format!("element {} is not known here", tag.name)));
+            if !is_allowed_in(parent, tag.name) {
+                return Err(manifest_error(tag.offset, format!("element {} is not known here", tag.name)));
             }
             if let Some(attribute) = tag.unknown_attribute() {
                 let reason = format!("element {} has no attribute {attribute} in manifests", tag.name);
-                return Err(invalid(tag.offset, reason));
+                return Err(manifest_error(tag.offset, reason));
             }
         }
-        self.enter(parent, tag)
+        self.read_element(parent, tag)
     }
 
     /// Lists a mistake and skips the element; returns the error if there is no list.
-    fn list_mistake(&mut self, error: Error) -> Result<Element> {
+    fn record_mistake(&mut self, error: Error) -> Result<Element> {
         match &mut self.mistakes {
-            Some(mistakes) if mistakes.len() < MAX_MISTAKES && self.definitions <= MAX_DEFINITIONS => {
+            Some(mistakes) if mistakes.len() < MAX_MISTAKES && self.definition_count <= MAX_DEFINITIONS => {
                 mistakes.push(error);
                 Ok(Element::Ignored)
             }
@@ -195,15 +210,15 @@ impl Collector<'_> {
         }
     }
 
-    fn open(&mut self, kind: Element, offset: u64) -> Result<()> {
+    fn push_element(&mut self, element: Element, offset: u64) -> Result<()> {
         if self.open_elements.len() >= MAX_DEPTH {
-            return Err(invalid(offset, "elements are nested too deeply"));
+            return Err(manifest_error(offset, "elements are nested too deeply"));
         }
-        self.open_elements.push(kind);
+        self.open_elements.push(element);
         Ok(())
     }
 
-    fn end(&mut self, offset: u64) -> Result<()> {
+    fn end_element(&mut self, offset: u64) -> Result<()> {
         if self.open_elements.pop() == Some(Element::Struct)
             && let Some(field) = self.structs.pop()
         {
@@ -212,23 +227,23 @@ impl Collector<'_> {
         Ok(())
     }
 
-    fn finish(self, end: u64) -> Result<Manifest> {
+    fn finish(self, end: u64) -> Result<RawManifest> {
         if !self.open_elements.is_empty() {
-            return Err(invalid(end, "the text ends inside an element"));
+            return Err(manifest_error(end, "the text ends inside an element"));
         }
         if self.manifest.providers.is_empty() {
-            return Err(invalid(end, "no provider element: this is not an instrumentation manifest"));
+            return Err(manifest_error(end, "no provider element: this is not an instrumentation manifest"));
         }
         Ok(self.manifest)
     }
 
     /// Reads an element and returns its kind.
-    fn enter(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
+    fn read_element(&mut self, parent: Element, tag: Tag<'_>) -> Result<Element> {
         Ok(match (parent, tag.name) {
             (Element::Outside, "instrumentationManifest" | "assembly" | "instrumentation" | "events") => {
                 Element::Outside
             }
-            (Element::Outside, "provider") => self.provider(tag)?,
+            (Element::Outside, "provider") => self.read_provider(tag)?,
             (Element::Outside, "localization") => Element::Localization,
             (Element::Provider, section) => match section {
                 "levels" => Element::Levels,
@@ -244,7 +259,7 @@ impl Collector<'_> {
             },
             (Element::Task, "opcodes") => Element::TaskOpcodes,
             (Element::Localization, "resources") => {
-                let preferred = tag.is("culture", self.culture.as_deref().unwrap_or("en-US"));
+                let preferred = tag.attribute_equals("culture", self.culture.as_deref().unwrap_or("en-US"));
                 self.manifest.has_culture |= preferred;
                 Element::Resources { preferred }
             }
@@ -252,53 +267,53 @@ impl Collector<'_> {
             (Element::Outside | Element::Task | Element::Localization | Element::Resources { .. }, _) => {
                 Element::Ignored
             }
-            _ => return self.define(parent, tag),
+            _ => return self.read_definition(parent, tag),
         })
     }
 
     /// Reads an element that defines something.
-    fn define(&mut self, parent: Element, mut tag: Tag<'_>) -> Result<Element> {
-        self.definitions = self.definitions.saturating_add(1);
-        if self.definitions > MAX_DEFINITIONS {
-            return Err(invalid(tag.offset, "too many definitions"));
+    fn read_definition(&mut self, parent: Element, mut tag: Tag<'_>) -> Result<Element> {
+        self.definition_count = self.definition_count.saturating_add(1);
+        if self.definition_count > MAX_DEFINITIONS {
+            return Err(manifest_error(tag.offset, "too many definitions"));
         }
         match parent {
             Element::StringTable { preferred } => {
                 if tag.name == "string" {
-                    let (id, text) = (tag.required("id")?, tag.required("value")?);
+                    let (id, text) = (tag.take_required("id")?, tag.take_required("value")?);
                     let twice = format!("string {id} is defined twice");
                     if self.manifest.strings.add(id, preferred, &text) && self.mistakes.is_some() {
-                        return Err(invalid(tag.offset, twice));
+                        return Err(manifest_error(tag.offset, twice));
                     }
                 }
                 Ok(Element::Ignored)
             }
-            Element::Template | Element::Struct => self.define_field(&mut tag),
+            Element::Template | Element::Struct => self.read_field(&mut tag),
             Element::Maps | Element::Map | Element::Templates | Element::Events | Element::Filters => {
-                self.define_content(parent, &mut tag)
+                self.read_content(parent, &mut tag)
             }
-            _ => self.define_name(parent, &mut tag),
+            _ => self.read_name(parent, &mut tag),
         }
     }
 
     /// Reads a name for a number of the descriptor.
-    fn define_name(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
-        const BYTE: u64 = u8::MAX as u64;
-        const WORD: u64 = u16::MAX as u64;
-        let provider = self.provider_of(tag)?;
+    fn read_name(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
+        const MAX_BYTE: u64 = u8::MAX as u64;
+        const MAX_WORD: u64 = u16::MAX as u64;
+        let provider = self.current_provider(tag)?;
         match (parent, tag.name) {
-            (Element::Levels, "level") => provider.levels.push(tag.definition("value", BYTE)?),
-            (Element::Opcodes, "opcode") => provider.opcodes.push(tag.definition("value", BYTE)?),
-            (Element::Keywords, "keyword") => provider.keywords.push(tag.definition("mask", u64::MAX)?),
-            (Element::Channels, "channel" | "importChannel") => provider.channels.push(tag.channel()?),
+            (Element::Levels, "level") => provider.levels.push(tag.read_definition("value", MAX_BYTE)?),
+            (Element::Opcodes, "opcode") => provider.opcodes.push(tag.read_definition("value", MAX_BYTE)?),
+            (Element::Keywords, "keyword") => provider.keywords.push(tag.read_definition("mask", u64::MAX)?),
+            (Element::Channels, "channel" | "importChannel") => provider.channels.push(tag.read_channel()?),
             (Element::Tasks, "task") => {
-                let definition = tag.definition("value", WORD)?;
-                let class = tag.text("eventGUID");
-                provider.tasks.push(raw::Task { definition, class, opcodes: Vec::new() });
+                let definition = tag.read_definition("value", MAX_WORD)?;
+                let class = tag.take_text("eventGUID");
+                provider.tasks.push(raw::RawTask { definition, class, opcodes: Vec::new() });
                 return Ok(Element::Task);
             }
             (Element::TaskOpcodes, "opcode") => {
-                let opcode = tag.definition("value", BYTE)?;
+                let opcode = tag.read_definition("value", MAX_BYTE)?;
                 if let Some(task) = provider.tasks.last_mut() {
                     task.opcodes.push(opcode);
                 }
@@ -309,73 +324,76 @@ impl Collector<'_> {
     }
 
     /// Reads a map or one of its entries, a template, an event or a filter.
-    fn define_content(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
-        let provider = self.provider_of(tag)?;
+    fn read_content(&mut self, parent: Element, tag: &mut Tag<'_>) -> Result<Element> {
+        let provider = self.current_provider(tag)?;
         match (parent, tag.name) {
             (Element::Maps, "valueMap" | "bitMap") => {
-                provider.maps.push(tag.map()?);
+                provider.maps.push(tag.read_map()?);
                 return Ok(Element::Map);
             }
             (Element::Map, "map") => {
-                let entry = tag.map_entry()?;
+                let entry = tag.read_map_entry()?;
                 if let Some(map) = provider.maps.last_mut() {
                     map.entries.push(entry);
                 }
             }
             (Element::Templates, "template") => {
-                provider.templates.push(Template {
+                provider.templates.push(RawTemplate {
                     offset: tag.offset,
-                    id: tag.required("tid")?,
+                    id: tag.take_required("tid")?,
                     fields: Vec::new(),
                 });
                 return Ok(Element::Template);
             }
-            (Element::Events, "event") => provider.events.push(tag.event()?),
-            (Element::Filters, "filter") => provider.filters.push(tag.filter()?),
+            (Element::Events, "event") => provider.events.push(tag.read_event()?),
+            (Element::Filters, "filter") => provider.filters.push(tag.read_filter()?),
             _ => {}
         }
         Ok(Element::Ignored)
     }
 
     /// Reads a field, or the start of a structure.
-    fn define_field(&mut self, tag: &mut Tag<'_>) -> Result<Element> {
+    fn read_field(&mut self, tag: &mut Tag<'_>) -> Result<Element> {
         match tag.name {
             "data" => {
-                let field = tag.data()?;
+                let field = tag.read_data_field()?;
                 self.add_field(field, tag.offset)?;
                 Ok(Element::Ignored)
             }
             "struct" => {
-                self.structs.push(tag.field(Shape::Struct(Vec::new()))?);
+                self.structs.push(tag.read_field(RawShape::Struct(Vec::new()))?);
                 Ok(Element::Struct)
             }
             _ => Ok(Element::Ignored),
         }
     }
 
-    fn provider(&mut self, mut tag: Tag<'_>) -> Result<Element> {
+    fn read_provider(&mut self, mut tag: Tag<'_>) -> Result<Element> {
         if self.manifest.providers.len() >= MAX_PROVIDERS {
-            return Err(invalid(tag.offset, "too many providers"));
+            return Err(manifest_error(tag.offset, "too many providers"));
         }
-        let guid = tag.required("guid")?;
-        let id = guid.parse().map_err(|_| invalid(tag.offset, format!("{guid} is not a GUID")))?;
-        let (offset, name, symbol) = (tag.offset, tag.text("name"), tag.text("symbol"));
-        self.manifest.providers.push(Provider { offset, id, name, symbol, ..Provider::default() });
+        let guid = tag.take_required("guid")?;
+        let id = guid.parse().map_err(|_| manifest_error(tag.offset, format!("{guid} is not a GUID")))?;
+        let (offset, name, symbol) = (tag.offset, tag.take_text("name"), tag.take_text("symbol"));
+        self.manifest.providers.push(RawProvider { offset, id, name, symbol, ..RawProvider::default() });
         Ok(Element::Provider)
     }
 
     /// Returns the open provider.
-    fn provider_of(&mut self, tag: &Tag<'_>) -> Result<&mut Provider> {
-        self.manifest.providers.last_mut().ok_or_else(|| invalid(tag.offset, "definition outside a provider"))
+    fn current_provider(&mut self, tag: &Tag<'_>) -> Result<&mut RawProvider> {
+        self.manifest
+            .providers
+            .last_mut()
+            .ok_or_else(|| manifest_error(tag.offset, "definition outside a provider"))
     }
 
     /// Adds a field to the innermost open structure, or to the template.
-    fn add_field(&mut self, field: Field, offset: u64) -> Result<()> {
+    fn add_field(&mut self, field: RawField, offset: u64) -> Result<()> {
         let template = self.manifest.providers.last_mut().and_then(|p| p.templates.last_mut());
         let fields = match (self.structs.last_mut(), template) {
-            (Some(Field { shape: Shape::Struct(members), .. }), _) => members,
+            (Some(RawField { shape: RawShape::Struct(members), .. }), _) => members,
             (None, Some(template)) => &mut template.fields,
-            _ => return Err(invalid(offset, "field outside a template")),
+            _ => return Err(manifest_error(offset, "field outside a template")),
         };
         fields.push(field);
         Ok(())

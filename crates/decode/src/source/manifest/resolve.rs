@@ -6,28 +6,28 @@ use std::sync::Arc;
 
 use traceweir_format::spec::event::EventDescriptor;
 
-use super::invalid;
-use super::layout::{Layout, Maps, lay_out};
-use super::raw::{Channel, Definition, Event, Filter, Manifest, Provider, Strings};
+use super::layout::{Maps, TemplateLayout, lay_out};
+use super::manifest_error;
+use super::raw::{RawChannel, RawDefinition, RawEvent, RawFilter, RawManifest, RawProvider, StringTables};
 use super::tag::parse_number;
-use super::winmeta::{self, FIRST_OWN_CHANNEL};
+use super::winmeta::{self, FIRST_MANIFEST_CHANNEL};
 use crate::Result;
-use crate::schema::{Names, Origin, Schema, ValueMap};
-use crate::source::provider::{EventSchema, FilterSchema, Name, Named, ProviderSchemas};
+use crate::schema::{EventNames, Schema, SchemaOrigin, ValueMap};
+use crate::source::provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 /// The most fields of all events together.
 const MAX_FIELDS: usize = 1 << 20;
 
-/// A limit on what definitions that are used more than once may multiply into.
+/// A limit on the total size of definitions that are used more than once.
 ///
 /// A template of many fields in many events, or a long text in many map entries, takes few bytes of
 /// XML each. The result stays within a small multiple of the manifest's size.
-pub(super) struct Budget {
+pub(super) struct SizeBudget {
     fields: usize,
     map_bytes: usize,
 }
 
-impl Budget {
+impl SizeBudget {
     /// Creates the budget of a manifest of `size` bytes.
     pub(super) fn new(size: usize) -> Self {
         Self {
@@ -38,56 +38,74 @@ impl Budget {
 }
 
 /// Resolves the schemas of all providers of a manifest of `size` bytes.
-pub(super) fn providers(manifest: &Manifest, size: usize) -> Result<Vec<ProviderSchemas>> {
-    let mut budget = Budget::new(size);
-    manifest.providers.iter().map(|p| provider(p, &manifest.strings, &mut budget)).collect()
+pub(super) fn resolve_providers(manifest: &RawManifest, size: usize) -> Result<Vec<ProviderSchemas>> {
+    let mut budget = SizeBudget::new(size);
+    manifest.providers.iter().map(|p| resolve_provider(p, &manifest.strings, &mut budget)).collect()
 }
 
-fn provider(provider: &Provider, strings: &Strings, budget: &mut Budget) -> Result<ProviderSchemas> {
+fn resolve_provider(
+    provider: &RawProvider,
+    strings: &StringTables,
+    budget: &mut SizeBudget,
+) -> Result<ProviderSchemas> {
     let name = provider.name.as_deref().map(Arc::from);
-    let maps = maps(provider, strings, budget)?;
+    let maps = resolve_maps(provider, strings, budget)?;
     let mut templates = HashMap::with_capacity(provider.templates.len());
     for template in &provider.templates {
         let layout = lay_out(template, &maps)?;
         templates.entry(template.id.as_str()).or_insert(layout);
     }
-    let context = Context { provider, name, tables: Tables::new(provider, strings), templates, strings };
-    let events =
-        provider.events.iter().map(|event| context.event(event, budget)).collect::<Result<Vec<_>>>()?;
-    let filters =
-        provider.filters.iter().map(|filter| context.filter(filter, budget)).collect::<Result<Vec<_>>>()?;
-    let named = named(provider, &context.tables, strings, &events);
-    Ok(ProviderSchemas { id: provider.id, name: context.name, named, events, filters })
+    let resolver =
+        Resolver { provider, name, tables: NameTables::new(provider, strings), templates, strings };
+    let events = provider
+        .events
+        .iter()
+        .map(|event| resolver.resolve_event(event, budget))
+        .collect::<Result<Vec<_>>>()?;
+    let filters = provider
+        .filters
+        .iter()
+        .map(|filter| resolver.resolve_filter(filter, budget))
+        .collect::<Result<Vec<_>>>()?;
+    let named = collect_names(provider, &resolver.tables, strings, &events);
+    Ok(ProviderSchemas { id: provider.id, name: resolver.name, named, events, filters })
 }
 
-/// Returns the names of a provider: its own, and the predefined ones that its events use.
-fn named(provider: &Provider, tables: &Tables<'_>, strings: &Strings, events: &[EventSchema]) -> Named {
-    let own = |definition: &Definition, value| Name {
+/// Returns the names that a provider defines, and the predefined ones that its events use.
+fn collect_names(
+    provider: &RawProvider,
+    tables: &NameTables<'_>,
+    strings: &StringTables,
+    events: &[EventSchema],
+) -> ProviderNames {
+    let to_name = |definition: &RawDefinition, value| ValueName {
         value,
         name: definition.name.trim().into(),
         text: definition.message.as_deref().and_then(|message| strings.resolve(message)),
     };
-    let all = |definitions: &[Definition]| definitions.iter().map(|d| own(d, d.value)).collect::<Vec<_>>();
-    let opcode = |d: &Definition, task: u64| own(d, d.value << 16 | task & 0xFFFF);
-    let of_tasks = provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));
-    let mut named = Named {
-        keywords: all(&provider.keywords),
-        levels: all(&provider.levels),
-        channels: tables.channels.listed(),
-        tasks: provider.tasks.iter().map(|t| own(&t.definition, t.definition.value)).collect(),
+    let to_names =
+        |definitions: &[RawDefinition]| definitions.iter().map(|d| to_name(d, d.value)).collect::<Vec<_>>();
+    let opcode = |d: &RawDefinition, task: u64| to_name(d, d.value << 16 | task & 0xFFFF);
+    let task_opcodes =
+        provider.tasks.iter().flat_map(|t| t.opcodes.iter().map(move |d| (d, t.definition.value)));
+    let mut named = ProviderNames {
+        keywords: to_names(&provider.keywords),
+        levels: to_names(&provider.levels),
+        channels: tables.channels.list_names(),
+        tasks: provider.tasks.iter().map(|t| to_name(&t.definition, t.definition.value)).collect(),
         opcodes: provider
             .opcodes
             .iter()
             .map(|d| (d, 0))
-            .chain(of_tasks)
+            .chain(task_opcodes)
             .map(|(d, task)| opcode(d, task))
             .collect(),
     };
-    add_used(&mut named.levels, winmeta::LEVELS, 0, |value| {
+    add_used_predefined(&mut named.levels, winmeta::LEVELS, 0, |value| {
         events.iter().any(|e| u64::from(e.descriptor.level) == value)
     });
-    let opcodes = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
-    add_used(&mut named.opcodes, winmeta::OPCODES, 16, opcodes);
+    let is_opcode_used = |value: u64| events.iter().any(|e| u64::from(e.descriptor.opcode) == value >> 16);
+    add_used_predefined(&mut named.opcodes, winmeta::OPCODES, 16, is_opcode_used);
     // Keywords stay in the order of the manifest, because they are displayed in that order.
     for list in [&mut named.levels, &mut named.channels, &mut named.tasks, &mut named.opcodes] {
         list.sort();
@@ -97,18 +115,27 @@ fn named(provider: &Provider, tables: &Tables<'_>, strings: &Strings, events: &[
 }
 
 /// Adds predefined names of used numbers that have no name from the provider.
-fn add_used(to: &mut Vec<Name>, predefined: &[(&str, u64)], shift: u32, is_used: impl Fn(u64) -> bool) {
+fn add_used_predefined(
+    list: &mut Vec<ValueName>,
+    predefined: &[(&str, u64)],
+    shift: u32,
+    is_used: impl Fn(u64) -> bool,
+) {
     for (name, value) in predefined {
         let value = value << shift;
-        if is_used(value) && to.iter().all(|own| own.value != value) {
-            to.push(Name { value, name: (*name).into(), text: Some(without_prefix(name).into()) });
+        if is_used(value) && list.iter().all(|name| name.value != value) {
+            list.push(ValueName { value, name: (*name).into(), text: Some(strip_win_prefix(name).into()) });
         }
     }
 }
 
 /// Resolves the value and bit maps. An entry without a text is left out, so that the number is
 /// shown.
-pub(super) fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut Budget) -> Result<Maps<'m>> {
+pub(super) fn resolve_maps<'m>(
+    provider: &'m RawProvider,
+    strings: &StringTables,
+    budget: &mut SizeBudget,
+) -> Result<Maps<'m>> {
     let mut maps = Maps::new();
     for map in &provider.maps {
         let mut entries = Vec::with_capacity(map.entries.len());
@@ -117,7 +144,7 @@ pub(super) fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut B
             budget.map_bytes = budget
                 .map_bytes
                 .checked_sub(text.len())
-                .ok_or_else(|| invalid(map.offset, "texts of maps are repeated too often"))?;
+                .ok_or_else(|| manifest_error(map.offset, "texts of maps are repeated too often"))?;
             entries.push((entry.value, text.as_ref().to_owned()));
         }
         maps.entry(map.name.as_str())
@@ -127,35 +154,35 @@ pub(super) fn maps<'m>(provider: &'m Provider, strings: &Strings, budget: &mut B
 }
 
 /// Numbers and display names by the names that events use.
-pub(super) struct Table<'m> {
+pub(super) struct NameTable<'m> {
     /// The kind of names in the table, for errors.
-    what: &'static str,
+    kind: &'static str,
     entries: HashMap<&'m str, (u64, Arc<str>)>,
 }
 
-impl<'m> Table<'m> {
+impl<'m> NameTable<'m> {
     fn new<'d: 'm>(
-        what: &'static str,
+        kind: &'static str,
         predefined: &'static [(&'static str, u64)],
-        definitions: impl Iterator<Item = &'d Definition>,
-        strings: &Strings,
+        definitions: impl Iterator<Item = &'d RawDefinition>,
+        strings: &StringTables,
     ) -> Self {
         let mut entries: HashMap<&str, _> =
-            predefined.iter().map(|(name, value)| (*name, (*value, without_prefix(name).into()))).collect();
-        let mut own: HashMap<&str, _> = HashMap::new();
+            predefined.iter().map(|(name, value)| (*name, (*value, strip_win_prefix(name).into()))).collect();
+        let mut defined: HashMap<&str, _> = HashMap::new();
         for definition in definitions {
             let display = || (definition.value, display_name(definition, strings));
-            own.entry(definition.name.trim()).or_insert_with(display);
+            defined.entry(definition.name.trim()).or_insert_with(display);
         }
-        entries.extend(own);
-        Self { what, entries }
+        entries.extend(defined);
+        Self { kind, entries }
     }
 
     /// Returns all entries with their display names.
-    fn listed(&self) -> Vec<Name> {
+    fn list_names(&self) -> Vec<ValueName> {
         self.entries
             .values()
-            .map(|(value, name)| Name { value: *value, name: name.clone(), text: None })
+            .map(|(value, name)| ValueName { value: *value, name: name.clone(), text: None })
             .collect()
     }
 
@@ -167,7 +194,7 @@ impl<'m> Table<'m> {
             return Ok((*value, Some(display.clone())));
         }
         let number = parse_number(name)
-            .ok_or_else(|| invalid(offset, format!("{} {name} is not defined", self.what)))?;
+            .ok_or_else(|| manifest_error(offset, format!("{} {name} is not defined", self.kind)))?;
         Ok((number, None))
     }
 
@@ -180,48 +207,50 @@ impl<'m> Table<'m> {
         let Some(name) = name else { return Ok((T::default(), None)) };
         let (number, display) = self.find(name, offset)?;
         let number = T::try_from(number)
-            .map_err(|_| invalid(offset, format!("{} {name} is out of range", self.what)))?;
+            .map_err(|_| manifest_error(offset, format!("{} {name} is out of range", self.kind)))?;
         Ok((number, display))
     }
 }
 
 /// Returns the text of a definition's message, or else its name.
-fn display_name(definition: &Definition, strings: &Strings) -> Arc<str> {
+fn display_name(definition: &RawDefinition, strings: &StringTables) -> Arc<str> {
     let message = definition.message.as_deref().and_then(|message| strings.resolve(message));
-    message.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| without_prefix(&definition.name).into())
+    message
+        .filter(|text| !text.trim().is_empty())
+        .unwrap_or_else(|| strip_win_prefix(&definition.name).into())
 }
 
 /// Returns a predefined name without its prefix, for display.
-pub(super) fn without_prefix(name: &str) -> &str {
+pub(super) fn strip_win_prefix(name: &str) -> &str {
     let name = name.trim();
     name.strip_prefix("win:").unwrap_or(name)
 }
 
-pub(super) struct Tables<'m> {
-    levels: Table<'m>,
-    opcodes: Table<'m>,
-    tasks: Table<'m>,
-    keywords: Table<'m>,
-    pub(super) channels: Table<'m>,
+pub(super) struct NameTables<'m> {
+    levels: NameTable<'m>,
+    opcodes: NameTable<'m>,
+    tasks: NameTable<'m>,
+    keywords: NameTable<'m>,
+    pub(super) channels: NameTable<'m>,
     /// The opcodes of tasks that define their own, by task.
-    task_opcodes: HashMap<&'m str, Table<'m>>,
+    task_opcodes: HashMap<&'m str, NameTable<'m>>,
 }
 
-impl<'m> Tables<'m> {
-    pub(super) fn new(provider: &'m Provider, strings: &Strings) -> Self {
+impl<'m> NameTables<'m> {
+    pub(super) fn new(provider: &'m RawProvider, strings: &StringTables) -> Self {
         let mut task_opcodes = HashMap::new();
         for task in provider.tasks.iter().filter(|task| !task.opcodes.is_empty()) {
             task_opcodes
                 .entry(task.definition.name.trim())
-                .or_insert_with(|| Table::new("opcode", &[], task.opcodes.iter(), strings));
+                .or_insert_with(|| NameTable::new("opcode", &[], task.opcodes.iter(), strings));
         }
         let tasks = provider.tasks.iter().map(|task| &task.definition);
         Self {
-            levels: Table::new("level", winmeta::LEVELS, provider.levels.iter(), strings),
-            opcodes: Table::new("opcode", winmeta::OPCODES, provider.opcodes.iter(), strings),
-            tasks: Table::new("task", winmeta::TASKS, tasks, strings),
-            keywords: Table::new("keyword", winmeta::KEYWORDS, provider.keywords.iter(), strings),
-            channels: channels(&provider.channels),
+            levels: NameTable::new("level", winmeta::LEVELS, provider.levels.iter(), strings),
+            opcodes: NameTable::new("opcode", winmeta::OPCODES, provider.opcodes.iter(), strings),
+            tasks: NameTable::new("task", winmeta::TASKS, tasks, strings),
+            keywords: NameTable::new("keyword", winmeta::KEYWORDS, provider.keywords.iter(), strings),
+            channels: build_channel_table(&provider.channels),
             task_opcodes,
         }
     }
@@ -229,14 +258,14 @@ impl<'m> Tables<'m> {
 
 /// Builds the table of channels by id and by name. Channels without a number get the next free one,
 /// as from the message compiler.
-fn channels(channels: &[Channel]) -> Table<'_> {
+fn build_channel_table(channels: &[RawChannel]) -> NameTable<'_> {
     let mut taken = [false; 256];
     for value in channels.iter().filter_map(|channel| channel.value) {
         if let Some(taken) = taken.get_mut(usize::from(value)) {
             *taken = true;
         }
     }
-    let mut next = usize::from(FIRST_OWN_CHANNEL);
+    let mut next = usize::from(FIRST_MANIFEST_CHANNEL);
     let mut entries = HashMap::with_capacity(channels.len());
     for channel in channels {
         let well_known =
@@ -257,74 +286,75 @@ fn channels(channels: &[Channel]) -> Table<'_> {
         }
         entries.entry(channel.name.trim()).or_insert(entry);
     }
-    Table { what: "channel", entries }
+    NameTable { kind: "channel", entries }
 }
 
 /// The tables that the events of a provider refer to.
-pub(super) struct Context<'m> {
-    pub(super) provider: &'m Provider,
+pub(super) struct Resolver<'m> {
+    pub(super) provider: &'m RawProvider,
     pub(super) name: Option<Arc<str>>,
-    pub(super) tables: Tables<'m>,
-    pub(super) templates: HashMap<&'m str, Layout>,
-    pub(super) strings: &'m Strings,
+    pub(super) tables: NameTables<'m>,
+    pub(super) templates: HashMap<&'m str, TemplateLayout>,
+    pub(super) strings: &'m StringTables,
 }
 
-impl Context<'_> {
-    pub(super) fn event(&self, event: &Event, budget: &mut Budget) -> Result<EventSchema> {
-        let (descriptor, names) = self.describe(event)?;
+impl Resolver<'_> {
+    pub(super) fn resolve_event(&self, event: &RawEvent, budget: &mut SizeBudget) -> Result<EventSchema> {
+        let (descriptor, names) = self.resolve_descriptor(event)?;
         let mut schema = Schema::default();
-        schema.origin = Origin::Manifest;
+        schema.origin = SchemaOrigin::Manifest;
         schema.provider = self.provider.id;
         schema.names = names;
         schema.message = event.message.as_deref().and_then(|message| self.strings.resolve(message));
-        let schema = self.with_fields(schema, event.template.as_deref(), event.offset, budget)?;
+        let schema = self.seal_with_template(schema, event.template.as_deref(), event.offset, budget)?;
         Ok(EventSchema { descriptor, schema })
     }
 
-    fn filter(&self, filter: &Filter, budget: &mut Budget) -> Result<FilterSchema> {
+    fn resolve_filter(&self, filter: &RawFilter, budget: &mut SizeBudget) -> Result<FilterSchema> {
         let mut schema = Schema::default();
-        schema.origin = Origin::Manifest;
+        schema.origin = SchemaOrigin::Manifest;
         schema.provider = self.provider.id;
         schema.message = filter.message.as_deref().and_then(|message| self.strings.resolve(message));
-        let schema = self.with_fields(schema, filter.template.as_deref(), filter.offset, budget)?;
+        let schema = self.seal_with_template(schema, filter.template.as_deref(), filter.offset, budget)?;
         Ok(FilterSchema { id: filter.id, version: filter.version, schema })
     }
 
     /// Completes a schema with the fields of a template, if there is one.
-    fn with_fields(
+    fn seal_with_template(
         &self,
         schema: Schema,
         template: Option<&str>,
         offset: u64,
-        budget: &mut Budget,
+        budget: &mut SizeBudget,
     ) -> Result<Schema> {
         let Some(name) = template else { return Ok(schema) };
         let layout = self
             .templates
             .get(name)
-            .ok_or_else(|| invalid(offset, format!("template {name} is not defined")))?;
+            .ok_or_else(|| manifest_error(offset, format!("template {name} is not defined")))?;
         budget.fields = budget
             .fields
             .checked_sub(layout.fields.len())
-            .ok_or_else(|| invalid(offset, "the events have too many fields in all"))?;
+            .ok_or_else(|| manifest_error(offset, "the events have too many fields in all"))?;
         schema.seal(layout.fields.clone(), layout.top)
     }
 
     /// Returns the descriptor of an event and the names of its numbers.
-    fn describe(&self, event: &Event) -> Result<(EventDescriptor, Names)> {
-        let (tables, at) = (&self.tables, event.offset);
-        let (level, level_name) = tables.levels.find_optional(event.level.as_ref(), at)?;
-        let (task, task_name) = tables.tasks.find_optional(event.task.as_ref(), at)?;
-        let (opcode, opcode_name) = self.opcodes_for(event).find_optional(event.opcode.as_ref(), at)?;
-        let (channel, channel_name) = tables.channels.find_optional(event.channel.as_ref(), at)?;
+    fn resolve_descriptor(&self, event: &RawEvent) -> Result<(EventDescriptor, EventNames)> {
+        let (tables, offset) = (&self.tables, event.offset);
+        let (level, level_name) = tables.levels.find_optional(event.level.as_ref(), offset)?;
+        let (task, task_name) = tables.tasks.find_optional(event.task.as_ref(), offset)?;
+        let (opcode, opcode_name) =
+            self.opcode_table_for(event).find_optional(event.opcode.as_ref(), offset)?;
+        let (channel, channel_name) = tables.channels.find_optional(event.channel.as_ref(), offset)?;
         let mut keyword = 0;
         let mut keywords = Vec::new();
         for name in event.keywords.iter().flat_map(|list| list.split_whitespace()) {
-            let (mask, display) = tables.keywords.find(name, at)?;
+            let (mask, display) = tables.keywords.find(name, offset)?;
             keyword |= mask;
             keywords.extend(display.filter(|_| mask != 0).map(|display| (mask, display)));
         }
-        let names = Names {
+        let names = EventNames {
             provider: self.name.clone(),
             event: event.symbol.as_deref().map(Arc::from),
             task: task_name.filter(|_| task != 0),
@@ -338,12 +368,12 @@ impl Context<'_> {
         Ok((descriptor, names))
     }
 
-    /// Returns the table with the event's opcode: that of its task if it has the opcode, else that
+    /// Returns the opcode table of the event's task if the table has the event's opcode, else that
     /// of the provider.
-    fn opcodes_for(&self, event: &Event) -> &Table<'_> {
-        let of_task = event.task.as_deref().and_then(|task| self.tables.task_opcodes.get(task.trim()));
-        let known = of_task
+    fn opcode_table_for(&self, event: &RawEvent) -> &NameTable<'_> {
+        let task_table = event.task.as_deref().and_then(|task| self.tables.task_opcodes.get(task.trim()));
+        let table = task_table
             .filter(|table| event.opcode.as_deref().is_some_and(|o| table.entries.contains_key(o.trim())));
-        known.unwrap_or(&self.tables.opcodes)
+        table.unwrap_or(&self.tables.opcodes)
     }
 }

@@ -1,4 +1,4 @@
-//! The rules that a definition must keep by itself, or together with others of its kind.
+//! The rules for single definitions, and for all definitions of one kind.
 //!
 //! | What | Rule |
 //! |---|---|
@@ -25,61 +25,66 @@ use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 use super::layout::{has_length, is_integer};
-use super::raw::{Channel, Definition, Field, Manifest, Map, Provider, Shape};
+use super::raw::{RawChannel, RawDefinition, RawField, RawManifest, RawMap, RawProvider, RawShape};
 use super::winmeta;
 
 /// Suffixes that the message compiler appends to an event's symbol to form other names.
-const ENDINGS: [&str; 3] = ["_value", "_AssumeEnabled", "_Activity"];
+const GENERATED_SUFFIXES: [&str; 3] = ["_value", "_AssumeEnabled", "_Activity"];
 
 /// The bits for a provider's keywords, below the reserved ones.
 const KEYWORD_BITS: u64 = (1 << 48) - 1;
 
 /// Reports every rule that a manifest breaks, with its offset.
-pub(super) fn check(manifest: &Manifest, report: &mut dyn FnMut(u64, String)) {
-    let mut rules = Rules { report };
+pub(super) fn check_manifest(manifest: &RawManifest, report: &mut dyn FnMut(u64, String)) {
+    let mut rules = RuleChecker { report };
     let (mut ids, mut names) = (HashSet::new(), HashSet::new());
     for provider in &manifest.providers {
         let name = provider.name.as_deref().unwrap_or_default();
         if !ids.insert(provider.id) || (!name.is_empty() && !names.insert(name)) {
             rules.report(provider.offset, format!("provider {name} {} is defined twice", provider.id));
         }
-        rules.provider(provider);
+        rules.check_provider(provider);
     }
-    rules.symbols(manifest);
+    rules.check_symbols(manifest);
 }
 
-struct Rules<'w> {
+struct RuleChecker<'w> {
     report: &'w mut dyn FnMut(u64, String),
 }
 
-impl Rules<'_> {
+impl RuleChecker<'_> {
     fn report(&mut self, offset: u64, reason: String) {
         (self.report)(offset, reason);
     }
 
-    fn provider(&mut self, provider: &Provider) {
-        self.numbers("level", &provider.levels, winmeta::LEVELS, 16..=255);
-        self.numbers("opcode", &provider.opcodes, winmeta::OPCODES, 10..=239);
-        self.numbers("task", provider.tasks.iter().map(|task| &task.definition), winmeta::TASKS, 1..=0xFFFF);
+    fn check_provider(&mut self, provider: &RawProvider) {
+        self.check_numbers("level", &provider.levels, winmeta::LEVELS, 16..=255);
+        self.check_numbers("opcode", &provider.opcodes, winmeta::OPCODES, 10..=239);
+        self.check_numbers(
+            "task",
+            provider.tasks.iter().map(|task| &task.definition),
+            winmeta::TASKS,
+            1..=0xFFFF,
+        );
         for task in &provider.tasks {
-            self.numbers("opcode", &task.opcodes, winmeta::OPCODES, 10..=239);
+            self.check_numbers("opcode", &task.opcodes, winmeta::OPCODES, 10..=239);
         }
-        self.numbers("keyword", &provider.keywords, winmeta::KEYWORDS, 1..=KEYWORD_BITS);
+        self.check_numbers("keyword", &provider.keywords, winmeta::KEYWORDS, 1..=KEYWORD_BITS);
         for keyword in provider.keywords.iter().filter(|keyword| keyword.value.count_ones() > 1) {
             self.report(
                 keyword.offset,
                 format!("keyword {}: its mask has more than one bit", keyword.name.trim()),
             );
         }
-        self.channels(&provider.channels);
-        provider.maps.iter().for_each(|map| self.map(map));
-        provider.templates.iter().for_each(|template| self.fields(&template.fields));
+        self.check_channels(&provider.channels);
+        provider.maps.iter().for_each(|map| self.check_map(map));
+        provider.templates.iter().for_each(|template| self.check_fields(&template.fields));
     }
 
-    fn numbers<'d>(
+    fn check_numbers<'d>(
         &mut self,
-        what: &str,
-        definitions: impl IntoIterator<Item = &'d Definition>,
+        kind: &str,
+        definitions: impl IntoIterator<Item = &'d RawDefinition>,
         predefined: &[(&str, u64)],
         range: RangeInclusive<u64>,
     ) {
@@ -87,13 +92,12 @@ impl Rules<'_> {
         for definition in definitions {
             let (name, value) = (definition.name.trim(), definition.value);
             if !range.contains(&value) && !predefined.contains(&(name, value)) {
-                let (least, most) = range.clone().into_inner();
-                let reason = format!(
-                    "{what} {name}: {value:#x} is reserved, its value is from {least:#x} to {most:#x}"
-                );
+                let (min, max) = range.clone().into_inner();
+                let reason =
+                    format!("{kind} {name}: {value:#x} is reserved, its value is from {min:#x} to {max:#x}");
                 self.report(definition.offset, reason);
             }
-            self.check_unique(&mut values, value, name, definition.offset, what);
+            self.check_unique(&mut values, value, name, definition.offset, kind);
         }
     }
 
@@ -104,14 +108,14 @@ impl Rules<'_> {
         value: T,
         name: &'n str,
         offset: u64,
-        what: &str,
+        kind: &str,
     ) {
         if let Some(other) = values.insert(value, name) {
-            self.report(offset, format!("{what} {name} has the value of {other}"));
+            self.report(offset, format!("{kind} {name} has the value of {other}"));
         }
     }
 
-    fn channels(&mut self, channels: &[Channel]) {
+    fn check_channels(&mut self, channels: &[RawChannel]) {
         let (mut ids, mut names, mut values) = (HashSet::new(), HashSet::new(), HashMap::new());
         for channel in channels {
             let name = channel.name.trim();
@@ -120,7 +124,7 @@ impl Rules<'_> {
                 self.report(channel.offset, format!("channel {name} or its chid is defined twice"));
             }
             let Some(value) = channel.value else { continue };
-            if value < winmeta::FIRST_OWN_CHANNEL && !channel.imported {
+            if value < winmeta::FIRST_MANIFEST_CHANNEL && !channel.imported {
                 self.report(
                     channel.offset,
                     format!("channel {name}: {value:#x} is reserved, its value is from 0x10 to 0xff"),
@@ -130,7 +134,7 @@ impl Rules<'_> {
         }
     }
 
-    fn map(&mut self, map: &Map) {
+    fn check_map(&mut self, map: &RawMap) {
         if map.entries.is_empty() {
             self.report(map.offset, format!("map {} has no entries", map.name));
         }
@@ -141,7 +145,7 @@ impl Rules<'_> {
     }
 
     /// Checks fields and members of structures. The reader bounds the nesting.
-    fn fields(&mut self, fields: &[Field]) {
+    fn check_fields(&mut self, fields: &[RawField]) {
         let mut names = HashSet::new();
         for field in fields {
             let name = field.name.trim();
@@ -149,8 +153,8 @@ impl Rules<'_> {
                 self.report(field.offset, format!("field {name} is defined twice"));
             }
             match &field.shape {
-                Shape::Struct(members) => self.fields(members),
-                Shape::Value { input, map, .. } => {
+                RawShape::Struct(members) => self.check_fields(members),
+                RawShape::Value { input, map, .. } => {
                     if field.length.is_some() && !has_length(*input) {
                         self.report(
                             field.offset,
@@ -166,11 +170,11 @@ impl Rules<'_> {
     }
 
     /// Checks that all symbols of a manifest, which are names in one C header, are unique.
-    fn symbols<'m>(&mut self, manifest: &'m Manifest) {
+    fn check_symbols<'m>(&mut self, manifest: &'m RawManifest) {
         // The number that a symbol stands for, which may be named twice, or `None` for something
         // unique.
         let mut known: HashMap<&'m str, Option<u64>> = HashMap::new();
-        let mut add = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
+        let mut add_symbol = |offset: u64, symbol: &'m Option<String>, value: Option<u64>| {
             let Some((symbol, before)) = symbol.as_deref().map(|s| (s, known.insert(s, value))) else {
                 return;
             };
@@ -179,29 +183,29 @@ impl Rules<'_> {
             }
         };
         for provider in &manifest.providers {
-            add(provider.offset, &provider.symbol, None);
+            add_symbol(provider.offset, &provider.symbol, None);
             let tasks = provider.tasks.iter();
             let opcodes = provider.opcodes.iter().chain(tasks.clone().flat_map(|task| &task.opcodes));
             let numbers = provider.levels.iter().chain(&provider.keywords).chain(opcodes);
             for d in numbers.chain(tasks.map(|task| &task.definition)) {
-                add(d.offset, &d.symbol, Some(d.value));
+                add_symbol(d.offset, &d.symbol, Some(d.value));
             }
-            provider.channels.iter().for_each(|c| add(c.offset, &c.symbol, c.value.map(u64::from)));
+            provider.channels.iter().for_each(|c| add_symbol(c.offset, &c.symbol, c.value.map(u64::from)));
             for entry in provider.maps.iter().flat_map(|map| &map.entries) {
-                add(entry.offset, &entry.symbol, Some(entry.value));
+                add_symbol(entry.offset, &entry.symbol, Some(entry.value));
             }
-            provider.events.iter().for_each(|event| add(event.offset, &event.symbol, None));
+            provider.events.iter().for_each(|event| add_symbol(event.offset, &event.symbol, None));
         }
         for event in manifest.providers.iter().flat_map(|provider| &provider.events) {
             let Some(symbol) = event.symbol.as_deref() else { continue };
-            for made in ENDINGS
+            for generated in GENERATED_SUFFIXES
                 .map(|ending| format!("{symbol}{ending}"))
                 .iter()
-                .filter(|made| known.contains_key(made.as_str()))
+                .filter(|generated| known.contains_key(generated.as_str()))
             {
                 self.report(
                     event.offset,
-                    format!("symbol {made} is generated for event {symbol}; rename one of them"),
+                    format!("symbol {generated} is generated for event {symbol}; rename one of them"),
                 );
             }
         }
@@ -210,13 +214,13 @@ impl Rules<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::definitions;
+    use super::super::read_definitions;
 
-    fn mistakes(inside: &str) -> Vec<String> {
+    fn find_mistakes(inside: &str) -> Vec<String> {
         let xml = format!(
             "<instrumentationManifest><provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">{inside}</provider></instrumentationManifest>"
         );
-        definitions(xml.as_bytes(), "en-US")
+        read_definitions(xml.as_bytes(), "en-US")
             .err()
             .into_iter()
             .flatten()
@@ -292,7 +296,7 @@ mod tests {
                 "string a is defined twice",
             ),
         ] {
-            let found = mistakes(inside);
+            let found = find_mistakes(inside);
             assert!(
                 found.len() == 1 && found.iter().all(|reason| reason.contains(expected)),
                 "{inside}: {expected}: {found:#?}"
@@ -312,14 +316,17 @@ mod tests {
             "<templates><template tid='T'><data name='a' inType='win:Int8'/><struct name='s'><data name='a' inType='win:Int8'/></struct><UserData><x/></UserData></template></templates>",
             "<events><event value='1' notLogged='true' xmlns:x='urn:x' x:y='z'/></events><filters><filter name='F' value='1'/></filters>",
         ] {
-            assert_eq!(mistakes(inside), [] as [&str; 0], "{inside}");
+            assert_eq!(find_mistakes(inside), [] as [&str; 0], "{inside}");
         }
     }
 
     #[test]
     fn requested_culture_must_exist() {
         let xml = b"<instrumentationManifest><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff00}'/></instrumentationManifest>";
-        assert!(definitions(xml, "en-us").is_ok());
-        assert_eq!(definitions(xml, "de_DE").unwrap_err()[0].reason, "there are no texts of culture de_DE");
+        assert!(read_definitions(xml, "en-us").is_ok());
+        assert_eq!(
+            read_definitions(xml, "de_DE").unwrap_err()[0].reason,
+            "there are no texts of culture de_DE"
+        );
     }
 }

@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use quick_xml::XmlVersion;
 use quick_xml::events::BytesStart;
 
-use super::invalid;
-use super::raw::{Channel, Definition, Event, Field, Filter, Map, MapEntry, Shape, Size};
+use super::manifest_error;
+use super::raw::{
+    RawChannel, RawDefinition, RawEvent, RawField, RawFilter, RawMap, RawMapEntry, RawShape, RawSize,
+};
 use super::winmeta;
 use crate::Result;
 
@@ -25,44 +27,44 @@ impl<'t> Tag<'t> {
     pub(super) fn new(start: &'t BytesStart<'_>, offset: u64) -> Result<Self> {
         let mut attributes = Vec::new();
         for attribute in start.attributes() {
-            let attribute = attribute.map_err(|e| invalid(offset, e.to_string()))?;
+            let attribute = attribute.map_err(|e| manifest_error(offset, e.to_string()))?;
             if attributes.len() >= MAX_ATTRIBUTES {
-                return Err(invalid(offset, "too many attributes"));
+                return Err(manifest_error(offset, "too many attributes"));
             }
             let value = attribute
                 .normalized_value(XmlVersion::Explicit1_0)
-                .map_err(|e| invalid(offset, e.to_string()))?;
+                .map_err(|e| manifest_error(offset, e.to_string()))?;
             attributes.push((attribute.key.0, value));
         }
         Ok(Self { offset, name: start.local_name().into_inner(), attributes })
     }
 
-    fn get(&self, name: &str) -> Option<&str> {
+    fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(key, _)| *key == name).map(|(_, value)| &**value)
     }
 
     /// Returns whether an attribute has a value, ignoring case.
-    pub(super) fn is(&self, name: &str, value: &str) -> bool {
-        self.get(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
+    pub(super) fn attribute_equals(&self, name: &str, value: &str) -> bool {
+        self.attribute(name).is_some_and(|v| v.eq_ignore_ascii_case(value))
     }
 
-    /// Removes and returns an attribute. An empty one counts as absent, because EventSource writes
-    /// such attributes for what it cannot name.
-    pub(super) fn text(&mut self, name: &str) -> Option<String> {
+    /// Removes and returns an attribute. An empty attribute counts as absent, because EventSource
+    /// writes empty attributes for names that it does not have.
+    pub(super) fn take_text(&mut self, name: &str) -> Option<String> {
         let (_, value) = self.attributes.iter_mut().find(|(key, _)| *key == name)?;
         let value = std::mem::take(value);
         if value.trim().is_empty() { None } else { Some(value.into_owned()) }
     }
 
     /// Removes and returns an attribute that must be present.
-    pub(super) fn required(&mut self, name: &str) -> Result<String> {
-        let present = self.get(name).is_some();
-        let text = self.text(name);
-        text.or_else(|| present.then(String::new)).ok_or_else(|| self.missing(name))
+    pub(super) fn take_required(&mut self, name: &str) -> Result<String> {
+        let present = self.attribute(name).is_some();
+        let text = self.take_text(name);
+        text.or_else(|| present.then(String::new)).ok_or_else(|| self.missing_attribute(name))
     }
 
-    fn missing(&self, name: &str) -> crate::Error {
-        invalid(self.offset, format!("element {} has no attribute {name}", self.name))
+    fn missing_attribute(&self, name: &str) -> crate::Error {
+        manifest_error(self.offset, format!("element {} has no attribute {name}", self.name))
     }
 
     /// Returns an attribute that events, fields and filters do not have; attributes of other
@@ -93,120 +95,121 @@ impl<'t> Tag<'t> {
         keys.filter(|key| *key != "xmlns" && !key.contains(':')).find(|key| !known.contains(key))
     }
 
-    /// Parses a number up to `most`, decimal or hexadecimal with `0x`.
-    fn number(&self, name: &str, most: u64) -> Result<Option<u64>> {
-        let Some(text) = self.get(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
-        match parse_number(text).filter(|number| *number <= most) {
+    /// Parses a number up to `max`, decimal or hexadecimal with `0x`.
+    fn parse_optional_number(&self, name: &str, max: u64) -> Result<Option<u64>> {
+        let Some(text) = self.attribute(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
+        match parse_number(text).filter(|number| *number <= max) {
             Some(number) => Ok(Some(number)),
-            None => Err(invalid(self.offset, format!("{name} {text} is not a number up to {most}"))),
+            None => Err(manifest_error(self.offset, format!("{name} {text} is not a number up to {max}"))),
         }
     }
 
     /// Parses a number that must be present.
-    pub(super) fn required_number(&self, name: &str, most: u64) -> Result<u64> {
-        self.number(name, most)?.ok_or_else(|| self.missing(name))
+    pub(super) fn parse_required_number(&self, name: &str, max: u64) -> Result<u64> {
+        self.parse_optional_number(name, max)?.ok_or_else(|| self.missing_attribute(name))
     }
 
-    fn byte(&self, name: &str) -> Result<Option<u8>> {
-        Ok(self.number(name, u8::MAX.into())?.and_then(|n| u8::try_from(n).ok()))
+    fn parse_optional_byte(&self, name: &str) -> Result<Option<u8>> {
+        Ok(self.parse_optional_number(name, u8::MAX.into())?.and_then(|n| u8::try_from(n).ok()))
     }
 
     /// Reads a name for a number, which is in attribute `value`.
-    pub(super) fn definition(&mut self, value: &str, most: u64) -> Result<Definition> {
-        let value = self.required_number(value, most)?;
-        Ok(Definition {
+    pub(super) fn read_definition(&mut self, value: &str, max: u64) -> Result<RawDefinition> {
+        let value = self.parse_required_number(value, max)?;
+        Ok(RawDefinition {
             offset: self.offset,
-            name: self.required("name")?,
+            name: self.take_required("name")?,
             value,
-            message: self.text("message"),
-            symbol: self.text("symbol"),
+            message: self.take_text("message"),
+            symbol: self.take_text("symbol"),
         })
     }
 
-    pub(super) fn channel(&mut self) -> Result<Channel> {
-        let (value, imported) = (self.byte("value")?, self.name == "importChannel");
-        Ok(Channel {
+    pub(super) fn read_channel(&mut self) -> Result<RawChannel> {
+        let (value, imported) = (self.parse_optional_byte("value")?, self.name == "importChannel");
+        Ok(RawChannel {
             offset: self.offset,
-            id: self.text("chid"),
-            name: self.required("name")?,
+            id: self.take_text("chid"),
+            name: self.take_required("name")?,
             value,
-            message: self.text("message"),
-            symbol: self.text("symbol"),
+            message: self.take_text("message"),
+            symbol: self.take_text("symbol"),
             imported,
         })
     }
 
-    pub(super) fn map(&mut self) -> Result<Map> {
+    pub(super) fn read_map(&mut self) -> Result<RawMap> {
         let (offset, bits) = (self.offset, self.name == "bitMap");
-        Ok(Map {
+        Ok(RawMap {
             offset,
-            name: self.required("name")?,
+            name: self.take_required("name")?,
             bits,
-            symbol: self.text("symbol"),
+            symbol: self.take_text("symbol"),
             entries: Vec::new(),
         })
     }
 
-    pub(super) fn map_entry(&mut self) -> Result<MapEntry> {
-        Ok(MapEntry {
+    pub(super) fn read_map_entry(&mut self) -> Result<RawMapEntry> {
+        Ok(RawMapEntry {
             offset: self.offset,
-            value: self.required_number("value", u64::MAX)?,
-            message: self.text("message").unwrap_or_default(),
-            symbol: self.text("symbol"),
+            value: self.parse_required_number("value", u64::MAX)?,
+            message: self.take_text("message").unwrap_or_default(),
+            symbol: self.take_text("symbol"),
         })
     }
 
-    pub(super) fn data(&mut self) -> Result<Field> {
-        let input = self.required("inType")?;
-        let input = winmeta::in_type(&input)
-            .ok_or_else(|| invalid(self.offset, format!("inType {input} is not known")))?;
-        let output = self.text("outType").map(|name| winmeta::out_type(&name)).unwrap_or_default();
-        let map = self.text("map");
-        self.field(Shape::Value { input, output, map })
+    pub(super) fn read_data_field(&mut self) -> Result<RawField> {
+        let input = self.take_required("inType")?;
+        let input = winmeta::find_in_type(&input)
+            .ok_or_else(|| manifest_error(self.offset, format!("inType {input} is not known")))?;
+        let output = self.take_text("outType").map(|name| winmeta::find_out_type(&name)).unwrap_or_default();
+        let map = self.take_text("map");
+        self.read_field(RawShape::Value { input, output, map })
     }
 
-    pub(super) fn field(&mut self, shape: Shape) -> Result<Field> {
-        let (count, length) = (self.size("count")?, self.size("length")?);
-        Ok(Field { offset: self.offset, name: self.required("name")?, shape, count, length })
+    pub(super) fn read_field(&mut self, shape: RawShape) -> Result<RawField> {
+        let (count, length) = (self.read_size("count")?, self.read_size("length")?);
+        Ok(RawField { offset: self.offset, name: self.take_required("name")?, shape, count, length })
     }
 
     /// Reads a count or length. Names of fields do not start with a digit.
-    fn size(&mut self, name: &str) -> Result<Option<Size>> {
+    fn read_size(&mut self, name: &str) -> Result<Option<RawSize>> {
         let is_number =
-            self.get(name).is_some_and(|text| text.trim().starts_with(|c: char| c.is_ascii_digit()));
+            self.attribute(name).is_some_and(|text| text.trim().starts_with(|c: char| c.is_ascii_digit()));
         if is_number {
-            let number = self.number(name, u16::MAX.into())?.and_then(|n| u16::try_from(n).ok());
-            return Ok(number.map(Size::Number));
+            let number =
+                self.parse_optional_number(name, u16::MAX.into())?.and_then(|n| u16::try_from(n).ok());
+            return Ok(number.map(RawSize::Number));
         }
-        Ok(self.text(name).map(Size::Field))
+        Ok(self.take_text(name).map(RawSize::Field))
     }
 
-    pub(super) fn event(&mut self) -> Result<Event> {
-        let id = u16::try_from(self.required_number("value", u16::MAX.into())?).unwrap_or_default();
-        Ok(Event {
+    pub(super) fn read_event(&mut self) -> Result<RawEvent> {
+        let id = u16::try_from(self.parse_required_number("value", u16::MAX.into())?).unwrap_or_default();
+        Ok(RawEvent {
             offset: self.offset,
             id,
-            version: self.byte("version")?.unwrap_or(0),
-            level: self.text("level"),
-            opcode: self.text("opcode"),
-            task: self.text("task"),
-            keywords: self.text("keywords"),
-            channel: self.text("channel"),
-            template: self.text("template"),
-            message: self.text("message"),
-            symbol: self.text("symbol"),
+            version: self.parse_optional_byte("version")?.unwrap_or(0),
+            level: self.take_text("level"),
+            opcode: self.take_text("opcode"),
+            task: self.take_text("task"),
+            keywords: self.take_text("keywords"),
+            channel: self.take_text("channel"),
+            template: self.take_text("template"),
+            message: self.take_text("message"),
+            symbol: self.take_text("symbol"),
         })
     }
 
-    pub(super) fn filter(&mut self) -> Result<Filter> {
-        let id = u8::try_from(self.required_number("value", u8::MAX.into())?).unwrap_or_default();
-        self.required("name")?;
-        Ok(Filter {
+    pub(super) fn read_filter(&mut self) -> Result<RawFilter> {
+        let id = u8::try_from(self.parse_required_number("value", u8::MAX.into())?).unwrap_or_default();
+        self.take_required("name")?;
+        Ok(RawFilter {
             offset: self.offset,
             id,
-            version: self.byte("version")?.unwrap_or(0),
-            template: self.text("tid"),
-            message: self.text("message"),
+            version: self.parse_optional_byte("version")?.unwrap_or(0),
+            template: self.take_text("tid"),
+            message: self.take_text("message"),
         })
     }
 }

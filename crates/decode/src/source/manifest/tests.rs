@@ -6,15 +6,15 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use super::parse;
 use crate::Error;
-use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
-use crate::source::Name;
+use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
+use crate::source::ValueName;
 use crate::source::provider::{EventSchema, ProviderSchemas};
 
 const EVERYTHING: &[u8] = include_bytes!("../../../../../fixtures/manifests/everything.man");
 const EVENT_SOURCE: &[u8] = include_bytes!("../../../../../fixtures/manifests/eventsource.man");
 
 /// Builds a manifest with this text inside its provider.
-fn manifest(provider: &str) -> String {
+fn manifest_of_provider(provider: &str) -> String {
     format!(
         r#"<instrumentationManifest xmlns:win="w"><instrumentation><events>
         <provider name="P" guid="{{6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a}}">{provider}</provider>
@@ -23,19 +23,19 @@ fn manifest(provider: &str) -> String {
 }
 
 /// Builds a manifest with one event and one template of these fields.
-fn template(fields: &str) -> String {
-    manifest(&format!(
+fn manifest_of_template(fields: &str) -> String {
+    manifest_of_provider(&format!(
         r#"<templates><template tid="T">{fields}</template></templates>
         <events><event value="1" template="T"/></events>"#
     ))
 }
 
-fn first(xml: &str) -> EventSchema {
+fn parse_first_event(xml: &str) -> EventSchema {
     parse(xml.as_bytes()).unwrap().remove(0).events.remove(0)
 }
 
 /// Returns the reason why a manifest is refused, and the text at the offset.
-fn refused(xml: &str) -> (String, String) {
+fn parse_refusal(xml: &str) -> (String, String) {
     match parse(xml.as_bytes()) {
         Err(Error::Xml { offset, reason }) => (reason, xml[offset as usize..].chars().take(12).collect()),
         Err(other) => panic!("{other}"),
@@ -43,28 +43,28 @@ fn refused(xml: &str) -> (String, String) {
     }
 }
 
-fn types(schema: &Schema) -> Vec<(u16, u16)> {
+fn type_numbers(schema: &Schema) -> Vec<(u16, u16)> {
     let numbers = |field: &Field| match field.kind {
-        Kind::Value { input, output, .. } => (input.0, output.0),
-        Kind::Struct { first, members } => (first, members),
+        FieldKind::Value { input, output, .. } => (input.0, output.0),
+        FieldKind::Struct { first, members } => (first, members),
     };
     schema.fields().iter().map(numbers).collect()
 }
 
-fn map_of(field: &Field) -> Option<&ValueMap> {
+fn value_map_of(field: &Field) -> Option<&ValueMap> {
     match &field.kind {
-        Kind::Value { map, .. } => map.as_deref(),
-        Kind::Struct { .. } => None,
+        FieldKind::Value { map, .. } => map.as_deref(),
+        FieldKind::Struct { .. } => None,
     }
 }
 
-fn everything() -> ProviderSchemas {
+fn everything_provider() -> ProviderSchemas {
     parse(EVERYTHING).unwrap().remove(0)
 }
 
 #[test]
 fn descriptor_has_the_numbers_of_the_names() {
-    let provider = everything();
+    let provider = everything_provider();
     assert_eq!(provider.id.to_string(), "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a");
     assert_eq!(provider.name.as_deref(), Some("Traceweir-Example-Everything"));
     let numbers: Vec<_> = provider
@@ -85,38 +85,39 @@ fn descriptor_has_the_numbers_of_the_names() {
 
 #[test]
 fn names_are_the_messages_where_they_resolve() {
-    let names: Vec<_> = everything().events.into_iter().map(|e| e.schema.names).collect();
-    let shown = |index: usize| {
+    let names: Vec<_> = everything_provider().events.into_iter().map(|e| e.schema.names).collect();
+    let names_of = |index: usize| {
         let n = &names[index];
         [&n.event, &n.task, &n.opcode, &n.level, &n.channel].map(|name| name.as_deref().unwrap_or("-"))
     };
-    assert_eq!(shown(0), ["TypesEvent", "Connecting", "Start", "Error", "Traceweir-Example/Operational"]);
-    assert_eq!(shown(1), ["ArraysEvent", "Connecting", "Try again", "Talkative", "-"]);
-    assert_eq!(shown(2), ["MapsEvent", "-", "Refresh", "LogAlways", "System"]);
-    assert_eq!(shown(3), ["-", "Bare", "Retry", "-", "Traceweir-Example/Debug"]);
-    assert_eq!(shown(4), ["Numbers", "-", "-", "-", "Traceweir-Example/Fixed"]);
+    assert_eq!(names_of(0), ["TypesEvent", "Connecting", "Start", "Error", "Traceweir-Example/Operational"]);
+    assert_eq!(names_of(1), ["ArraysEvent", "Connecting", "Try again", "Talkative", "-"]);
+    assert_eq!(names_of(2), ["MapsEvent", "-", "Refresh", "LogAlways", "System"]);
+    assert_eq!(names_of(3), ["-", "Bare", "Retry", "-", "Traceweir-Example/Debug"]);
+    assert_eq!(names_of(4), ["Numbers", "-", "-", "-", "Traceweir-Example/Fixed"]);
     let keywords =
         |index: usize| -> Vec<_> { names[index].keywords.iter().map(|(m, n)| (*m, &**n)).collect() };
     assert_eq!(keywords(0), [(1, "Network & more"), (0x0010_0000_0000_0000, "AuditFailure")]);
     assert_eq!(keywords(1), [(1, "Network & more"), (8, "Disk")]);
     assert!(names.iter().all(|n| n.provider.as_deref() == Some("Traceweir-Example-Everything")));
-    let provider = everything();
+    let provider = everything_provider();
     assert_eq!(provider.levels().collect::<Vec<_>>(), [(16, "Chatty"), (16, "Talkative")]);
-    let listed = |names: &[Name]| names.iter().map(|n| (n.value, n.name.to_string())).collect::<Vec<_>>();
-    let row = |value, name: &str| (value, name.to_owned());
+    let list_names =
+        |names: &[ValueName]| names.iter().map(|n| (n.value, n.name.to_string())).collect::<Vec<_>>();
+    let entry = |value, name: &str| (value, name.to_owned());
     assert_eq!(
-        listed(&provider.named.levels),
-        [row(0, "win:LogAlways"), row(2, "win:Error"), row(16, "Chatty")]
+        list_names(&provider.named.levels),
+        [entry(0, "win:LogAlways"), entry(2, "win:Error"), entry(16, "Chatty")]
     );
-    assert_eq!(listed(&provider.named.tasks), [row(10, "Connect"), row(11, "Bare")]);
+    assert_eq!(list_names(&provider.named.tasks), [entry(10, "Connect"), entry(11, "Bare")]);
     let retries = [
-        row(1 << 16, "win:Start"),
-        row(30 << 16 | 10, "Retry"),
-        row(40 << 16, "Retry"),
-        row(41 << 16, "Refresh"),
+        entry(1 << 16, "win:Start"),
+        entry(30 << 16 | 10, "Retry"),
+        entry(40 << 16, "Retry"),
+        entry(41 << 16, "Refresh"),
     ];
-    assert_eq!(listed(&provider.named.opcodes), retries);
-    assert!(listed(&provider.named.channels).contains(&row(16, "Traceweir-Example/Fixed")));
+    assert_eq!(list_names(&provider.named.opcodes), retries);
+    assert!(list_names(&provider.named.channels).contains(&entry(16, "Traceweir-Example/Fixed")));
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn messages_come_from_the_string_tables() {
 
 #[test]
 fn every_type_has_its_number() {
-    let provider = everything();
+    let provider = everything_provider();
     let mut expected: Vec<_> = (1..=13).chain(15..=23).map(|input| (input, 0)).collect();
     expected.extend([(25, 36), (14, 24)]);
     for (name, output) in [
@@ -153,14 +154,14 @@ fn every_type_has_its_number() {
         let at = provider.events[0].schema.top().iter().position(|f| &*f.name == name).unwrap();
         expected[at].1 = output;
     }
-    assert_eq!(types(&provider.events[0].schema), expected);
+    assert_eq!(type_numbers(&provider.events[0].schema), expected);
     let address = provider.events[0].schema.top().last().unwrap();
     assert_eq!(address.length, Length::Fixed(16));
 }
 
 #[test]
 fn members_follow_the_top_level_and_references_are_indexes() {
-    let provider = everything();
+    let provider = everything_provider();
     let schema = &provider.events[1].schema;
     let field = |index: usize| {
         let f = &schema.fields()[index];
@@ -179,23 +180,23 @@ fn members_follow_the_top_level_and_references_are_indexes() {
     assert_eq!(field(9), ("Inner", Count::One, Length::Natural, false));
     assert_eq!(field(10), ("Left", Count::One, Length::Natural, false));
     assert_eq!(field(11), ("Repeat", Count::Field(0), Length::Natural, false));
-    assert_eq!(schema.fields()[4].kind, Kind::Struct { first: 7, members: 3 });
-    assert_eq!(schema.fields()[5].kind, Kind::Struct { first: 10, members: 1 });
-    assert_eq!(schema.fields()[9].kind, Kind::Struct { first: 11, members: 1 });
+    assert_eq!(schema.fields()[4].kind, FieldKind::Struct { first: 7, members: 3 });
+    assert_eq!(schema.fields()[5].kind, FieldKind::Struct { first: 10, members: 1 });
+    assert_eq!(schema.fields()[9].kind, FieldKind::Struct { first: 11, members: 1 });
     assert_eq!(schema.fields().len(), 12);
 }
 
 #[test]
 fn maps_name_values_and_bits() {
-    let provider = everything();
+    let provider = everything_provider();
     let [state, access, version] = provider.events[2].schema.top() else { panic!("three fields") };
-    let state = map_of(state).unwrap();
+    let state = value_map_of(state).unwrap();
     assert_eq!((&*state.name, state.bits, state.entries().len()), ("State", false, 2));
     assert_eq!((state.value(1), state.value(2), state.value(3)), (Some("Open"), Some("Closed"), None));
-    let access = map_of(access).unwrap();
+    let access = value_map_of(access).unwrap();
     let entries: Vec<_> = access.entries().iter().map(|(bit, name)| (*bit, &**name)).collect();
     assert_eq!((access.bits, entries), (true, vec![(4, "Execute"), (1, "Read")]));
-    assert_eq!(map_of(version), None, "pattern maps are not for values");
+    assert_eq!(value_map_of(version), None, "pattern maps must not name values");
 }
 
 #[test]
@@ -205,8 +206,8 @@ fn the_manifest_of_an_event_source_is_read() {
     let names: Vec<_> = events.iter().map(|e| e.schema.event_name().unwrap()).collect();
     assert_eq!(names, ["EventSourceMessage", "Order/Start", "Order/Stop", "Uploaded"]);
     assert_eq!(events[1].schema.message.as_deref(), Some("Order %1 paid by %2 \"100%%\""));
-    assert_eq!(types(&events[1].schema), [(15, 0), (8, 0), (13, 0), (17, 0), (12, 0)]);
-    assert_eq!(map_of(&events[1].schema.top()[1]).unwrap().value(2), Some("Cash"));
+    assert_eq!(type_numbers(&events[1].schema), [(15, 0), (8, 0), (13, 0), (17, 0), (12, 0)]);
+    assert_eq!(value_map_of(&events[1].schema.top()[1]).unwrap().value(2), Some("Cash"));
     assert_eq!(events[3].schema.top()[1].length, Length::Field(0));
     assert_eq!((events[3].descriptor.task, events[3].descriptor.opcode), (65531, 0));
     assert_eq!(events[2].descriptor.version, 1);
@@ -218,17 +219,17 @@ fn every_encoding_gives_the_same_schemas() {
     let wide = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
         "\u{FEFF}".encode_utf16().chain(text.encode_utf16()).flat_map(unit).collect()
     };
-    let plain = format!("{:?}", parse(EVERYTHING).unwrap());
+    let expected = format!("{:?}", parse(EVERYTHING).unwrap());
     for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes), [b"\xEF\xBB\xBF", EVERYTHING].concat()] {
-        assert_eq!(format!("{:?}", parse(&bytes).unwrap()), plain);
+        assert_eq!(format!("{:?}", parse(&bytes).unwrap()), expected);
     }
     // In a trace, a line end and the terminator may follow the text.
-    assert_eq!(format!("{:?}", parse(&[EVERYTHING, b"\r\n\0"].concat()).unwrap()), plain);
+    assert_eq!(format!("{:?}", parse(&[EVERYTHING, b"\r\n\0"].concat()).unwrap()), expected);
 }
 
 #[test]
 fn error_offsets_count_bytes_of_the_file() {
-    let text = manifest("é𝄞<events><event/></events>");
+    let text = manifest_of_provider("é𝄞<events><event/></events>");
     let at = text.find("<event/>").unwrap();
     let utf16: Vec<u8> =
         "\u{FEFF}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
@@ -267,7 +268,7 @@ fn used_names_must_be_defined() {
         (r#"<levels><level name="L" value="256"/></levels>"#, "value 256 is not a number up to 255"),
         (r#"<keywords><keyword name="K" value="1"/></keywords>"#, "element keyword has no attribute mask"),
     ] {
-        let (refusal, at) = refused(&manifest(provider));
+        let (refusal, at) = parse_refusal(&manifest_of_provider(provider));
         assert_eq!(refusal, reason);
         let element = ["<event", "<level ", "<keyword "].iter().any(|start| at.starts_with(start));
         assert!(element, "{at}");
@@ -308,17 +309,19 @@ fn templates_that_cannot_be_laid_out_are_refused() {
             "structures are nested too deeply",
         ),
     ] {
-        assert_eq!(refused(&template(&fields)).0, reason, "{:.200}", fields);
+        assert_eq!(parse_refusal(&manifest_of_template(&fields)).0, reason, "{:.200}", fields);
     }
-    assert_eq!(first(&template(&int.repeat(4096))).schema.top().len(), 4096);
+    assert_eq!(parse_first_event(&manifest_of_template(&int.repeat(4096))).schema.top().len(), 4096);
     let nested = format!("{}{int}{}", r#"<struct name="s">"#.repeat(8), "</struct>".repeat(8));
-    assert_eq!(first(&template(&nested)).schema.fields().len(), 9);
+    assert_eq!(parse_first_event(&manifest_of_template(&nested)).schema.fields().len(), 9);
 }
 
 #[test]
-fn lengths_of_types_with_a_size_of_their_own_are_ignored() {
-    let schema =
-        first(&template(r#"<data name="a" inType="win:UInt32" outType="what:ever" length="2"/>"#)).schema;
+fn lengths_of_fixed_size_types_are_ignored() {
+    let schema = parse_first_event(&manifest_of_template(
+        r#"<data name="a" inType="win:UInt32" outType="what:ever" length="2"/>"#,
+    ))
+    .schema;
     assert_eq!(schema.top()[0], Field::value("a", InType::UINT32, OutType::NULL));
 }
 
@@ -326,13 +329,16 @@ fn lengths_of_types_with_a_size_of_their_own_are_ignored() {
 fn entities_and_document_types_are_refused() {
     let bomb = format!(
         r#"<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>{}"#,
-        manifest("<events>&b;</events>")
+        manifest_of_provider("<events>&b;</events>")
     );
-    assert_eq!(refused(&bomb).0, "document type declarations are not accepted");
-    let (reason, at) = refused(&manifest(r#"<events><event value="1" symbol="&b;"/></events>"#));
+    assert_eq!(parse_refusal(&bomb).0, "document type declarations are not accepted");
+    let (reason, at) =
+        parse_refusal(&manifest_of_provider(r#"<events><event value="1" symbol="&b;"/></events>"#));
     assert!(reason.contains('b') && at.starts_with("<event "), "{reason}");
-    assert_eq!(refused(&manifest("<events>&b;</events>")).1, "&b;</events>");
-    let named = first(&manifest(r#"<events><event value="1" symbol="&lt;&#x41;&amp;"/></events>"#));
+    assert_eq!(parse_refusal(&manifest_of_provider("<events>&b;</events>")).1, "&b;</events>");
+    let named = parse_first_event(&manifest_of_provider(
+        r#"<events><event value="1" symbol="&lt;&#x41;&amp;"/></events>"#,
+    ));
     assert_eq!(named.schema.names.event.as_deref(), Some("<A&"));
 }
 
@@ -347,7 +353,7 @@ fn text_without_a_manifest_is_refused() {
         ("<provider name='P'/>", "element provider has no attribute guid"),
         ("<provider guid='P'/>", "P is not a GUID"),
     ] {
-        assert_eq!(refused(xml).0, reason, "{xml}");
+        assert_eq!(parse_refusal(xml).0, reason, "{xml}");
     }
     for broken in ["<a></b>", "<a", "<a b='1' b='2'/>", "</a>", "<a b=1/>", "<!-- "] {
         assert!(parse(broken.as_bytes()).is_err(), "{broken}");
@@ -356,44 +362,44 @@ fn text_without_a_manifest_is_refused() {
 
 #[test]
 fn nesting_attributes_and_sizes_are_bounded() {
-    assert_eq!(refused(&"<events>".repeat(1_000_000)).0, "elements are nested too deeply");
-    assert_eq!(refused(&"<other><x>".repeat(1_000_000)).0, "elements are nested too deeply");
+    assert_eq!(parse_refusal(&"<events>".repeat(1_000_000)).0, "elements are nested too deeply");
+    assert_eq!(parse_refusal(&"<other><x>".repeat(1_000_000)).0, "elements are nested too deeply");
     let many: String = (0..100_000).fold(String::new(), |mut all, n| {
         let _ = write!(all, " a{n}=''");
         all
     });
-    assert_eq!(refused(&format!("<events{many}/>")).0, "too many attributes");
+    assert_eq!(parse_refusal(&format!("<events{many}/>")).0, "too many attributes");
     let many = many.replace(" a", " xmlns:a");
-    assert_eq!(refused(&format!("<events{many}/>")).0, "too many namespace declarations");
+    assert_eq!(parse_refusal(&format!("<events{many}/>")).0, "too many namespace declarations");
     let names = r#"<string id="" value=""/>"#.repeat((1 << 19) + 1);
     let strings =
         format!("<localization><resources><stringTable>{names}</stringTable></resources></localization>");
-    assert_eq!(refused(&strings).0, "too many definitions");
+    assert_eq!(parse_refusal(&strings).0, "too many definitions");
     let provider = "<provider guid='6f0a4d5e3c414a539c0b1f2e3d4c5b6a'/>".repeat(4097);
-    assert_eq!(refused(&format!("<events>{provider}</events>")).0, "too many providers");
+    assert_eq!(parse_refusal(&format!("<events>{provider}</events>")).0, "too many providers");
     assert!(matches!(parse(&vec![b' '; (64 << 20) + 1]), Err(Error::Xml { offset: 0x400_0000, .. })));
-    assert!(refused(&format!("<provider guid='{}'/>", "x".repeat(5000))).0.len() < 250);
+    assert!(parse_refusal(&format!("<provider guid='{}'/>", "x".repeat(5000))).0.len() < 250);
 }
 
 #[test]
 fn one_definition_cannot_be_multiplied_without_bound() {
     let fields = r#"<data name="" inType="win:Int8"/>"#.repeat(4096);
     let events = r#"<event value="1" template="T"/>"#.repeat(5000);
-    let xml = manifest(&format!(
+    let xml = manifest_of_provider(&format!(
         r#"<templates><template tid="T">{fields}</template></templates><events>{events}</events>"#
     ));
-    assert_eq!(refused(&xml).0, "the events have too many fields in all");
+    assert_eq!(parse_refusal(&xml).0, "the events have too many fields in all");
 
     let entries = r#"<map value="1" message="$(string.a)"/>"#.repeat(5000);
     let long = "x".repeat(1 << 20);
-    let xml = manifest(&format!(r#"<maps><valueMap name="M">{entries}</valueMap></maps>"#)).replace(
+    let xml = manifest_of_provider(&format!(r#"<maps><valueMap name="M">{entries}</valueMap></maps>"#)).replace(
         "</instrumentation>",
         &format!(
             r#"</instrumentation><localization><resources><stringTable><string id="a" value="{long}"/></stringTable>
             </resources></localization>"#
         ),
     );
-    assert_eq!(refused(&xml).0, "texts of maps are repeated too often");
+    assert_eq!(parse_refusal(&xml).0, "texts of maps are repeated too often");
 }
 
 /// Reads Microsoft's manifest of its QUIC implementation, a large one written by hand.
@@ -413,7 +419,7 @@ fn manifest_of_msquic_is_read() {
         xml.windows(7).filter(|w| w.starts_with(b"<event") && w[6].is_ascii_whitespace()).count()
     );
     let entered = events.iter().find(|e| e.schema.names.event.as_deref() == Some("QuicApiEnter")).unwrap();
-    let api = map_of(&entered.schema.top()[0]).unwrap();
+    let api = value_map_of(&entered.schema.top()[0]).unwrap();
     assert_eq!(api.value(0), Some("SET_PARAM"));
     assert!(events.iter().all(|e| e.schema.message.is_some() && !e.schema.names.keywords.is_empty()));
 }
@@ -455,7 +461,7 @@ proptest! {
 
 #[test]
 fn keywords_have_declared_names_and_message_texts() {
-    let provider = everything();
+    let provider = everything_provider();
     let names: Vec<_> = provider.keywords().collect();
     assert_eq!(names, [(1, "Network"), (1, "Network & more"), (8, "Disk")]);
 }

@@ -96,7 +96,7 @@ pub(super) const CHANNELS: &[(&str, u64)] = &[
 ];
 
 /// The first channel number that a manifest may assign.
-pub(super) const FIRST_OWN_CHANNEL: u8 = 16;
+pub(super) const FIRST_MANIFEST_CHANNEL: u8 = 16;
 
 const IN_TYPES: &[(&str, InType)] = &[
     ("UnicodeString", InType::UNICODESTRING),
@@ -174,17 +174,17 @@ const OUT_TYPES: &[(&str, OutType)] = &[
 ];
 
 /// Returns the layout that a type name stands for.
-pub(super) fn in_type(name: &str) -> Option<InType> {
-    find(IN_TYPES, name)
+pub(super) fn find_in_type(name: &str) -> Option<InType> {
+    find_by_local_name(IN_TYPES, name)
 }
 
 /// Returns the out type that a type name stands for. An unknown name means the default of the in
 /// type, as in other decoders.
-pub(super) fn out_type(name: &str) -> OutType {
-    find(OUT_TYPES, name).unwrap_or(OutType::NULL)
+pub(super) fn find_out_type(name: &str) -> OutType {
+    find_by_local_name(OUT_TYPES, name).unwrap_or(OutType::NULL)
 }
 
-fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+fn find_by_local_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     let local = name.rsplit_once(':').map_or(name, |(_, local)| local);
     table.iter().find(|(known, _)| known.eq_ignore_ascii_case(local)).map(|(_, value)| *value)
 }
@@ -198,14 +198,14 @@ mod tests {
         for (name, number) in
             [("win:UnicodeString", 1), ("win:Boolean", 13), ("win:HexInt64", 21), ("win:CountedBinary", 25)]
         {
-            assert_eq!(in_type(name), Some(InType(number)), "{name}");
+            assert_eq!(find_in_type(name), Some(InType(number)), "{name}");
         }
         for (name, number) in
             [("xs:string", 1), ("xs:GUID", 14), ("win:HRESULT", 32), ("win:DateTimeUtc", 38), ("x", 0)]
         {
-            assert_eq!(out_type(name), OutType(number), "{name}");
+            assert_eq!(find_out_type(name), OutType(number), "{name}");
         }
-        assert_eq!(in_type("win:Unheard"), None);
+        assert_eq!(find_in_type("win:Unheard"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ fn kernel_events_are_in_the_tables() {
     };
     for compact in [false, true] {
         assert_eq!(
-            name(&mut decoder, &system(hook::PROCESS_START, 4, compact)).as_deref(),
+            name(&mut decoder, &encode_system(hook::PROCESS_START, 4, compact)).as_deref(),
             Some("Process/Start")
         );
     }
@@ -20,7 +20,10 @@ fn kernel_events_are_in_the_tables() {
         PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::SAMPLED_PROFILE, time: 0, counters: &[] };
     header.encode(&[0; 16], &mut sample).unwrap();
     assert!(name(&mut decoder, &sample).is_some());
-    assert_eq!(name(&mut decoder, &classic(class::PROCESS, 1, 4, &[])).as_deref(), Some("Process/Start"));
+    assert_eq!(
+        name(&mut decoder, &encode_classic(class::PROCESS, 1, 4, &[])).as_deref(),
+        Some("Process/Start")
+    );
     let mut instance = Vec::new();
     let header = ClassicHeader {
         pointer_size: 8,
@@ -41,48 +44,64 @@ fn kernel_events_are_in_the_tables() {
 #[test]
 fn kernel_versions_past_the_tables_use_the_newest_layout() {
     let mut decoder = Decoder::new();
-    let newest = fields(&mut decoder, &system(hook::PROCESS_START, 4, false)).unwrap();
+    let newest = schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, 4, false)).unwrap();
     for version in 5..=255 {
-        assert_eq!(fields(&mut decoder, &system(hook::PROCESS_START, version, false)).unwrap(), newest);
+        assert_eq!(
+            schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, version, false)).unwrap(),
+            newest
+        );
     }
-    assert_eq!(decoder.schemas.len(), 1, "versions of one layout share it");
-    assert_ne!(fields(&mut decoder, &system(hook::PROCESS_START, 1, false)).unwrap(), newest);
+    assert_eq!(decoder.schemas.len(), 1, "versions of one layout must share a schema");
+    assert_ne!(
+        schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, 1, false)).unwrap(),
+        newest
+    );
     let error = Err(Undecoded::NoKernelLayout { hook: 0x1020, version: 2 });
-    assert_eq!(fields(&mut decoder, &system(0x1020, 2, false)), error);
-    assert_eq!(fields(&mut decoder, &system(0x1020, 2, false)), error, "from the cache");
+    assert_eq!(schema_field_names(&mut decoder, &encode_system(0x1020, 2, false)), error);
+    assert_eq!(
+        schema_field_names(&mut decoder, &encode_system(0x1020, 2, false)),
+        error,
+        "the cached result must be equal"
+    );
 }
 
 #[test]
 fn classic_events_are_found_by_class_and_type_when_merging_described_them() {
     let mut decoder = Decoder::new();
-    let of_type = |opcode, version| EventDescriptor { opcode, version, ..Default::default() };
-    let record = classic(CLASS, 10, 2, &[0; 4]);
-    unknown(&mut decoder, &record);
-    observe(&mut decoder, &info(CLASS, of_type(10, 2), "ten", Some("M")));
-    observe(&mut decoder, &info(CLASS, of_type(11, 2), "eleven", None));
-    has(&mut decoder, &record, &["ten"]);
-    has(&mut decoder, &classic(CLASS, 11, 2, &[]), &["eleven"]);
-    unknown(&mut decoder, &classic(CLASS, 12, 2, &[]));
-    observe(&mut decoder, &map("M", 1, "One"));
-    assert_eq!(named(&mut decoder, &record, 1).as_deref(), Some("One"));
+    let descriptor = |opcode, version| EventDescriptor { opcode, version, ..Default::default() };
+    let record = encode_classic(CLASS, 10, 2, &[0; 4]);
+    assert_no_schema(&mut decoder, &record);
+    observe_record(&mut decoder, &encode_info(CLASS, descriptor(10, 2), "ten", Some("M")));
+    observe_record(&mut decoder, &encode_info(CLASS, descriptor(11, 2), "eleven", None));
+    assert_fields(&mut decoder, &record, &["ten"]);
+    assert_fields(&mut decoder, &encode_classic(CLASS, 11, 2, &[]), &["eleven"]);
+    assert_no_schema(&mut decoder, &encode_classic(CLASS, 12, 2, &[]));
+    observe_record(&mut decoder, &encode_map("M", 1, "One"));
+    assert_eq!(find_value_name(&mut decoder, &record, 1).as_deref(), Some("One"));
 }
 
 #[test]
 fn a_manifest_event_may_name_the_guid_of_its_task() {
     let mut decoder = Decoder::new();
-    observe(&mut decoder, &info_from(0, CLASS, id_of(5, 1), "f", None));
-    has(&mut decoder, &event(5, 1, &[]), &["f"]);
-    unknown(&mut decoder, &classic(CLASS, 0, 1, &[]));
+    observe_record(&mut decoder, &encode_info_from(0, CLASS, descriptor_of(5, 1), "f", None));
+    assert_fields(&mut decoder, &plain_event(5, 1, &[]), &["f"]);
+    assert_no_schema(&mut decoder, &encode_classic(CLASS, 0, 1, &[]));
 }
 
 #[test]
 fn no_embedded_schema_overrides_a_kernel_table() {
     let mut decoder = Decoder::new();
-    let before = fields(&mut decoder, &system(hook::PROCESS_START, 4, false)).unwrap();
+    let before = schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, 4, false)).unwrap();
     let descriptor = EventDescriptor { opcode: 1, version: 4, ..Default::default() };
-    observe(&mut decoder, &info(class::PROCESS, descriptor, "forged", None));
-    assert_eq!(fields(&mut decoder, &system(hook::PROCESS_START, 4, false)).unwrap(), before);
+    observe_record(&mut decoder, &encode_info(class::PROCESS, descriptor, "forged", None));
+    assert_eq!(
+        schema_field_names(&mut decoder, &encode_system(hook::PROCESS_START, 4, false)).unwrap(),
+        before
+    );
     let mut fresh = Decoder::new();
-    observe(&mut fresh, &info(class::PROCESS, descriptor, "forged", None));
-    assert_eq!(fields(&mut fresh, &system(hook::PROCESS_START, 4, false)).unwrap(), before);
+    observe_record(&mut fresh, &encode_info(class::PROCESS, descriptor, "forged", None));
+    assert_eq!(
+        schema_field_names(&mut fresh, &encode_system(hook::PROCESS_START, 4, false)).unwrap(),
+        before
+    );
 }

@@ -11,16 +11,20 @@ fn tracelogging_events_describe_themselves() {
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish().unwrap() },
         Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.add_field("url", 1, 0, 0).finish().unwrap() },
     ];
-    let record = with_items(&items, EventDescriptor { channel: 11, ..Default::default() }, b"x\0\0\0");
+    let record = encode_event_with_items(
+        &items,
+        EventDescriptor { channel: CHANNEL_TRACELOGGING, ..Default::default() },
+        b"x\0\0\0",
+    );
     let mut decoder = Decoder::new();
     let found = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
-    assert_eq!((found.prepared.schema.origin, found.payload), (Origin::TraceLogging, &b"x\0\0\0"[..]));
+    assert_eq!((found.prepared.schema.origin, found.payload), (SchemaOrigin::TraceLogging, &b"x\0\0\0"[..]));
     assert_eq!(found.prepared.event_name.as_deref(), Some("Request"));
     assert_eq!(found.prepared.schema.names.provider.as_deref(), Some("Self.Provider"));
     assert_eq!(found.prepared.json_key(0), b"\"url\":");
     let first: *const PreparedSchema = found.prepared;
     let again = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
-    assert!(std::ptr::eq(first, again.prepared), "the second one comes from the cache");
+    assert!(std::ptr::eq(first, again.prepared), "the second lookup must use the cache");
 }
 
 #[test]
@@ -35,8 +39,8 @@ fn metadata_with_equal_hashes_stays_distinct() {
     for middle in ['a', 'b', 'a', 'b'] {
         let blob = metadata(middle);
         let items = [Item { kind: ExtType::EVENT_SCHEMA_TL, data: &blob }];
-        let record = with_items(&items, EventDescriptor::default(), &[]);
-        has(&mut decoder, &record, &[&format!("{middle}{middle}"), "AFieldOfALongName"]);
+        let record = encode_event_with_items(&items, EventDescriptor::default(), &[]);
+        assert_fields(&mut decoder, &record, &[&format!("{middle}{middle}"), "AFieldOfALongName"]);
     }
 }
 
@@ -51,7 +55,7 @@ fn traits_and_providers_are_part_of_the_identity() {
             Item { kind: ExtType::PROV_TRAITS, data: traits.finish().unwrap() },
             Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata },
         ];
-        let record = encoded(&EventHeader { provider, items: &items, ..Default::default() }, &[]);
+        let record = encode_event(&EventHeader { provider, items: &items, ..Default::default() }, &[]);
         let found = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
         assert_eq!(found.prepared.schema.names.provider.as_deref(), Some(name));
         assert_eq!(found.prepared.schema.provider, provider);
@@ -61,8 +65,8 @@ fn traits_and_providers_are_part_of_the_identity() {
 #[test]
 fn bad_metadata_is_reported() {
     let items = [Item { kind: ExtType::EVENT_SCHEMA_TL, data: &[200, 0, 0] }];
-    let record = with_items(&items, EventDescriptor::default(), &[]);
-    assert!(matches!(fields(&mut Decoder::new(), &record), Err(Undecoded::BadMetadata(_))));
+    let record = encode_event_with_items(&items, EventDescriptor::default(), &[]);
+    assert!(matches!(schema_field_names(&mut Decoder::new(), &record), Err(Undecoded::BadMetadata(_))));
 }
 
 #[test]
@@ -71,16 +75,20 @@ fn metadata_in_the_payload_is_found_on_its_channel() {
     let mut metadata = MetadataBuilder::new("Late", 0);
     let metadata = metadata.add_field("n", 8, 0, 0).finish().unwrap();
     let payload = [traits.finish().unwrap(), metadata, &[5, 0, 0, 0]].concat();
-    let record = |channel| with_items(&[], EventDescriptor { channel, ..Default::default() }, &payload);
+    let record =
+        |channel| encode_event_with_items(&[], EventDescriptor { channel, ..Default::default() }, &payload);
     let mut decoder = Decoder::new();
-    let (here, elsewhere) = (record(11), record(0));
-    let found = decoder.find(&Record::parse(&here, 0).unwrap()).unwrap();
+    let (on_channel, off_channel) = (record(CHANNEL_TRACELOGGING), record(0));
+    let found = decoder.find(&Record::parse(&on_channel, 0).unwrap()).unwrap();
     assert_eq!((found.prepared.event_name.as_deref(), found.payload), (Some("Late"), &[5, 0, 0, 0][..]));
     assert_eq!(found.prepared.schema.names.provider.as_deref(), Some("Late.Provider"));
-    unknown(&mut decoder, &elsewhere);
+    assert_no_schema(&mut decoder, &off_channel);
     for short in [0, 1, 2, 10, traits.finish().unwrap().len() + 3] {
-        let record =
-            with_items(&[], EventDescriptor { channel: 11, ..Default::default() }, &payload[..short]);
-        unknown(&mut decoder, &record);
+        let record = encode_event_with_items(
+            &[],
+            EventDescriptor { channel: CHANNEL_TRACELOGGING, ..Default::default() },
+            &payload[..short],
+        );
+        assert_no_schema(&mut decoder, &record);
     }
 }

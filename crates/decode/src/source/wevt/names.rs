@@ -26,30 +26,30 @@ use std::sync::Arc;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::{Cursor, u32_at, u64_at};
 
-use super::Reader;
+use super::WevtReader;
 use crate::Result;
-use crate::source::provider::{Name, Named};
+use crate::source::provider::{ProviderNames, ValueName};
 
 /// The name tables of one provider.
 #[derive(Default)]
-pub(super) struct Tables {
-    pub(super) levels: Table,
-    pub(super) tasks: Table,
-    pub(super) opcodes: Table,
-    pub(super) keywords: Table,
-    pub(super) channels: Table,
+pub(super) struct WevtNameTables {
+    pub(super) levels: WevtNameTable,
+    pub(super) tasks: WevtNameTable,
+    pub(super) opcodes: WevtNameTable,
+    pub(super) keywords: WevtNameTable,
+    pub(super) channels: WevtNameTable,
 }
 
 /// The names of one kind, by the offset of their entry and by their value.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct WevtNameTable {
     entries: HashMap<u32, (u64, Arc<str>)>,
     values: HashMap<u64, Arc<str>>,
-    listed: Vec<Name>,
+    names: Vec<ValueName>,
 }
 
 /// The size of an entry and the offsets in it.
-struct Layout {
+struct NameEntryLayout {
     size: usize,
     wide_value: bool,
     message: usize,
@@ -57,84 +57,93 @@ struct Layout {
     prefer_name: bool,
 }
 
-impl Tables {
+impl WevtNameTables {
     /// Returns the table for a signature.
-    fn select(&mut self, signature: &[u8; 4]) -> Option<(&mut Table, Layout)> {
-        let layout =
-            |size, message, name| Layout { size, wide_value: false, message, name, prefer_name: false };
+    fn table_for(&mut self, signature: &[u8; 4]) -> Option<(&mut WevtNameTable, NameEntryLayout)> {
+        let layout = |size, message, name| NameEntryLayout {
+            size,
+            wide_value: false,
+            message,
+            name,
+            prefer_name: false,
+        };
         Some(match signature {
             b"LEVL" => (&mut self.levels, layout(12, 4, 8)),
             b"TASK" => (&mut self.tasks, layout(28, 4, 24)),
             b"OPCO" => (&mut self.opcodes, layout(12, 4, 8)),
-            b"KEYW" => (&mut self.keywords, Layout { wide_value: true, ..layout(16, 8, 12) }),
-            b"CHAN" => (&mut self.channels, Layout { prefer_name: true, ..layout(16, 12, 4) }),
+            b"KEYW" => (&mut self.keywords, NameEntryLayout { wide_value: true, ..layout(16, 8, 12) }),
+            b"CHAN" => (&mut self.channels, NameEntryLayout { prefer_name: true, ..layout(16, 12, 4) }),
             _ => return None,
         })
     }
 
     /// Removes and returns all names.
-    pub(super) fn take_listed(&mut self) -> Named {
-        Named {
-            keywords: self.keywords.all(),
-            levels: self.levels.all(),
-            channels: self.channels.all(),
-            tasks: self.tasks.all(),
-            opcodes: self.opcodes.all(),
+    pub(super) fn take_names(&mut self) -> ProviderNames {
+        ProviderNames {
+            keywords: self.keywords.take_names(),
+            levels: self.levels.take_names(),
+            channels: self.channels.take_names(),
+            tasks: self.tasks.take_names(),
+            opcodes: self.opcodes.take_names(),
         }
     }
 
     /// Returns the opcode's name: of the entry at `offset`, else for this task, else for any task.
     pub(super) fn opcode(&self, offset: u32, descriptor: &EventDescriptor) -> Option<Arc<str>> {
         let any_task = u64::from(descriptor.opcode) << 16;
-        let own_task = any_task | u64::from(descriptor.task);
-        self.opcodes.find(offset, own_task).or_else(|| self.opcodes.find(0, any_task))
+        let this_task = any_task | u64::from(descriptor.task);
+        self.opcodes.find(offset, this_task).or_else(|| self.opcodes.find(0, any_task))
     }
 }
 
-impl Table {
+impl WevtNameTable {
     /// Returns the name of the entry at `offset`, else that of `value`.
     pub(super) fn find(&self, offset: u32, value: u64) -> Option<Arc<str>> {
         self.entries.get(&offset).map(|e| &e.1).or_else(|| self.values.get(&value)).cloned()
     }
 
     /// Returns the value and the name of the entry at `offset`.
-    pub(super) fn entry(&self, offset: u32) -> Option<(u64, Arc<str>)> {
+    pub(super) fn entry_at(&self, offset: u32) -> Option<(u64, Arc<str>)> {
         self.entries.get(&offset).cloned()
     }
 
     /// Returns all names, by value.
-    fn all(&mut self) -> Vec<Name> {
-        self.listed.sort();
-        self.listed.dedup();
-        std::mem::take(&mut self.listed)
+    fn take_names(&mut self) -> Vec<ValueName> {
+        self.names.sort();
+        self.names.dedup();
+        std::mem::take(&mut self.names)
     }
 }
 
-impl Reader<'_> {
+impl WevtReader<'_> {
     /// Reads one name table; ignores other elements. The cursor is after the signature.
-    pub(super) fn name_table(
+    pub(super) fn read_name_table(
         &mut self,
         signature: &[u8; 4],
         mut element: Cursor<'_>,
-        tables: &mut Tables,
+        tables: &mut WevtNameTables,
     ) -> Result<()> {
-        let Some((table, layout)) = tables.select(signature) else { return Ok(()) };
+        let Some((table, layout)) = tables.table_for(signature) else { return Ok(()) };
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let offset = u32::try_from(element.position()).unwrap_or(u32::MAX);
             let entry = element.bytes(layout.size)?;
-            self.spend(layout.size)?;
+            self.spend_bytes(layout.size)?;
             let value = if layout.wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
             let message = self.messages.get(u32_at(entry, layout.message)).filter(|t| !t.is_empty()).cloned();
-            let at = u32_at(entry, layout.name);
+            let name_offset = u32_at(entry, layout.name);
             // An unreadable name is ignored here; below it is an error if it is the display name.
-            let own = if at == 0 { None } else { self.texts.record(at).ok().filter(|name| !name.is_empty()) };
-            if let Some(name) = own.or_else(|| message.clone()) {
-                table.listed.push(Name { value, name, text: message.clone() });
+            let record_name = if name_offset == 0 {
+                None
+            } else {
+                self.texts.read_record(name_offset).ok().filter(|name| !name.is_empty())
+            };
+            if let Some(name) = record_name.or_else(|| message.clone()) {
+                table.names.push(ValueName { value, name, text: message.clone() });
             }
             let name = match message {
                 Some(message) if !layout.prefer_name => Some(message),
-                message => self.texts.record_label(at)?.or(message),
+                message => self.texts.read_record_label(name_offset)?.or(message),
             };
             if let Some(name) = name {
                 table.values.entry(value).or_insert_with(|| name.clone());

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use traceweir_format::spec::types::InType;
 
-use crate::schema::{Count, Field, Kind, Length, MAX_FIELDS};
+use crate::schema::{Count, Field, FieldKind, Length, MAX_FIELDS};
 use crate::{Error, Result};
 
 /// The rule for reading the count or the length of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::source) enum Rule {
+pub(in crate::source) enum SizeRule {
     /// No flag is set; the number may be meaningful nevertheless.
     Implied,
     /// The number is the count or length.
@@ -24,7 +24,7 @@ pub(in crate::source) enum Rule {
     Reference,
 }
 
-impl Rule {
+impl SizeRule {
     /// Returns the rule for two flag bits; a reference takes precedence over a number.
     pub(in crate::source) const fn new(fixed: bool, reference: bool) -> Self {
         match (fixed, reference) {
@@ -38,9 +38,9 @@ impl Rule {
 /// One property as its array holds it.
 pub(in crate::source) struct Property {
     pub(in crate::source) name: Arc<str>,
-    pub(in crate::source) kind: Kind,
-    pub(in crate::source) count: (Rule, u16),
-    pub(in crate::source) length: (Rule, u16),
+    pub(in crate::source) kind: FieldKind,
+    pub(in crate::source) count: (SizeRule, u16),
+    pub(in crate::source) length: (SizeRule, u16),
     pub(in crate::source) tags: u32,
 }
 
@@ -51,18 +51,18 @@ impl Property {
     /// write the flag for arrays. An unflagged 0 or 1 means a single value.
     pub(in crate::source) fn into_field(self) -> Field {
         let count = match self.count {
-            (Rule::Reference, index) => Count::Field(index),
-            (Rule::Implied, 0 | 1) => Count::One,
+            (SizeRule::Reference, index) => Count::Field(index),
+            (SizeRule::Implied, 0 | 1) => Count::One,
             (_, n) => Count::Fixed(n),
         };
         let length = match (self.length, &self.kind) {
-            ((Rule::Reference, index), Kind::Value { .. }) => Length::Field(index),
-            ((_, n @ 1..), Kind::Value { input, .. }) if takes_length(*input) => Length::Fixed(n),
+            ((SizeRule::Reference, index), FieldKind::Value { .. }) => Length::Field(index),
+            ((_, n @ 1..), FieldKind::Value { input, .. }) if has_explicit_length(*input) => Length::Fixed(n),
             // The length of a pointer is that of the machine that wrote the schema, not that of the
             // event.
             _ => Length::Natural,
         };
-        let mut field = Field::new("", self.kind).times(count).long(length);
+        let mut field = Field::new("", self.kind).with_count(count).with_length(length);
         (field.name, field.tags) = (self.name, self.tags);
         field
     }
@@ -70,7 +70,7 @@ impl Property {
 
 /// Returns whether a number of bytes or characters applies to a type; all others define their own
 /// size.
-fn takes_length(input: InType) -> bool {
+fn has_explicit_length(input: InType) -> bool {
     matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY)
 }
 
@@ -79,11 +79,11 @@ fn takes_length(input: InType) -> bool {
 /// In every sound schema each member belongs to one structure. Structures that share members
 /// describe a tree that may be exponentially larger than its list.
 pub(in crate::source) fn check_members(fields: &[Field]) -> Result<()> {
-    let mut owned = vec![false; fields.len().min(MAX_FIELDS)];
+    let mut owned_members = vec![false; fields.len().min(MAX_FIELDS)];
     for field in fields {
-        let Kind::Struct { first, members } = field.kind else { continue };
-        for taken in owned.iter_mut().skip(usize::from(first)).take(usize::from(members)) {
-            if std::mem::replace(taken, true) {
+        let FieldKind::Struct { first, members } = field.kind else { continue };
+        for has_owner in owned_members.iter_mut().skip(usize::from(first)).take(usize::from(members)) {
+            if std::mem::replace(has_owner, true) {
                 return Err(Error::Schema("structures share members"));
             }
         }
@@ -96,30 +96,36 @@ mod tests {
     use super::*;
     use traceweir_format::spec::types::OutType;
 
-    fn field(input: InType, count: (Rule, u16), length: (Rule, u16)) -> (Count, Length) {
-        let kind = Kind::Value { input, output: OutType::NULL, map: None };
+    fn convert_property(input: InType, count: (SizeRule, u16), length: (SizeRule, u16)) -> (Count, Length) {
+        let kind = FieldKind::Value { input, output: OutType::NULL, map: None };
         let f = Property { name: "f".into(), kind, count, length, tags: 0 }.into_field();
         (f.count, f.length)
     }
 
     #[test]
     fn unflagged_numbers_count_only_for_suitable_types() {
-        use Rule::{Fixed, Implied, Reference};
+        use SizeRule::{Fixed, Implied, Reference};
         let (one, natural) = (Count::One, Length::Natural);
-        assert_eq!(field(InType::UINT32, (Implied, 1), (Implied, 4)), (one, natural));
-        assert_eq!(field(InType::POINTER, (Implied, 2), (Implied, 4)), (Count::Fixed(2), natural));
-        assert_eq!(field(InType::POINTER, (Fixed, 1), (Fixed, 4)), (Count::Fixed(1), natural));
-        assert_eq!(field(InType::UNICODESTRING, (Implied, 0), (Implied, 0)), (one, natural));
-        assert_eq!(field(InType::UNICODESTRING, (Implied, 1), (Fixed, 9)), (one, Length::Fixed(9)));
-        assert_eq!(field(InType::BINARY, (Implied, 1), (Reference, 0)), (one, Length::Field(0)));
-        assert_eq!(field(InType::COUNTEDSTRING, (Reference, 3), (Implied, 8)), (Count::Field(3), natural));
+        assert_eq!(convert_property(InType::UINT32, (Implied, 1), (Implied, 4)), (one, natural));
+        assert_eq!(convert_property(InType::POINTER, (Implied, 2), (Implied, 4)), (Count::Fixed(2), natural));
+        assert_eq!(convert_property(InType::POINTER, (Fixed, 1), (Fixed, 4)), (Count::Fixed(1), natural));
+        assert_eq!(convert_property(InType::UNICODESTRING, (Implied, 0), (Implied, 0)), (one, natural));
+        assert_eq!(
+            convert_property(InType::UNICODESTRING, (Implied, 1), (Fixed, 9)),
+            (one, Length::Fixed(9))
+        );
+        assert_eq!(convert_property(InType::BINARY, (Implied, 1), (Reference, 0)), (one, Length::Field(0)));
+        assert_eq!(
+            convert_property(InType::COUNTEDSTRING, (Reference, 3), (Implied, 8)),
+            (Count::Field(3), natural)
+        );
     }
 
     #[test]
     fn members_have_one_owner() {
-        let s = |first, members| Field::new("s", Kind::Struct { first, members });
-        let v = || Field::value("v", InType::UINT8, OutType::NULL);
-        assert!(check_members(&[s(2, 1), s(3, 1), v(), v()]).is_ok());
-        assert!(check_members(&[s(2, 2), s(3, 1), v(), v()]).is_err());
+        let structure = |first, members| Field::new("s", FieldKind::Struct { first, members });
+        let value = || Field::value("v", InType::UINT8, OutType::NULL);
+        assert!(check_members(&[structure(2, 1), structure(3, 1), value(), value()]).is_ok());
+        assert!(check_members(&[structure(2, 2), structure(3, 1), value(), value()]).is_err());
     }
 }

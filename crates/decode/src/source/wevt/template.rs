@@ -27,32 +27,32 @@ use std::sync::Arc;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Cursor;
 
-use super::Reader;
-use super::property::{Property, Rule, check_members};
-use crate::schema::{Kind, MAX_FIELDS, Schema, ValueMap};
+use super::WevtReader;
+use super::property::{Property, SizeRule, check_members};
+use crate::schema::{FieldKind, MAX_FIELDS, Schema, ValueMap};
 use crate::{Error, Result};
 
-const ITEM_SIZE: usize = 20;
+const ITEM_BYTES: usize = 20;
 
-pub(super) const STRUCT: u32 = 0x01;
-pub(super) const FIXED_LENGTH: u32 = 0x02;
-pub(super) const LENGTH_IN_ITEM: u32 = 0x04;
-pub(super) const FIXED_COUNT: u32 = 0x08;
-pub(super) const COUNT_IN_ITEM: u32 = 0x10;
+pub(super) const STRUCT_FLAG: u32 = 0x01;
+pub(super) const FIXED_LENGTH_FLAG: u32 = 0x02;
+pub(super) const LENGTH_IN_ITEM_FLAG: u32 = 0x04;
+pub(super) const FIXED_COUNT_FLAG: u32 = 0x08;
+pub(super) const COUNT_IN_ITEM_FLAG: u32 = 0x10;
 
-impl Reader<'_> {
+impl WevtReader<'_> {
     /// Returns the fields of the template at an offset, as a schema without names; no fields at
     /// offset 0.
-    pub(super) fn template(&mut self, offset: u32) -> Result<Schema> {
+    pub(super) fn cached_template(&mut self, offset: u32) -> Result<Schema> {
         if offset == 0 {
             return Ok(Schema::default());
         }
         let schema = match self.templates.get(&offset) {
-            Some(known) => known.clone(),
+            Some(cached) => cached.clone(),
             None => {
-                let new = self.read_template(offset)?;
-                self.templates.insert(offset, new.clone());
-                new
+                let template = self.read_template(offset)?;
+                self.templates.insert(offset, template.clone());
+                template
             }
         };
         let fields = schema.fields().len();
@@ -71,37 +71,37 @@ impl Reader<'_> {
         if count > MAX_FIELDS {
             return Err(header.invalid("too many items").into());
         }
-        self.spend(count.saturating_mul(ITEM_SIZE))?;
+        self.spend_bytes(count.saturating_mul(ITEM_BYTES))?;
         let mut items = self.cursor_at(items)?;
         let fields =
-            (0..count).map(|_| Ok(self.item(&mut items)?.into_field())).collect::<Result<Vec<_>>>()?;
+            (0..count).map(|_| Ok(self.read_item(&mut items)?.into_field())).collect::<Result<Vec<_>>>()?;
         check_members(&fields)?;
         Schema::default().seal(fields, top)
     }
 
-    fn item(&mut self, items: &mut Cursor<'_>) -> Result<Property> {
+    fn read_item(&mut self, items: &mut Cursor<'_>) -> Result<Property> {
         let flags = items.u32()?;
         let [a, b, c, d] = *items.array::<4>()?;
         let (map, count, length, name) = (items.u32()?, items.u16()?, items.u16()?, items.u32()?);
-        let kind = if flags & STRUCT != 0 {
-            Kind::Struct { first: u16::from_le_bytes([a, b]), members: u16::from_le_bytes([c, d]) }
+        let kind = if flags & STRUCT_FLAG != 0 {
+            FieldKind::Struct { first: u16::from_le_bytes([a, b]), members: u16::from_le_bytes([c, d]) }
         } else {
-            let map = if map == 0 { None } else { Some(self.map(map)?) };
-            Kind::Value { input: InType(a.into()), output: OutType(b.into()), map }
+            let map = if map == 0 { None } else { Some(self.cached_map(map)?) };
+            FieldKind::Value { input: InType(a.into()), output: OutType(b.into()), map }
         };
         Ok(Property {
-            name: self.texts.record(name)?,
+            name: self.texts.read_record(name)?,
             kind,
-            count: (Rule::new(flags & FIXED_COUNT != 0, flags & COUNT_IN_ITEM != 0), count),
-            length: (Rule::new(flags & FIXED_LENGTH != 0, flags & LENGTH_IN_ITEM != 0), length),
+            count: (SizeRule::new(flags & FIXED_COUNT_FLAG != 0, flags & COUNT_IN_ITEM_FLAG != 0), count),
+            length: (SizeRule::new(flags & FIXED_LENGTH_FLAG != 0, flags & LENGTH_IN_ITEM_FLAG != 0), length),
             tags: 0,
         })
     }
 
     /// Returns the map at an offset.
-    fn map(&mut self, offset: u32) -> Result<Arc<ValueMap>> {
-        if let Some(known) = self.maps.get(&offset) {
-            return Ok(known.clone());
+    fn cached_map(&mut self, offset: u32) -> Result<Arc<ValueMap>> {
+        if let Some(cached) = self.maps.get(&offset) {
+            return Ok(cached.clone());
         }
         let mut map = self.cursor_at(offset)?;
         let bits = match map.array()? {
@@ -119,16 +119,16 @@ impl Reader<'_> {
         } else {
             return Err(map.invalid("map size does not fit its count").into());
         };
-        self.spend(size as usize)?;
-        let name = self.texts.record(name)?;
+        self.spend_bytes(size as usize)?;
+        let name = self.texts.read_record(name)?;
         self.spend_map_text(&name)?;
-        let entries = self.map_entries(&mut map, count)?;
+        let entries = self.read_map_entries(&mut map, count)?;
         let map = Arc::new(ValueMap::new(&name, bits, entries));
         self.maps.insert(offset, map.clone());
         Ok(map)
     }
 
-    fn map_entries(&mut self, map: &mut Cursor<'_>, count: u32) -> Result<Vec<(u64, String)>> {
+    fn read_map_entries(&mut self, map: &mut Cursor<'_>, count: u32) -> Result<Vec<(u64, String)>> {
         let mut entries = Vec::new();
         for _ in 0..count {
             let (value, message) = (map.u32()?, map.u32()?);
@@ -141,8 +141,8 @@ impl Reader<'_> {
 
     /// Subtracts a text that a map copies from the budget.
     fn spend_map_text(&mut self, text: &str) -> Result<()> {
-        let left = self.map_text_left.checked_sub(text.len());
-        self.map_text_left = left.ok_or(Error::Schema("too much text in maps"))?;
+        let remaining = self.map_text_left.checked_sub(text.len());
+        self.map_text_left = remaining.ok_or(Error::Schema("too much text in maps"))?;
         Ok(())
     }
 }

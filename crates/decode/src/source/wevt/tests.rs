@@ -5,23 +5,26 @@ use std::time::{Duration, Instant};
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
-use super::build::{Bytes, PROVIDER, compiled, hostile, message_table, messages, record};
+use super::build::{
+    PROVIDER, PatchedBytes, compile_test_manifest, encode_message_table, encode_messages, encode_text_record,
+    for_each_damaged_copy,
+};
 use super::*;
-use crate::schema::{Count, Kind, Length};
+use crate::schema::{Count, FieldKind, Length};
 
-fn read(blob: &[u8]) -> Vec<ProviderSchemas> {
-    providers(blob, &MessageTable::parse(&messages()).unwrap()).unwrap()
+fn read_with_messages(blob: &[u8]) -> Vec<ProviderSchemas> {
+    read_providers(blob, &MessageTable::parse(&encode_messages()).unwrap()).unwrap()
 }
 
-fn text(name: &Option<Arc<str>>) -> &str {
+fn text_or_none(name: &Option<Arc<str>>) -> &str {
     name.as_deref().unwrap_or("(none)")
 }
 
 #[test]
 fn events_get_names_messages_and_keywords() {
-    let providers = read(&compiled(true));
+    let providers = read_with_messages(&compile_test_manifest(true));
     assert_eq!(providers.len(), 1);
-    assert_eq!((providers[0].id, text(&providers[0].name)), (PROVIDER, "Example-Provider"));
+    assert_eq!((providers[0].id, text_or_none(&providers[0].name)), (PROVIDER, "Example-Provider"));
     let events = &providers[0].events;
     assert_eq!(
         events.iter().map(|e| (e.descriptor.id, e.descriptor.version)).collect::<Vec<_>>(),
@@ -32,11 +35,11 @@ fn events_get_names_messages_and_keywords() {
     assert_eq!(full.message.as_deref(), Some("Did %1 with %2%n"));
     let n = &full.names;
     assert_eq!(
-        [&n.provider, &n.task, &n.opcode, &n.level, &n.channel].map(text),
+        [&n.provider, &n.task, &n.opcode, &n.level, &n.channel].map(text_or_none),
         ["Example-Provider", "Work task", "Own begin", "Error", "Example-Provider/Operational",]
     );
     assert_eq!(n.keywords, [(0x10, "Network".into()), (1 << 40, "DiskKeyword".into())]);
-    let levels = &read(&compiled(true))[0].named.levels;
+    let levels = &read_with_messages(&compile_test_manifest(true))[0].named.levels;
     let levels: Vec<_> =
         levels.iter().map(|level| (level.value, &*level.name, level.text.as_deref())).collect();
     assert_eq!(levels, [(2, "win:Error", Some("Error")), (4, "win:Informational", None)]);
@@ -44,33 +47,37 @@ fn events_get_names_messages_and_keywords() {
 
 #[test]
 fn names_fall_back_to_the_name_record_and_to_the_value() {
-    let events = &read(&compiled(true))[0].events;
+    let events = &read_with_messages(&compile_test_manifest(true))[0].events;
     let n = &events[1].schema.names;
-    assert_eq!([&n.opcode, &n.level].map(text), ["Start", "Informational"], "messages 99 do not exist");
+    assert_eq!(
+        [&n.opcode, &n.level].map(text_or_none),
+        ["Start", "Informational"],
+        "without message 99 the name record must be used"
+    );
     assert_eq!(events[1].schema.message, None);
     let n = &events[2].schema.names;
     assert_eq!(
-        [&n.task, &n.opcode, &n.level].map(text),
+        [&n.task, &n.opcode, &n.level].map(text_or_none),
         ["Work task", "Own begin", "Error"],
-        "offsets are 0"
+        "with offset 0 the value must be used"
     );
     assert_eq!(events[2].schema.message, None, "message 9 does not exist");
 
-    let bare = providers(&compiled(true), &MessageTable::default()).unwrap();
+    let bare = read_providers(&compile_test_manifest(true), &MessageTable::default()).unwrap();
     let n = &bare[0].events[0].schema.names;
-    assert_eq!([&n.task, &n.opcode, &n.level].map(text), ["WorkTask", "OwnStart", "Error"]);
+    assert_eq!([&n.task, &n.opcode, &n.level].map(text_or_none), ["WorkTask", "OwnStart", "Error"]);
 }
 
 #[test]
 fn an_event_without_a_template_has_no_fields() {
-    let events = &read(&compiled(true))[0].events;
+    let events = &read_with_messages(&compile_test_manifest(true))[0].events;
     assert!(events[1].schema.fields().is_empty());
     assert_eq!(events[0].schema.fields(), events[2].schema.fields());
 }
 
 #[test]
-fn items_become_fields_by_their_own_flags() {
-    let providers = read(&compiled(true));
+fn item_flags_decide_count_and_length() {
+    let providers = read_with_messages(&compile_test_manifest(true));
     let schema = &providers[0].events[0].schema;
     let shape: Vec<_> = schema.fields().iter().map(|f| (&*f.name, f.count, f.length, f.referenced)).collect();
     let (one, natural) = (Count::One, Length::Natural);
@@ -89,17 +96,17 @@ fn items_become_fields_by_their_own_flags() {
         ]
     );
     assert_eq!(schema.top().len(), 7);
-    assert_eq!(schema.fields()[6].kind, Kind::Struct { first: 7, members: 2 });
-    let pointer = Kind::Value { input: InType::POINTER, output: OutType::HEXINT64, map: None };
+    assert_eq!(schema.fields()[6].kind, FieldKind::Struct { first: 7, members: 2 });
+    let pointer = FieldKind::Value { input: InType::POINTER, output: OutType::HEXINT64, map: None };
     assert_eq!(schema.fields()[4].kind, pointer);
 }
 
 #[test]
 fn maps_of_both_versions_read_alike() {
     for flag_word in [true, false] {
-        let providers = read(&compiled(flag_word));
+        let providers = read_with_messages(&compile_test_manifest(flag_word));
         let map = |field: usize| match &providers[0].events[0].schema.fields()[field].kind {
-            Kind::Value { map: Some(map), .. } => map.clone(),
+            FieldKind::Value { map: Some(map), .. } => map.clone(),
             kind => panic!("{kind:?} has no map"),
         };
         let (size, access) = (map(0), map(5));
@@ -115,36 +122,36 @@ fn maps_of_both_versions_read_alike() {
 
 #[test]
 fn the_size_field_ends_the_blob() {
-    let mut blob = compiled(true);
+    let mut blob = compile_test_manifest(true);
     let size = blob.len();
     blob.put(&[0xAA; 7]);
-    assert_eq!(bounded(&blob).unwrap().len(), size);
-    assert_eq!(read(&blob)[0].events.len(), 3);
-    assert!(providers(&blob[..size - 1], &MessageTable::default()).is_err());
-    assert!(providers(b"CRAM\x10\0\0\0", &MessageTable::default()).is_err());
+    assert_eq!(trim_to_size(&blob).unwrap().len(), size);
+    assert_eq!(read_with_messages(&blob)[0].events.len(), 3);
+    assert!(read_providers(&blob[..size - 1], &MessageTable::default()).is_err());
+    assert!(read_providers(b"CRAM\x10\0\0\0", &MessageTable::default()).is_err());
 }
 
 #[test]
 fn damage_never_panics() {
-    let table = MessageTable::parse(&messages()).unwrap();
+    let table = MessageTable::parse(&encode_messages()).unwrap();
     for flag_word in [true, false] {
-        hostile(&compiled(flag_word), |blob| {
-            let _ = providers(blob, &table);
+        for_each_damaged_copy(&compile_test_manifest(flag_word), |blob| {
+            let _ = read_providers(blob, &table);
         });
     }
 }
 
 /// Reads a hostile blob and checks that it is refused for this reason and without delay.
-fn refuse(blob: &Bytes, messages: &MessageTable, reason: &str) {
+fn assert_refused_quickly(blob: &PatchedBytes, messages: &MessageTable, reason: &str) {
     let start = Instant::now();
-    let error = providers(&blob.0, messages).unwrap_err().to_string();
+    let error = read_providers(&blob.0, messages).unwrap_err().to_string();
     assert!(error.contains(reason), "{error}");
     assert!(start.elapsed() < Duration::from_secs(5), "took {:?}", start.elapsed());
 }
 
 /// Builds the start of a blob whose `providers` all refer to the same block, which follows.
-fn header(size: usize, providers: u32) -> Bytes {
-    let mut b = Bytes::default();
+fn blob_header(size: usize, providers: u32) -> PatchedBytes {
+    let mut b = PatchedBytes::default();
     b.0.put(b"CRIM").put_u32(size as u32).put_u16(5).put_u16(1).put_u32(providers);
     for _ in 0..providers {
         b.0.put_guid(&PROVIDER).put_u32(16 + 20 * providers);
@@ -154,42 +161,42 @@ fn header(size: usize, providers: u32) -> Bytes {
 
 #[test]
 fn shared_provider_block_does_not_multiply_events() {
-    let mut b = header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
+    let mut b = blob_header(16 + 20 * 4000 + 24 + 16 + 48 * 4000, 4000);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
-    let events = b.hole();
-    b.land(events);
+    let events = b.reserve_u32();
+    b.fill_position(events);
     b.0.put(b"EVNT").put_u32(0).put_u32(4000).put_u32(0).put(&[0; 48 * 4000]);
-    refuse(&b, &MessageTable::default(), "records of the manifest overlap");
+    assert_refused_quickly(&b, &MessageTable::default(), "records of the manifest overlap");
 }
 
 #[test]
 fn shared_name_table_does_not_multiply_entries() {
     let (elements, entries) = (8000_u32, 8000_u32);
-    let mut b = header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
+    let mut b = blob_header(36 + 16 + (8 * elements + 12 + 12 * entries) as usize, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(elements);
     for _ in 0..elements {
         b.0.put_u32(0).put_u32(36 + 16 + 8 * elements);
     }
     b.0.put(b"LEVL").put_u32(0).put_u32(entries);
     b.0.put(&vec![0; 12 * entries as usize]);
-    refuse(&b, &MessageTable::default(), "records of the manifest overlap");
+    assert_refused_quickly(&b, &MessageTable::default(), "records of the manifest overlap");
 }
 
 /// Builds a blob of `events` events with one template of `items` items; each item has the bytes
 /// `item` and the name `name`.
-fn one_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) -> Bytes {
-    let mut b = header(0, 1);
+fn blob_with_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) -> PatchedBytes {
+    let mut b = blob_header(0, 1);
     b.0.put(b"WEVT").put_u32(0).put_u32(u32::MAX).put_u32(1).put_u32(4);
-    let list = b.hole();
-    b.land(list);
+    let list = b.reserve_u32();
+    b.fill_position(list);
     b.0.put(b"EVNT").put_u32(0).put_u32(events as u32).put_u32(0);
-    let template = b.here() + 48 * events as u32;
+    let template = b.position() + 48 * events as u32;
     for id in 0..events {
         b.0.put_u64(id as u64).put_u64(0).put_u32(u32::MAX).put_u32(template).put(&[0; 24]);
     }
     b.0.put(b"TEMP").put_u32(0).put_u32(items as u32).put_u32(items as u32).put_u32(template + 40);
     b.0.put_u32(1).put_guid(&PROVIDER);
-    let name_at = b.here() + 20 * items as u32;
+    let name_at = b.position() + 20 * items as u32;
     for _ in 0..items {
         item.into_iter().for_each(|word| {
             b.0.put_u32(word);
@@ -197,19 +204,27 @@ fn one_template(events: usize, items: usize, item: [u32; 4], name: &[u8]) -> Byt
         b.0.put_u32(name_at);
     }
     b.0.put(name);
-    b.fill(4, b.here());
+    b.fill_u32(4, b.position());
     b
 }
 
 #[test]
 fn events_may_share_a_template_but_not_without_bound() {
     let value = [0, 8, 0, 0];
-    let sound = one_template(100, 20, value, &record("Field"));
-    let events = &providers(&sound.0, &MessageTable::default()).unwrap()[0].events;
+    let sound = blob_with_template(100, 20, value, &encode_text_record("Field"));
+    let events = &read_providers(&sound.0, &MessageTable::default()).unwrap()[0].events;
     assert!(events.len() == 100 && events.iter().all(|e| e.schema.top().len() == 20));
     let none = MessageTable::default();
-    refuse(&one_template(4000, 4000, value, &record("Field")), &none, "too many fields in all events");
-    refuse(&one_template(1, 4097, value, &record("Field")), &none, "too many items");
+    assert_refused_quickly(
+        &blob_with_template(4000, 4000, value, &encode_text_record("Field")),
+        &none,
+        "too many fields in all events",
+    );
+    assert_refused_quickly(
+        &blob_with_template(1, 4097, value, &encode_text_record("Field")),
+        &none,
+        "too many items",
+    );
 }
 
 #[test]
@@ -221,11 +236,11 @@ fn cyclic_structures_and_shared_members_are_refused() {
         (0, 0, "out of range"),
         (0xFFFF, 0xFFFF, "out of range"),
     ] {
-        let blob = one_template(1, 8, [1, first | members << 16, 0, 0], &record("S"));
-        refuse(&blob, &MessageTable::default(), reason);
+        let blob = blob_with_template(1, 8, [1, first | members << 16, 0, 0], &encode_text_record("S"));
+        assert_refused_quickly(&blob, &MessageTable::default(), reason);
     }
-    let own_member = one_template(1, 1, [1, 1 << 16, 0, 0], &record("S"));
-    refuse(&own_member, &MessageTable::default(), "out of range");
+    let self_member = blob_with_template(1, 1, [1, 1 << 16, 0, 0], &encode_text_record("S"));
+    assert_refused_quickly(&self_member, &MessageTable::default(), "out of range");
 }
 
 #[test]
@@ -233,22 +248,22 @@ fn maps_do_not_multiply_a_long_message() {
     let entries = 40_000_u32;
     // The map is directly after the item, where its name would be; the name follows the map.
     let map = 36 + 24 + 16 + 48 + 40 + 20;
-    let mut b = one_template(1, 1, [0, 8, map, 0], &[]);
-    assert_eq!(b.here(), map);
+    let mut b = blob_with_template(1, 1, [0, 8, map, 0], &[]);
+    assert_eq!(b.position(), map);
     b.0.put(b"VMAP").put_u32(20 + 8 * entries);
-    let map_name = b.hole();
+    let map_name = b.reserve_u32();
     b.0.put_u32(0).put_u32(entries);
     for value in 0..entries {
         b.0.put_u32(value).put_u32(1);
     }
-    b.land(map_name);
-    b.land(map as usize - 4);
-    b.0.put(&record("Map"));
-    b.land(4);
-    let messages = |text: &str| MessageTable::parse(&message_table(&[(1, text)])).unwrap();
-    refuse(&b, &messages(&"x".repeat(30_000)), "too much text in maps");
-    let providers = providers(&b.0, &messages("x")).unwrap();
-    let Kind::Value { map: Some(map), .. } = &providers[0].events[0].schema.fields()[0].kind else {
+    b.fill_position(map_name);
+    b.fill_position(map as usize - 4);
+    b.0.put(&encode_text_record("Map"));
+    b.fill_position(4);
+    let table_with_message = |text: &str| MessageTable::parse(&encode_message_table(&[(1, text)])).unwrap();
+    assert_refused_quickly(&b, &table_with_message(&"x".repeat(30_000)), "too much text in maps");
+    let providers = read_providers(&b.0, &table_with_message("x")).unwrap();
+    let FieldKind::Value { map: Some(map), .. } = &providers[0].events[0].schema.fields()[0].kind else {
         panic!("no map");
     };
     assert_eq!(map.entries().len(), 40_000);

@@ -21,40 +21,40 @@ use traceweir_format::wire::Cursor;
 use crate::{Error, Result};
 
 /// The prefix of the names of predefined levels, opcodes and keywords.
-const PREDEFINED: &[u8] = b"w\0i\0n\0:\0";
+const PREDEFINED_PREFIX: &[u8] = b"w\0i\0n\0:\0";
 
 /// The texts of one structure.
-pub(in crate::source) struct Texts<'a> {
-    what: &'static str,
+pub(in crate::source) struct SharedTexts<'a> {
+    kind: &'static str,
     bytes: &'a [u8],
-    known: HashMap<usize, Arc<str>>,
+    texts_by_start: HashMap<usize, Arc<str>>,
     budget: usize,
 }
 
-impl<'a> Texts<'a> {
-    /// Creates the texts of `bytes`, which hold a `what`.
-    pub(in crate::source) fn new(what: &'static str, bytes: &'a [u8]) -> Self {
-        Self { what, bytes, known: HashMap::default(), budget: bytes.len() }
+impl<'a> SharedTexts<'a> {
+    /// Creates the texts of `bytes`. `kind` names the structure in errors.
+    pub(in crate::source) fn new(kind: &'static str, bytes: &'a [u8]) -> Self {
+        Self { kind, bytes, texts_by_start: HashMap::default(), budget: bytes.len() }
     }
 
     /// Returns the terminated text at an offset.
-    pub(in crate::source) fn terminated(&mut self, offset: u32) -> Result<Arc<str>> {
+    pub(in crate::source) fn read_terminated(&mut self, offset: u32) -> Result<Arc<str>> {
         let cursor = self.cursor_at(offset)?;
         self.intern(cursor.position(), cursor.rest())
     }
 
     /// Returns the terminated text at an offset, without the `win:` of predefined names; `None` at
     /// offset 0 or if empty.
-    pub(in crate::source) fn terminated_label(&mut self, offset: u32) -> Result<Option<Arc<str>>> {
+    pub(in crate::source) fn read_terminated_label(&mut self, offset: u32) -> Result<Option<Arc<str>>> {
         if offset == 0 {
             return Ok(None);
         }
         let cursor = self.cursor_at(offset)?;
-        Ok(Some(self.label(cursor.position(), cursor.rest())?).filter(|t| !t.is_empty()))
+        Ok(Some(self.intern_label(cursor.position(), cursor.rest())?).filter(|t| !t.is_empty()))
     }
 
     /// Returns the terminated texts at an offset, up to an empty one.
-    pub(in crate::source) fn list(&mut self, offset: u32) -> Result<Vec<Arc<str>>> {
+    pub(in crate::source) fn read_list(&mut self, offset: u32) -> Result<Vec<Arc<str>>> {
         let mut list = Vec::new();
         let mut cursor = self.cursor_at(offset)?;
         loop {
@@ -63,28 +63,28 @@ impl<'a> Texts<'a> {
             if text.is_empty() {
                 return Ok(list);
             }
-            list.push(self.label(start, text)?);
+            list.push(self.intern_label(start, text)?);
         }
     }
 
     /// Returns the text of the record at an offset.
-    pub(in crate::source) fn record(&mut self, offset: u32) -> Result<Arc<str>> {
-        let (start, text) = self.record_bytes(offset)?;
+    pub(in crate::source) fn read_record(&mut self, offset: u32) -> Result<Arc<str>> {
+        let (start, text) = self.find_record(offset)?;
         self.intern(start, text)
     }
 
     /// Returns the text of the record at an offset, without the `win:` of predefined names; `None`
     /// at offset 0 or if empty.
-    pub(in crate::source) fn record_label(&mut self, offset: u32) -> Result<Option<Arc<str>>> {
+    pub(in crate::source) fn read_record_label(&mut self, offset: u32) -> Result<Option<Arc<str>>> {
         if offset == 0 {
             return Ok(None);
         }
-        let (start, text) = self.record_bytes(offset)?;
-        Ok(Some(self.label(start, text)?).filter(|t| !t.is_empty()))
+        let (start, text) = self.find_record(offset)?;
+        Ok(Some(self.intern_label(start, text)?).filter(|t| !t.is_empty()))
     }
 
     /// Returns the start of a record's text, and its bytes with padding.
-    fn record_bytes(&self, offset: u32) -> Result<(usize, &'a [u8])> {
+    fn find_record(&self, offset: u32) -> Result<(usize, &'a [u8])> {
         let mut cursor = self.cursor_at(offset)?;
         let size = usize::try_from(cursor.u32()?).unwrap_or(usize::MAX);
         let size =
@@ -93,26 +93,26 @@ impl<'a> Texts<'a> {
     }
 
     /// Skips `win:` by moving the start, so that the shorter text is interned under its own offset.
-    fn label(&mut self, start: usize, text: &'a [u8]) -> Result<Arc<str>> {
-        match text.strip_prefix(PREDEFINED) {
-            Some(rest) => self.intern(start.saturating_add(PREDEFINED.len()), rest),
+    fn intern_label(&mut self, start: usize, text: &'a [u8]) -> Result<Arc<str>> {
+        match text.strip_prefix(PREDEFINED_PREFIX) {
+            Some(remaining) => self.intern(start.saturating_add(PREDEFINED_PREFIX.len()), remaining),
             None => self.intern(start, text),
         }
     }
 
     fn intern(&mut self, start: usize, text: &[u8]) -> Result<Arc<str>> {
-        if let Some(known) = self.known.get(&start) {
-            return Ok(known.clone());
+        if let Some(text) = self.texts_by_start.get(&start) {
+            return Ok(text.clone());
         }
         let text = text::until_nul16(text);
         self.budget = self.budget.checked_sub(text.len()).ok_or(Error::Schema("texts overlap"))?;
         let text: Arc<str> = text::utf16(text).trim_end().into();
-        self.known.insert(start, text.clone());
+        self.texts_by_start.insert(start, text.clone());
         Ok(text)
     }
 
     fn cursor_at(&self, offset: u32) -> Result<Cursor<'a>> {
-        let mut cursor = Cursor::new(self.what, self.bytes);
+        let mut cursor = Cursor::new(self.kind, self.bytes);
         cursor.seek(usize::try_from(offset).unwrap_or(usize::MAX))?;
         Ok(cursor)
     }
@@ -121,37 +121,38 @@ impl<'a> Texts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::wevt::build::record;
+    use crate::source::wevt::build::encode_text_record;
     use traceweir_format::wire::Put;
 
     #[test]
     fn a_text_is_decoded_once_and_shared() {
         let mut bytes = vec![0; 4];
-        bytes.put(&record("win:Start")).put(&record("Plain "));
-        let mut texts = Texts::new("test", &bytes);
-        let (a, b) = (texts.record_label(4).unwrap().unwrap(), texts.record_label(4).unwrap().unwrap());
+        bytes.put(&encode_text_record("win:Start")).put(&encode_text_record("Plain "));
+        let mut texts = SharedTexts::new("test", &bytes);
+        let (a, b) =
+            (texts.read_record_label(4).unwrap().unwrap(), texts.read_record_label(4).unwrap().unwrap());
         assert!(Arc::ptr_eq(&a, &b) && &*a == "Start");
-        assert_eq!(&*texts.record(4).unwrap(), "win:Start");
-        assert_eq!(&*texts.record(28).unwrap(), "Plain", "blanks at the end are cut");
-        assert_eq!(texts.record_label(0).unwrap(), None);
-        assert!(texts.record(0).is_err(), "a record of size 0");
-        assert!(texts.record(u32::MAX).is_err());
+        assert_eq!(&*texts.read_record(4).unwrap(), "win:Start");
+        assert_eq!(&*texts.read_record(28).unwrap(), "Plain", "blanks at the end must be cut");
+        assert_eq!(texts.read_record_label(0).unwrap(), None);
+        assert!(texts.read_record(0).is_err(), "a record of size 0 must be refused");
+        assert!(texts.read_record(u32::MAX).is_err());
     }
 
     #[test]
     fn a_list_ends_at_the_empty_text_or_with_the_bytes() {
         let mut bytes = Vec::new();
         bytes.put_wide_z("win:One").put_wide_z("Two").put_u16(0).put_wide_z("Three");
-        let list = Texts::new("test", &bytes).list(0).unwrap();
+        let list = SharedTexts::new("test", &bytes).read_list(0).unwrap();
         assert_eq!(list.iter().map(|t| &**t).collect::<Vec<_>>(), ["One", "Two"]);
-        assert_eq!(Texts::new("test", &bytes[..20]).list(0).unwrap().len(), 2);
+        assert_eq!(SharedTexts::new("test", &bytes[..20]).read_list(0).unwrap().len(), 2);
     }
 
     #[test]
     fn names_that_point_into_one_long_text_are_refused() {
         let bytes = b"x\0".repeat(4096);
-        let mut texts = Texts::new("test", &bytes);
-        let results: Vec<_> = (0..4096).map(|i| texts.terminated(i * 2)).collect();
+        let mut texts = SharedTexts::new("test", &bytes);
+        let results: Vec<_> = (0..4096).map(|i| texts.read_terminated(i * 2)).collect();
         assert!(results[0].is_ok() && results[1..4000].iter().all(Result::is_err));
     }
 }

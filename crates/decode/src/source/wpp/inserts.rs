@@ -5,7 +5,7 @@
 //!   out  "[disk] ReadBlock read %1!d! of %2!s! (100%%)"
 //! ```
 //!
-//! | in the TMF | here |
+//! | in the TMF | in the result |
 //! |---|---|
 //! | `%0` | the standard prefix: dropped; a formatter shows these values from the event |
 //! | `%1`, `%2` | component and type name, replaced by text |
@@ -26,15 +26,15 @@ use std::collections::BTreeSet;
 use super::WppInfo;
 
 /// The longest text between exclamation marks that is read as a format.
-const MAX_FORMAT: usize = 32;
-/// The size limit of a text in bytes; a text that inserts names again and again is cut there.
-const MAX_TEXT: usize = 128 << 10;
+const MAX_FORMAT_BYTES: usize = 32;
+/// The size limit of a text in bytes. A text that inserts names too often is cut there.
+const MAX_TEXT_BYTES: usize = 128 << 10;
 /// The number of the first argument.
 pub(super) const FIRST_ARGUMENT: u16 = 10;
 
 /// A token of a message text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum MessageToken<'a> {
     /// Characters without a percent sign.
     Text(&'a str),
     /// A percent sign or a control escape, with its percent sign.
@@ -45,9 +45,9 @@ enum Token<'a> {
     Named(&'a str),
 }
 
-struct Tokens<'a>(&'a str);
+struct MessageTokens<'a>(&'a str);
 
-impl<'a> Tokens<'a> {
+impl<'a> MessageTokens<'a> {
     /// Takes the first `n` bytes; all of them if `n` is not a character boundary.
     fn take_bytes(&mut self, n: usize) -> &'a str {
         let (head, tail) = self.0.split_at_checked(n).unwrap_or((self.0, ""));
@@ -55,58 +55,60 @@ impl<'a> Tokens<'a> {
         head
     }
 
-    fn insert(&mut self, digits: usize) -> Token<'a> {
+    fn take_insert(&mut self, digits: usize) -> MessageToken<'a> {
         let number = self.take_bytes(digits).parse().unwrap_or(u16::MAX);
-        let format = self.0.strip_prefix('!').and_then(|rest| {
-            let end = rest.bytes().take(MAX_FORMAT).position(|b| b == b'!')?;
-            rest.get(..end).filter(|f| f.bytes().all(|b| b.is_ascii_alphanumeric() || b" .+-#*".contains(&b)))
+        let format = self.0.strip_prefix('!').and_then(|remaining| {
+            let end = remaining.bytes().take(MAX_FORMAT_BYTES).position(|b| b == b'!')?;
+            remaining
+                .get(..end)
+                .filter(|f| f.bytes().all(|b| b.is_ascii_alphanumeric() || b" .+-#*".contains(&b)))
         });
         if let Some(format) = format {
             self.take_bytes(format.len().saturating_add(2));
         }
-        Token::Insert { number, format }
+        MessageToken::Insert { number, format }
     }
 }
 
-/// Returns how many of the digits at the start of `rest` are the number of an insert: at most two,
+/// Returns how many of the digits at the start of `remaining` are the number of an insert: at most two,
 /// unless a format follows.
-fn number_digits(rest: &str) -> usize {
-    let digits = rest.bytes().take(5).take_while(u8::is_ascii_digit).count();
-    if rest.as_bytes().get(digits) == Some(&b'!') { digits } else { digits.min(2) }
+fn number_digits(remaining: &str) -> usize {
+    let digits = remaining.bytes().take(5).take_while(u8::is_ascii_digit).count();
+    if remaining.as_bytes().get(digits) == Some(&b'!') { digits } else { digits.min(2) }
 }
 
-impl<'a> Iterator for Tokens<'a> {
-    type Item = Token<'a>;
+impl<'a> Iterator for MessageTokens<'a> {
+    type Item = MessageToken<'a>;
 
-    fn next(&mut self) -> Option<Token<'a>> {
-        let Some(rest) = self.0.strip_prefix('%') else {
+    fn next(&mut self) -> Option<MessageToken<'a>> {
+        let Some(remaining) = self.0.strip_prefix('%') else {
             let end = self.0.find('%').unwrap_or(self.0.len());
-            return (end > 0).then(|| Token::Text(self.take_bytes(end)));
+            return (end > 0).then(|| MessageToken::Text(self.take_bytes(end)));
         };
-        match rest.bytes().next() {
+        match remaining.bytes().next() {
             Some(b'0'..=b'9') => {
-                self.0 = rest;
-                Some(self.insert(number_digits(rest)))
+                self.0 = remaining;
+                Some(self.take_insert(number_digits(remaining)))
             }
-            Some(b'%' | b'n' | b'r' | b't' | b'b') => Some(Token::Escape(self.take_bytes(2))),
+            Some(b'%' | b'n' | b'r' | b't' | b'b') => Some(MessageToken::Escape(self.take_bytes(2))),
             Some(b'!') => {
                 self.take_bytes(2);
                 let end = self
                     .0
                     .bytes()
-                    .take(MAX_FORMAT)
+                    .take(MAX_FORMAT_BYTES)
                     .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
                     .count();
                 if end == 0 || self.0.as_bytes().get(end) != Some(&b'!') {
-                    return Some(Token::Text("!"));
+                    return Some(MessageToken::Text("!"));
                 }
                 let name = self.take_bytes(end);
                 self.take_bytes(1);
-                Some(Token::Named(name))
+                Some(MessageToken::Named(name))
             }
             _ => {
-                self.0 = rest;
-                Some(Token::Escape("%%"))
+                self.0 = remaining;
+                Some(MessageToken::Escape("%%"))
             }
         }
     }
@@ -117,39 +119,43 @@ impl<'a> Iterator for Tokens<'a> {
 pub(super) struct FieldRef {
     /// Index of the field.
     pub(super) index: usize,
-    /// Whether the field is raw bytes, which are shown as such whatever the format in the text.
-    pub(super) plain: bool,
+    /// Whether the field is raw bytes. Raw bytes ignore the format in the text.
+    pub(super) is_raw: bool,
 }
 
 /// Returns the text with inserts that count from `%1`. `find_field` returns the field of an
 /// argument number.
-pub(super) fn renumber(text: &str, info: &WppInfo, find_field: impl Fn(u16) -> Option<FieldRef>) -> String {
+pub(super) fn renumber_inserts(
+    text: &str,
+    info: &WppInfo,
+    find_field: impl Fn(u16) -> Option<FieldRef>,
+) -> String {
     let mut out = String::with_capacity(text.len());
-    for token in Tokens(text) {
-        if out.len() > MAX_TEXT {
+    for token in MessageTokens(text) {
+        if out.len() > MAX_TEXT_BYTES {
             break;
         }
         match token {
-            Token::Text(text) | Token::Escape(text) => out.push_str(text),
-            Token::Insert { number: 1, .. } => put_text(&mut out, info.component.as_deref()),
-            Token::Insert { number: 2, .. } => put_text(&mut out, info.type_name.as_deref()),
-            Token::Insert { number: 0..FIRST_ARGUMENT, .. } => {}
-            Token::Insert { number, format } => match find_field(number) {
-                Some(FieldRef { index, plain }) => {
-                    let format = format.filter(|_| !plain).unwrap_or("s");
+            MessageToken::Text(text) | MessageToken::Escape(text) => out.push_str(text),
+            MessageToken::Insert { number: 1, .. } => push_escaped_text(&mut out, info.component.as_deref()),
+            MessageToken::Insert { number: 2, .. } => push_escaped_text(&mut out, info.type_name.as_deref()),
+            MessageToken::Insert { number: 0..FIRST_ARGUMENT, .. } => {}
+            MessageToken::Insert { number, format } => match find_field(number) {
+                Some(FieldRef { index, is_raw }) => {
+                    let format = format.filter(|_| !is_raw).unwrap_or("s");
                     let insert = index.saturating_add(1);
                     out.push_str(&format!("%{insert}!{format}!"));
                 }
                 None => out.push_str("<?>"),
             },
-            Token::Named(name) => put_named(&mut out, name, info),
+            MessageToken::Named(name) => push_named_insert(&mut out, name, info),
         }
     }
     out.truncate(out.trim_end_matches(['\r', '\n']).len());
     out
 }
 
-fn put_named(out: &mut String, name: &str, info: &WppInfo) {
+fn push_named_insert(out: &mut String, name: &str, info: &WppInfo) {
     let value = match name.to_ascii_uppercase().as_str() {
         "FUNC" => &info.function,
         "LEVEL" => &info.level,
@@ -165,29 +171,29 @@ fn put_named(out: &mut String, name: &str, info: &WppInfo) {
             return out.push('!');
         }
     };
-    put_text(out, value.as_deref());
+    push_escaped_text(out, value.as_deref());
 }
 
-fn put_text(out: &mut String, text: Option<&str>) {
+fn push_escaped_text(out: &mut String, text: Option<&str>) {
     out.push_str(&text.unwrap_or_default().replace('%', "%%"));
 }
 
 /// Returns the numbers of the inserts that the text shows as integers.
-pub(super) fn integers(text: &str) -> BTreeSet<u16> {
+pub(super) fn find_integer_inserts(text: &str) -> BTreeSet<u16> {
     let number = |token| match token {
-        Token::Insert { number, format } => {
+        MessageToken::Insert { number, format } => {
             format.is_some_and(|f| f.ends_with(['d', 'i', 'u', 'o', 'x', 'X'])).then_some(number)
         }
         _ => None,
     };
-    Tokens(text).filter_map(number).collect()
+    MessageTokens(text).filter_map(number).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn info() -> WppInfo {
+    fn test_info() -> WppInfo {
         let s = |t: &str| Some(t.into());
         WppInfo {
             component: s("disk"),
@@ -199,9 +205,9 @@ mod tests {
     }
 
     /// Maps three arguments in order, the last of which is raw.
-    fn in_order(number: u16) -> Option<FieldRef> {
+    fn find_test_field(number: u16) -> Option<FieldRef> {
         let index = usize::from(number.checked_sub(FIRST_ARGUMENT)?);
-        (index < 3).then_some(FieldRef { index, plain: index == 2 })
+        (index < 3).then_some(FieldRef { index, is_raw: index == 2 })
     }
 
     #[test]
@@ -222,18 +228,18 @@ mod tests {
             ("50%é", "50%%é"),
             ("", ""),
         ] {
-            assert_eq!(renumber(tmf, &info(), in_order), expected, "{tmf}");
+            assert_eq!(renumber_inserts(tmf, &test_info(), find_test_field), expected, "{tmf}");
         }
     }
 
     #[test]
     fn inserted_names_cannot_exceed_the_text_limit() {
         let info = WppInfo { component: Some("x".repeat(1000).into()), ..WppInfo::default() };
-        assert!(renumber(&"%1".repeat(30_000), &info, in_order).len() < MAX_TEXT + 2000);
+        assert!(renumber_inserts(&"%1".repeat(30_000), &info, find_test_field).len() < MAX_TEXT_BYTES + 2000);
     }
 
     #[test]
     fn format_of_an_argument_decides_whether_it_is_a_number() {
-        assert_eq!(integers("a %10!c! b %11!02x! c %12 d %13!I64d!"), [11, 13].into());
+        assert_eq!(find_integer_inserts("a %10!c! b %11!02x! c %12 d %13!I64d!"), [11, 13].into());
     }
 }

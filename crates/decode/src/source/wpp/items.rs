@@ -25,7 +25,7 @@ const MAX_NAMES: usize = 1_000_000;
 
 /// Item name, in type, out type, and the length in bytes if the type needs one (else 0).
 #[rustfmt::skip]
-const TABLE: &[(&str, InType, OutType, u16)] = &[
+const ITEM_TYPES: &[(&str, InType, OutType, u16)] = &[
     ("ItemChar",         InType::ANSICHAR,          OutType::NULL,       0),
     ("ItemUChar",        InType::UINT8,             OutType::NULL,       0),
     ("ItemWChar",        InType::UNICODECHAR,       OutType::NULL,       0),
@@ -83,27 +83,27 @@ const TABLE: &[(&str, InType, OutType, u16)] = &[
 /// The name lists of one file. The same few lists recur in thousands of messages, so each is kept
 /// once.
 #[derive(Debug, Default)]
-pub(super) struct Maps {
-    known: HashMap<String, Arc<ValueMap>>,
-    names: usize,
+pub(super) struct NameLists {
+    maps: HashMap<String, Arc<ValueMap>>,
+    name_count: usize,
 }
 
-impl Maps {
+impl NameLists {
     /// Returns the map of the names in the parentheses of an `item`, if it is a list or a set and
     /// the limit allows it.
-    fn get(&mut self, item: &str, input: InType, names: &str) -> Option<Arc<ValueMap>> {
+    fn find_or_add(&mut self, item: &str, input: InType, names: &str) -> Option<Arc<ValueMap>> {
         let bits = starts_with_ignoring_case(item, "ItemSet");
         if !bits && !starts_with_ignoring_case(item, "ItemList") || names.trim().is_empty() {
             return None;
         }
         let key = format!("{item}({names})");
-        if let Some(map) = self.known.get(&key) {
+        if let Some(map) = self.maps.get(&key) {
             return Some(map.clone());
         }
         let width = input.size(8).unwrap_or(0).saturating_mul(8);
         let count = names.split(',').count();
-        self.names = self.names.saturating_add(count);
-        if self.names > MAX_NAMES {
+        self.name_count = self.name_count.saturating_add(count);
+        if self.name_count > MAX_NAMES {
             return None;
         }
         let entries = names.split(',').zip(0_u32..).filter_map(|(name, index)| {
@@ -115,22 +115,22 @@ impl Maps {
                 .map(|v| (v, name.to_owned()))
         });
         let map = Arc::new(ValueMap::new(item, bits, entries));
-        self.known.insert(key, map.clone());
+        self.maps.insert(key, map.clone());
         Some(map)
     }
 }
 
 /// Returns the field of an argument: its name, item type, and the names in parentheses after the
 /// type. Returns `None` for an unknown type.
-pub(super) fn field(name: &str, item: &str, names: &str, maps: &mut Maps) -> Option<Field> {
-    let &(_, input, output, length) = TABLE.iter().find(|row| row.0.eq_ignore_ascii_case(item))?;
+pub(super) fn build_field(name: &str, item: &str, names: &str, maps: &mut NameLists) -> Option<Field> {
+    let &(_, input, output, length) = ITEM_TYPES.iter().find(|row| row.0.eq_ignore_ascii_case(item))?;
     let length = if length == 0 { Length::Natural } else { Length::Fixed(length) };
-    Some(Field::value(name, input, output).long(length).mapped(maps.get(item, input, names)))
+    Some(Field::value(name, input, output).with_length(length).with_map(maps.find_or_add(item, input, names)))
 }
 
 /// Creates a field for the rest of the payload.
-pub(super) fn raw_rest(name: &str) -> Field {
-    Field::value(name, InType::UINT8, OutType::HEXINT8).times(Count::ToEnd)
+pub(super) fn raw_field_to_end(name: &str) -> Field {
+    Field::value(name, InType::UINT8, OutType::HEXINT8).with_count(Count::ToEnd)
 }
 
 fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
@@ -140,14 +140,14 @@ fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Kind;
+    use crate::schema::FieldKind;
 
     #[test]
     fn every_item_type_has_its_layout_and_format() {
         /// Item, in type, out type, fixed length, size with 64-bit pointers.
-        type Row = (&'static str, u16, u16, Option<u16>, Option<usize>);
+        type ItemTypeRow = (&'static str, u16, u16, Option<u16>, Option<usize>);
         #[rustfmt::skip]
-        let expected: &[Row] = &[
+        let expected: &[ItemTypeRow] = &[
             ("ItemChar", 307, 0, None, Some(1)), ("ItemUChar", 4, 0, None, Some(1)),
             ("ItemWChar", 306, 0, None, Some(2)), ("ItemChar4", 2, 0, Some(4), None),
             ("ItemShort", 5, 0, None, Some(2)), ("ItemUShort", 6, 0, None, Some(2)),
@@ -178,12 +178,12 @@ mod tests {
             ("ItemPString", 23, 0, None, None), ("ItemPWString", 22, 0, None, None),
             ("ItemHEXDump", 25, 0, None, None), ("ItemSid", 19, 0, None, None),
         ];
-        assert_eq!(expected.len(), TABLE.len());
+        assert_eq!(expected.len(), ITEM_TYPES.len());
         for &(item, input, output, fixed, size) in expected {
-            let field = field("x", item, "", &mut Maps::default()).expect(item);
+            let field = build_field("x", item, "", &mut NameLists::default()).expect(item);
             assert_eq!(
                 field.kind,
-                Kind::Value { input: InType(input), output: OutType(output), map: None },
+                FieldKind::Value { input: InType(input), output: OutType(output), map: None },
                 "{item}"
             );
             assert_eq!(field.length, fixed.map_or(Length::Natural, Length::Fixed), "{item}");
@@ -192,46 +192,49 @@ mod tests {
         }
     }
 
-    fn map(item: &str, names: &str) -> Option<Arc<ValueMap>> {
-        match field("x", item, names, &mut Maps::default()).unwrap().kind {
-            Kind::Value { map, .. } => map,
-            Kind::Struct { .. } => panic!("not a value"),
+    fn value_map(item: &str, names: &str) -> Option<Arc<ValueMap>> {
+        match build_field("x", item, names, &mut NameLists::default()).unwrap().kind {
+            FieldKind::Value { map, .. } => map,
+            FieldKind::Struct { .. } => panic!("not a value"),
         }
     }
 
     #[test]
     fn lists_name_values_and_sets_name_bits() {
-        let list = map("ItemListByte", "Low, APC,DPC").unwrap();
+        let list = value_map("ItemListByte", "Low, APC,DPC").unwrap();
         assert!(!list.bits);
         assert_eq!(
             (list.value(0), list.value(1), list.value(2), list.value(3)),
             (Some("Low"), Some("APC"), Some("DPC"), None)
         );
 
-        let set = map("ItemSetLong", "Read,,Delete").unwrap();
+        let set = value_map("ItemSetLong", "Read,,Delete").unwrap();
         assert!(set.bits);
         let entries: Vec<_> = set.entries().iter().map(|(v, t)| (*v, &**t)).collect();
-        assert_eq!(entries, [(1, "Read"), (4, "Delete")], "an empty name keeps its place");
+        assert_eq!(entries, [(1, "Read"), (4, "Delete")], "an empty name must keep its bit");
 
-        let nine = map("ItemSetByte", "a,b,c,d,e,f,g,h,i").unwrap();
-        assert_eq!(nine.entries().last().unwrap().0, 0x80, "a byte has eight bits");
-        assert_eq!(map("ItemEnum", "POOL_TYPE"), None);
-        assert_eq!(map("ItemListLong", " "), None);
+        let nine = value_map("ItemSetByte", "a,b,c,d,e,f,g,h,i").unwrap();
+        assert_eq!(nine.entries().last().unwrap().0, 0x80, "names beyond the eighth bit must be dropped");
+        assert_eq!(value_map("ItemEnum", "POOL_TYPE"), None);
+        assert_eq!(value_map("ItemListLong", " "), None);
     }
 
     #[test]
     fn equal_lists_are_kept_once_and_all_lists_together_are_bounded() {
-        let mut maps = Maps::default();
-        let first = maps.get("ItemListLong", InType::UINT32, "a,b").unwrap();
-        let again = maps.get("ItemListLong", InType::UINT32, "a,b").unwrap();
+        let mut maps = NameLists::default();
+        let first = maps.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
+        let again = maps.find_or_add("ItemListLong", InType::UINT32, "a,b").unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         let many = ",".repeat(MAX_NAMES);
-        assert_eq!(maps.get("ItemListLong", InType::UINT32, &format!("x{many}")), None);
+        assert_eq!(maps.find_or_add("ItemListLong", InType::UINT32, &format!("x{many}")), None);
     }
 
     #[test]
     fn unknown_types_are_not_guessed() {
-        assert_eq!(field("x", "ItemLonger", "", &mut Maps::default()), None);
-        assert!(field("x", "itemhexdump", "", &mut Maps::default()).is_some(), "case does not count");
+        assert_eq!(build_field("x", "ItemLonger", "", &mut NameLists::default()), None);
+        assert!(
+            build_field("x", "itemhexdump", "", &mut NameLists::default()).is_some(),
+            "item types must ignore case"
+        );
     }
 }

@@ -1,22 +1,22 @@
 //! Splits the lines of a TMF file into their parts.
 //!
 //! ```text
-//!   expression, ItemType(names) -- number          argument
-//!   type name number "text" // LEVEL=… FUNC=…      quoted, keyed
+//!   expression, ItemType(names) -- number          parse_argument
+//!   type name number "text" // LEVEL=… FUNC=…      split_quoted, find_keyed_values
 //! ```
 //!
 //! Expressions, texts and names are program text: they may contain the commas, parentheses, quotes
-//! and slashes that the format itself uses. Lines are therefore read from the end that is not
+//! and slashes that the format itself uses. Lines are therefore read from the end that has no
 //! program text. Every function reads each byte a fixed number of times.
 
 use std::sync::Arc;
 
 /// The longest name of a component, function, level and the like, in bytes; longer ones are cut.
-pub(super) const MAX_NAME: usize = 512;
+pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// One line of an argument block.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Argument<'a> {
+pub(super) struct ArgumentLine<'a> {
     pub(super) expression: &'a str,
     pub(super) item: &'a str,
     /// The text in parentheses after the item type.
@@ -26,14 +26,14 @@ pub(super) struct Argument<'a> {
 
 /// Splits `expression, ItemType(names) -- number`. The expression may contain commas and
 /// parentheses, so it is read from the end.
-pub(super) fn argument(line: &str) -> Option<Argument<'_>> {
+pub(super) fn parse_argument(line: &str) -> Option<ArgumentLine<'_>> {
     let (head, number) = match line.rsplit_once("--").or_else(|| line.rsplit_once("//")) {
         Some((head, number)) => (head.trim_end(), Some(number.trim().parse().ok()?)),
         None => (line, None),
     };
     let (head, names) = match head.strip_suffix(')') {
         Some(inner) => {
-            let open = opening(inner)?;
+            let open = find_opening_parenthesis(inner)?;
             (inner.get(..open)?.trim_end(), inner.get(open.saturating_add(1)..)?)
         }
         None => (head, ""),
@@ -41,12 +41,12 @@ pub(super) fn argument(line: &str) -> Option<Argument<'_>> {
     let (expression, item) = head.rsplit_once(',')?;
     let (expression, item) = (expression.trim(), item.trim());
     let is_item = item.len() > 4 && item.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let expression = cut(if expression.is_empty() { "Arg" } else { expression });
-    is_item.then_some(Argument { expression, item, names, number })
+    let expression = cut_name(if expression.is_empty() { "Arg" } else { expression });
+    is_item.then_some(ArgumentLine { expression, item, names, number })
 }
 
 /// Returns the position of the parenthesis that closes after `inner`.
-fn opening(inner: &str) -> Option<usize> {
+fn find_opening_parenthesis(inner: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in inner.bytes().enumerate().rev() {
         match byte {
@@ -60,10 +60,10 @@ fn opening(inner: &str) -> Option<usize> {
 }
 
 /// Splits `head "text" // comment` into the parts before, in and after the quotes.
-pub(super) fn quoted(line: &str) -> Option<(&str, &str, &str)> {
-    let (head, rest) = line.split_once('"')?;
-    rest.rmatch_indices('"').find_map(|(at, _)| {
-        let (text, after) = rest.split_at_checked(at)?;
+pub(super) fn split_quoted(line: &str) -> Option<(&str, &str, &str)> {
+    let (head, remaining) = line.split_once('"')?;
+    remaining.rmatch_indices('"').find_map(|(at, _)| {
+        let (text, after) = remaining.split_at_checked(at)?;
         let after = after.strip_prefix('"')?.trim_start();
         let comment = if after.is_empty() { Some("") } else { after.strip_prefix("//") };
         comment.map(|comment| (head, text, comment))
@@ -71,10 +71,10 @@ pub(super) fn quoted(line: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Returns the values after keys that occur in this order; each value extends to the next key.
-pub(super) fn keyed<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
+pub(super) fn find_keyed_values<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<Arc<str>>; N] {
     let start = |key: &str| {
         let mut found = comment.match_indices(key).map(|(at, _)| at);
-        // A key is a whole word: SRC= may not be the end of another one.
+        // A key is a complete word: SRC= may not be the end of another key.
         found.find(|&at| {
             comment
                 .get(..at)
@@ -86,19 +86,19 @@ pub(super) fn keyed<const N: usize>(comment: &str, keys: [&str; N]) -> [Option<A
     for ((value, key), at) in values.iter_mut().zip(keys).zip(starts) {
         let Some(at) = at else { continue };
         let end = starts.iter().flatten().copied().filter(|&other| other > at).min().unwrap_or(comment.len());
-        *value = comment.get(at.saturating_add(key.len())..end).and_then(name);
+        *value = comment.get(at.saturating_add(key.len())..end).and_then(parse_name);
     }
     values
 }
 
 /// Returns a name; `None` if the text is empty.
-pub(super) fn name(text: &str) -> Option<Arc<str>> {
-    let text = cut(text.trim());
+pub(super) fn parse_name(text: &str) -> Option<Arc<str>> {
+    let text = cut_name(text.trim());
     (!text.is_empty()).then(|| text.into())
 }
 
 /// Cuts a text to the longest allowed name.
-fn cut(text: &str) -> &str {
+fn cut_name(text: &str) -> &str {
     let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-    text.get(..ends.take_while(|&end| end <= MAX_NAME).last().unwrap_or(0)).unwrap_or(text)
+    text.get(..ends.take_while(|&end| end <= MAX_NAME_BYTES).last().unwrap_or(0)).unwrap_or(text)
 }

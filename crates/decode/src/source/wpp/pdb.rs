@@ -15,7 +15,7 @@
 //!   "TMF:"  "<guid> disk // SRC=read.c MJ= MN="  "#typev read_c123 10 "%0…" // LEVEL=…"  "{"
 //!   "length, ItemLong -- 10"  "}"
 //!
-//!   mark "TMF:", then the lines that a TMF file would have, one message for each annotation
+//!   the mark "TMF:", then the lines that a TMF file would have, one message for each annotation
 //! ```
 //!
 //! The annotation is between its procedure and the procedure's end; the procedure gives the
@@ -23,9 +23,9 @@
 //!
 //! Invariants: no stream may be longer than the file, and the streams that are read may in total be
 //! at most a few times as long as the file, so a hostile directory that repeats pages cannot
-//! multiply a small file. A file that is mostly holes counts by what is stored of it. The `pdb2`
-//! crate reads the container and the module list; only those of its parts are used that check every
-//! length. This module parses the records.
+//! multiply a small file. A sparse file counts by the blocks that are stored of it. The `pdb2`
+//! crate reads the container and the module list; this module uses only those of its parts that
+//! check every length. This module parses the records.
 //!
 //! A module that cannot be read loses only its own messages, with a warning. Not supported: names
 //! of enumerations (`ItemEnum`), control GUIDs and flags (annotations marked `TMC:`).
@@ -42,90 +42,92 @@ use std::sync::Arc;
 use pdb2::{FallibleIterator, PDB, Source, SourceSlice, SourceView, SymbolIter};
 use traceweir_format::{text, wire};
 
-use super::tmf::Parser;
-use super::{MAX_WARNINGS, Parsed, lines};
+use super::tmf::TmfParser;
+use super::{MAX_WARNINGS, ParsedFormats, lines};
 use crate::{Error, Result};
 
 const S_ANNOTATION: u16 = 0x1019;
 /// Local and global procedures, with a type or with an id.
 const S_PROCEDURES: [u16; 4] = [0x110F, 0x1110, 0x1146, 0x1147];
 /// Byte offset of the strings in an annotation.
-const STRINGS: usize = 10;
+const STRINGS_OFFSET: usize = 10;
 /// Byte offsets in a procedure record of its end record's offset, and of its name.
-const PROCEDURE_END: usize = 6;
-const PROCEDURE_NAME: usize = 37;
+const PROCEDURE_END_OFFSET: usize = 6;
+const PROCEDURE_NAME_OFFSET: usize = 37;
 
 /// The most modules that are read: stream numbers have 16 bits.
 const MAX_MODULES: usize = 1 << 16;
 /// The limit of bytes read, in multiples of the file's length.
-const READ_TIMES: u64 = 4;
+const MAX_READ_MULTIPLE: u64 = 4;
 /// Extra bytes to read for the header page of small files.
-const READ_EXTRA: u64 = 64 << 10;
+const EXTRA_READ_BYTES: u64 = 64 << 10;
 /// The size limit of a stream that is read into memory, in bytes.
-const MAX_STREAM: u64 = 256 << 20;
+const MAX_STREAM_BYTES: u64 = 256 << 20;
 /// The largest file in bytes: the range of the widest page numbers in common files.
-const MAX_FILE: u64 = 8 << 30;
+const MAX_FILE_BYTES: u64 = 8 << 30;
 /// The most file bytes for each stored byte: file systems may compress data, but not as much as
 /// holes.
-const PACKED: u64 = 16;
+const MAX_BYTES_PER_STORED_BYTE: u64 = 16;
 /// The unit of `st_blocks`, in bytes.
-const BLOCK: u64 = 512;
+const BLOCK_BYTES: u64 = 512;
 
 /// Reads the message formats of a PDB.
 ///
 /// Returns an error if the file is not a PDB or has no message. Line numbers in warnings count the
 /// strings of all annotations.
-pub fn load<R: Read + Seek + Send>(file: R) -> Result<Parsed> {
-    load_within(file, u64::MAX)
+pub fn load<R: Read + Seek + Send>(file: R) -> Result<ParsedFormats> {
+    load_with_max_length(file, u64::MAX)
 }
 
 /// Reads the message formats of a PDB on disk, as [`load`], from a regular file.
-pub fn load_file(file: File) -> Result<Parsed> {
-    let most = believable_length(&file)?;
-    load_within(BufReader::new(file), most)
+pub fn load_file(file: File) -> Result<ParsedFormats> {
+    let max_length = effective_file_length(&file)?;
+    load_with_max_length(BufReader::new(file), max_length)
 }
 
-/// Returns the length that a regular file may count as; an error if it is not a regular file, or
-/// too large.
-pub(crate) fn believable_length(file: &File) -> Result<u64> {
-    let found = file.metadata().map_err(unreadable)?;
-    if !found.is_file() || found.len() > MAX_FILE {
+/// Returns the length for the read limits of a regular file. Returns an error if the file is not
+/// regular or too large.
+pub(crate) fn effective_file_length(file: &File) -> Result<u64> {
+    let found = file.metadata().map_err(unreadable_binary)?;
+    if !found.is_file() || found.len() > MAX_FILE_BYTES {
         return Err(Error::Binary("not a regular file of at most 8 GiB".into()));
     }
-    Ok(believable(&found))
+    Ok(length_from_stored_blocks(&found))
 }
 
-/// Returns the length that a file may count as, by what is stored of it.
-fn believable(found: &Metadata) -> u64 {
-    match found.blocks().saturating_mul(BLOCK) {
+/// Returns the length for the read limits of a file, from the blocks that are stored of it.
+fn length_from_stored_blocks(found: &Metadata) -> u64 {
+    match found.blocks().saturating_mul(BLOCK_BYTES) {
         // Some file systems do not report blocks.
         0 => u64::MAX,
-        stored => stored.saturating_mul(PACKED).saturating_add(READ_EXTRA),
+        stored => stored.saturating_mul(MAX_BYTES_PER_STORED_BYTE).saturating_add(EXTRA_READ_BYTES),
     }
 }
 
-/// Reads a PDB that counts as no longer than `most`.
-fn load_within<R: Read + Seek + Send>(file: R, most: u64) -> Result<Parsed> {
-    let mut pdb = PDB::open(Bounded::new(file, most).map_err(unreadable)?).map_err(unreadable)?;
-    let debug = pdb.debug_information().map_err(unreadable)?;
-    let mut parser = Parser::default();
-    let mut modules = debug.modules().map_err(unreadable)?;
+/// Reads a PDB that counts as no longer than `max_length`.
+fn load_with_max_length<R: Read + Seek + Send>(file: R, max_length: u64) -> Result<ParsedFormats> {
+    let mut pdb = PDB::open(BoundedFile::new(file, max_length).map_err(unreadable_binary)?)
+        .map_err(unreadable_binary)?;
+    let debug = pdb.debug_information().map_err(unreadable_binary)?;
+    let mut parser = TmfParser::default();
+    let mut modules = debug.modules().map_err(unreadable_binary)?;
     let mut bad_modules = 0_usize;
     for _ in 0..MAX_MODULES {
-        let Some(module) = modules.next().map_err(unreadable)? else { break };
-        let readable = match pdb.module_info(&module) {
+        let Some(module) = modules.next().map_err(unreadable_binary)? else { break };
+        let is_readable = match pdb.module_info(&module) {
             Ok(Some(info)) => match info.symbols() {
-                Ok(symbols) => annotations(symbols, &mut parser)?,
+                Ok(symbols) => read_annotations(symbols, &mut parser)?,
                 Err(_) => false,
             },
             // A stripped PDB lists modules whose streams are missing.
             Ok(None) | Err(pdb2::Error::StreamNotFound(_)) => true,
             Err(_) => false,
         };
-        bad_modules = bad_modules.saturating_add(usize::from(!readable));
+        bad_modules = bad_modules.saturating_add(usize::from(!is_readable));
     }
     if let Ok(globals) = pdb.global_symbols() {
-        bad_modules = bad_modules.saturating_add(usize::from(!annotations(globals.iter(), &mut parser)?));
+        bad_modules =
+            bad_modules.saturating_add(usize::from(!read_annotations(globals.iter(), &mut parser)?));
     }
     let mut parsed = parser.finish()?;
     for _ in 0..bad_modules.min(MAX_WARNINGS) {
@@ -137,13 +139,13 @@ fn load_within<R: Read + Seek + Send>(file: R, most: u64) -> Result<Parsed> {
     Ok(parsed)
 }
 
-fn unreadable(error: impl fmt::Display) -> Error {
+fn unreadable_binary(error: impl fmt::Display) -> Error {
     Error::Binary(error.to_string())
 }
 
 /// Passes the messages among the symbols to the parser. Returns false if the symbols end in an
 /// unreadable record.
-fn annotations(mut symbols: SymbolIter<'_>, parser: &mut Parser) -> Result<bool> {
+fn read_annotations(mut symbols: SymbolIter<'_>, parser: &mut TmfParser) -> Result<bool> {
     let mut procedure: Option<(u32, Option<Arc<str>>)> = None;
     loop {
         let symbol = match symbols.next() {
@@ -156,11 +158,12 @@ fn annotations(mut symbols: SymbolIter<'_>, parser: &mut Parser) -> Result<bool>
             S_ANNOTATION => {
                 let inside = procedure.as_ref().filter(|(end, _)| index < *end);
                 parser.function = inside.and_then(|(_, name)| name.clone());
-                message(bytes, parser)?;
+                read_message(bytes, parser)?;
             }
             kind if S_PROCEDURES.contains(&kind) => {
-                let name = text::until_nul8(bytes.get(PROCEDURE_NAME..).unwrap_or_default());
-                procedure = Some((wire::u32_at(bytes, PROCEDURE_END), lines::name(&text::ansi(name))));
+                let name = text::until_nul8(bytes.get(PROCEDURE_NAME_OFFSET..).unwrap_or_default());
+                procedure =
+                    Some((wire::u32_at(bytes, PROCEDURE_END_OFFSET), lines::parse_name(&text::ansi(name))));
             }
             _ => {}
         }
@@ -168,9 +171,9 @@ fn annotations(mut symbols: SymbolIter<'_>, parser: &mut Parser) -> Result<bool>
 }
 
 /// Passes the strings of one annotation to the parser, if they are a message.
-fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
+fn read_message(annotation: &[u8], parser: &mut TmfParser) -> Result<()> {
     let count = usize::from(wire::u16_at(annotation, 8));
-    let mut strings = wire::Cursor::new("annotation", annotation.get(STRINGS..).unwrap_or_default());
+    let mut strings = wire::Cursor::new("annotation", annotation.get(STRINGS_OFFSET..).unwrap_or_default());
     if count == 0 || strings.ansi_z() != b"TMF:" {
         return Ok(());
     }
@@ -179,67 +182,67 @@ fn message(annotation: &[u8], parser: &mut Parser) -> Result<()> {
             parser.warn("the annotation has fewer strings than it declares");
             break;
         }
-        parser.line(&text::ansi(strings.ansi_z()))?;
+        parser.parse_line(&text::ansi(strings.ansi_z()))?;
     }
     parser.end_message()
 }
 
 /// A file with limits: no stream is longer than the file, and the total that is read is bounded.
-pub(crate) struct Bounded<R> {
+pub(crate) struct BoundedFile<R> {
     file: R,
     length: u64,
     budget: u64,
 }
 
-impl<R: Read + Seek> Bounded<R> {
-    /// Creates the limits of a file that counts as no longer than `most`.
-    pub(crate) fn new(mut file: R, most: u64) -> io::Result<Self> {
-        let length = file.seek(SeekFrom::End(0))?.min(most);
-        let budget = length.saturating_mul(READ_TIMES).saturating_add(READ_EXTRA);
+impl<R: Read + Seek> BoundedFile<R> {
+    /// Creates the limits of a file that counts as no longer than `max_length`.
+    pub(crate) fn new(mut file: R, max_length: u64) -> io::Result<Self> {
+        let length = file.seek(SeekFrom::End(0))?.min(max_length);
+        let budget = length.saturating_mul(MAX_READ_MULTIPLE).saturating_add(EXTRA_READ_BYTES);
         Ok(Self { file, length, budget })
     }
 }
 
-impl<R> fmt::Debug for Bounded<R> {
+impl<R> fmt::Debug for BoundedFile<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bounded")
+        f.debug_struct("BoundedFile")
             .field("length", &self.length)
             .field("budget", &self.budget)
             .finish_non_exhaustive()
     }
 }
 
-impl<'s, R: Read + Seek> Source<'s> for Bounded<R> {
+impl<'s, R: Read + Seek> Source<'s> for BoundedFile<R> {
     fn view(&mut self, slices: &[SourceSlice]) -> io::Result<Box<dyn SourceView<'s> + Send + Sync>> {
-        let wanted = slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.size as u64));
-        if wanted > self.length.min(MAX_STREAM) {
+        let view_bytes = slices.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.size as u64));
+        if view_bytes > self.length.min(MAX_STREAM_BYTES) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let left = self.budget.checked_sub(wanted);
+        let remaining = self.budget.checked_sub(view_bytes);
         self.budget =
-            left.ok_or_else(|| io::Error::other("the directory of the PDB uses its pages too often"))?;
-        let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
+            remaining.ok_or_else(|| io::Error::other("the directory of the PDB uses its pages too often"))?;
+        let mut bytes = Vec::with_capacity(usize::try_from(view_bytes).unwrap_or(0));
         for slice in slices {
             self.file.seek(SeekFrom::Start(slice.offset))?;
-            let got = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;
-            if got != slice.size {
+            let read = (&mut self.file).take(slice.size as u64).read_to_end(&mut bytes)?;
+            if read != slice.size {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        Ok(Box::new(Streamed(bytes)))
+        Ok(Box::new(StreamBytes(bytes)))
     }
 }
 
 /// The bytes of one stream.
-struct Streamed(Vec<u8>);
+struct StreamBytes(Vec<u8>);
 
-impl fmt::Debug for Streamed {
+impl fmt::Debug for StreamBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Streamed({} bytes)", self.0.len())
+        write!(f, "StreamBytes({} bytes)", self.0.len())
     }
 }
 
-impl SourceView<'_> for Streamed {
+impl SourceView<'_> for StreamBytes {
     fn as_slice(&self) -> &[u8] {
         &self.0
     }

@@ -29,27 +29,28 @@ use traceweir_format::spec::types::InType;
 use traceweir_format::{Guid, text};
 
 use super::inserts::{self, FieldRef};
-use super::items::{self, Maps};
-use super::lines::{Argument, argument, keyed, name, quoted};
-use super::{MAX_MESSAGES, MessageFormat, Parsed, WppInfo};
-use crate::schema::{Field, Kind, Origin};
+use super::items::{self, NameLists};
+use super::lines::{ArgumentLine, find_keyed_values, parse_argument, parse_name, split_quoted};
+use super::{MAX_MESSAGES, MessageFormat, ParsedFormats, WppInfo};
+use crate::schema::{Field, FieldKind, SchemaOrigin};
 use crate::{Error, Result, Schema};
 
 /// The size limit of a file, in bytes.
-pub const MAX_FILE: usize = 64 << 20;
+pub const MAX_FILE_BYTES: usize = 64 << 20;
 /// The longest line, and the longest text over several lines, in bytes.
-pub const MAX_LINE: usize = 64 << 10;
-/// The most arguments of one message: inserts have two digits, and one is left for the raw rest.
+pub const MAX_LINE_BYTES: usize = 64 << 10;
+/// The most arguments of one message: inserts have two digits, and one is left for the remaining
+/// raw bytes.
 const MAX_ARGUMENTS: usize = 98;
 /// The most lines of one text.
 const MAX_TEXT_LINES: usize = 32;
 /// The size limit of all texts of a file together, with names inserted, in bytes.
-const MAX_TEXTS: usize = 4 * MAX_FILE;
+const MAX_TOTAL_TEXT_BYTES: usize = 4 * MAX_FILE_BYTES;
 
 /// Reads a TMF file: UTF-8, Windows code page 1252, or UTF-16 with a byte order mark.
 ///
-/// Returns an error if the file is too large or describes no message at all; everything less is a
-/// warning.
+/// Returns an error if the file is too large or describes no message at all; other problems are
+/// warnings.
 ///
 /// ```
 /// # use traceweir_decode::source::wpp::tmf;
@@ -60,13 +61,13 @@ const MAX_TEXTS: usize = 4 * MAX_FILE;
 /// assert_eq!(parsed.formats[0].schema.message.as_deref(), Some("read %1!d! bytes"));
 /// # Ok::<(), traceweir_decode::Error>(())
 /// ```
-pub fn parse(file: &[u8]) -> Result<Parsed> {
-    if file.len() > MAX_FILE {
+pub fn parse(file: &[u8]) -> Result<ParsedFormats> {
+    if file.len() > MAX_FILE_BYTES {
         return Err(Error::Tmf { line: 0, reason: "the file is larger than 64 MiB" });
     }
-    let mut parser = Parser::default();
-    for line in characters(file).lines() {
-        parser.line(line)?;
+    let mut parser = TmfParser::default();
+    for line in decode_text(file).lines() {
+        parser.parse_line(line)?;
     }
     let parsed = parser.finish()?;
     if parsed.formats.is_empty() {
@@ -75,35 +76,35 @@ pub fn parse(file: &[u8]) -> Result<Parsed> {
     Ok(parsed)
 }
 
-fn characters(file: &[u8]) -> String {
+fn decode_text(file: &[u8]) -> String {
     match file {
-        [0xFF, 0xFE, rest @ ..] => text::utf16(rest),
-        [0xFE, 0xFF, rest @ ..] => {
-            let units = rest.as_chunks::<2>().0.iter().map(|unit| u16::from_be_bytes(*unit));
+        [0xFF, 0xFE, remaining @ ..] => text::utf16(remaining),
+        [0xFE, 0xFF, remaining @ ..] => {
+            let units = remaining.as_chunks::<2>().0.iter().map(|unit| u16::from_be_bytes(*unit));
             char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
         }
-        [0xEF, 0xBB, 0xBF, rest @ ..] => text::ansi(rest),
+        [0xEF, 0xBB, 0xBF, remaining @ ..] => text::ansi(remaining),
         _ => text::ansi(file),
     }
 }
 
 /// Parses the lines of one file or PDB and collects its messages.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
-    parsed: Parsed,
-    maps: Maps,
+pub(super) struct TmfParser {
+    parsed: ParsedFormats,
+    maps: NameLists,
     section: Option<(Guid, WppInfo)>,
-    draft: Option<Draft>,
-    state: State,
-    line: usize,
-    texts: usize,
+    draft: Option<DraftMessage>,
+    context: LineContext,
+    line_number: usize,
+    text_bytes: usize,
     /// The function of messages that do not name one.
     pub(super) function: Option<Arc<str>>,
 }
 
 /// The context of the next line.
 #[derive(Debug, Default)]
-enum State {
+enum LineContext {
     /// Outside of any block.
     #[default]
     Outside,
@@ -115,7 +116,7 @@ enum State {
 
 /// A message whose block has not ended.
 #[derive(Debug)]
-struct Draft {
+struct DraftMessage {
     number: u16,
     text: String,
     /// The arguments that the text shows as integers.
@@ -125,52 +126,52 @@ struct Draft {
     /// The insert number of each field.
     numbers: Vec<u16>,
     /// Whether an argument was not understood, so that the offsets of later ones are unknown.
-    open_ended: bool,
+    has_unknown_argument: bool,
 }
 
-impl Parser {
+impl TmfParser {
     /// Parses the next line, without its line end.
-    pub(super) fn line(&mut self, line: &str) -> Result<()> {
-        self.line = self.line.saturating_add(1);
-        if line.len() > MAX_LINE {
+    pub(super) fn parse_line(&mut self, line: &str) -> Result<()> {
+        self.line_number = self.line_number.saturating_add(1);
+        if line.len() > MAX_LINE_BYTES {
             self.warn("the line is longer than 64 KiB");
             return Ok(());
         }
         let trimmed = line.trim();
-        match mem::take(&mut self.state) {
-            State::Text(head, lines) => return self.more_text(head, lines, line),
-            State::Block => return self.block_line(trimmed),
-            State::Outside => {}
+        match mem::take(&mut self.context) {
+            LineContext::Text(head, lines) => return self.continue_text(head, lines, line),
+            LineContext::Block => return self.parse_block_line(trimmed),
+            LineContext::Outside => {}
         }
         match trimmed {
             "" => Ok(()),
             "{" => {
-                self.state = State::Block;
+                self.context = LineContext::Block;
                 Ok(())
             }
             _ if trimmed.starts_with("//") => Ok(()),
-            _ if trimmed.starts_with('#') => self.directive(trimmed),
-            _ => self.section_line(trimmed),
+            _ if trimmed.starts_with('#') => self.parse_directive(trimmed),
+            _ => self.parse_section_line(trimmed),
         }
     }
 
     /// Ends the current message. Its block may lack the closing brace.
     pub(super) fn end_message(&mut self) -> Result<()> {
-        self.state = State::Outside;
+        self.context = LineContext::Outside;
         let Some(draft) = self.draft.take() else { return Ok(()) };
         if self.parsed.formats.len() >= MAX_MESSAGES {
-            return Err(self.error("more than a million messages"));
+            return Err(self.tmf_error("more than a million messages"));
         }
         let Some((guid, _)) = self.section else {
             self.warn("a message without a GUID line before it");
             return Ok(());
         };
-        let message = draft.message();
-        self.texts = self.texts.saturating_add(message.len());
-        if self.texts > MAX_TEXTS {
-            return Err(self.error("the texts are too large"));
+        let message = draft.build_message_text();
+        self.text_bytes = self.text_bytes.saturating_add(message.len());
+        if self.text_bytes > MAX_TOTAL_TEXT_BYTES {
+            return Err(self.tmf_error("the texts are too large"));
         }
-        match draft.seal(guid, message) {
+        match draft.into_format(guid, message) {
             Ok(format) => self.parsed.formats.push(format),
             Err(Error::Schema(reason)) => self.warn(reason),
             Err(other) => return Err(other),
@@ -178,9 +179,9 @@ impl Parser {
         Ok(())
     }
 
-    /// Returns everything that was read.
-    pub(super) fn finish(mut self) -> Result<Parsed> {
-        if matches!(self.state, State::Text(..)) {
+    /// Ends the last message and returns the formats and warnings.
+    pub(super) fn finish(mut self) -> Result<ParsedFormats> {
+        if matches!(self.context, LineContext::Text(..)) {
             self.warn("the file ends inside a message text");
         }
         self.end_message()?;
@@ -188,14 +189,14 @@ impl Parser {
     }
 
     pub(super) fn warn(&mut self, reason: &'static str) {
-        self.parsed.warn(self.line, reason);
+        self.parsed.warn(self.line_number, reason);
     }
 
-    fn error(&self, reason: &'static str) -> Error {
-        Error::Tmf { line: self.line, reason }
+    fn tmf_error(&self, reason: &'static str) -> Error {
+        Error::Tmf { line: self.line_number, reason }
     }
 
-    fn section_line(&mut self, line: &str) -> Result<()> {
+    fn parse_section_line(&mut self, line: &str) -> Result<()> {
         self.end_message()?;
         let (head, comment) = line.split_once("//").unwrap_or((line, ""));
         let (guid, component) = head.trim().split_once(char::is_whitespace).unwrap_or((head.trim(), ""));
@@ -203,85 +204,94 @@ impl Parser {
             self.warn("the line is neither a GUID, a directive nor a comment");
             return Ok(());
         };
-        let [source_file, major, minor] = keyed(comment, ["SRC=", "MJ=", "MN="]);
-        let info = WppInfo { component: name(component), source_file, major, minor, ..WppInfo::default() };
+        let [source_file, major, minor] = find_keyed_values(comment, ["SRC=", "MJ=", "MN="]);
+        let info =
+            WppInfo { component: parse_name(component), source_file, major, minor, ..WppInfo::default() };
         self.section = Some((guid, info));
         Ok(())
     }
 
-    fn directive(&mut self, line: &str) -> Result<()> {
+    fn parse_directive(&mut self, line: &str) -> Result<()> {
         self.end_message()?;
-        let (keyword, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let (keyword, remaining) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         if !matches!(keyword, "#typev" | "#type") {
             self.warn("the directive is not used");
             return Ok(());
         }
-        self.message_line(rest, 1);
+        self.parse_message_line(remaining, 1);
         Ok(())
     }
 
-    /// Parses what follows `#typev`, which takes `lines` lines so far.
-    fn message_line(&mut self, rest: &str, lines: usize) {
-        match quoted(rest) {
+    /// Parses the text after `#typev`, which extends over `lines` lines so far.
+    fn parse_message_line(&mut self, remaining: &str, lines: usize) {
+        match split_quoted(remaining) {
             Some((head, text, comment)) => {
                 let mut words = head.split_whitespace();
                 let (Some(type_name), Some(Ok(number))) = (words.next(), words.next().map(str::parse)) else {
                     return self.warn("the message has no name or no number up to 65535");
                 };
-                self.draft = Some(self.draft(type_name, number, text, comment));
+                self.draft = Some(self.create_draft(type_name, number, text, comment));
             }
-            None if rest.contains('"') && lines < MAX_TEXT_LINES && rest.len() < MAX_LINE => {
-                self.state = State::Text(rest.to_owned(), lines);
+            None if remaining.contains('"') && lines < MAX_TEXT_LINES && remaining.len() < MAX_LINE_BYTES => {
+                self.context = LineContext::Text(remaining.to_owned(), lines);
             }
             None => self.warn("the message has no text in quotes"),
         }
     }
 
-    fn draft(&self, type_name: &str, number: u16, text: &str, comment: &str) -> Draft {
+    fn create_draft(&self, type_name: &str, number: u16, text: &str, comment: &str) -> DraftMessage {
         let section = self.section.as_ref().map(|(_, info)| info.clone()).unwrap_or_default();
-        let [level, flags, function] = keyed(comment, ["LEVEL=", "FLAGS=", "FUNC="]);
+        let [level, flags, function] = find_keyed_values(comment, ["LEVEL=", "FLAGS=", "FUNC="]);
         let function = function.or_else(|| self.function.clone());
-        let info = WppInfo { type_name: name(type_name), level, flags, function, ..section };
-        let (fields, numbers, integers) = (Vec::new(), Vec::new(), inserts::integers(text));
-        Draft { number, text: text.to_owned(), integers, info, fields, numbers, open_ended: false }
+        let info = WppInfo { type_name: parse_name(type_name), level, flags, function, ..section };
+        let (fields, numbers, integers) = (Vec::new(), Vec::new(), inserts::find_integer_inserts(text));
+        DraftMessage {
+            number,
+            text: text.to_owned(),
+            integers,
+            info,
+            fields,
+            numbers,
+            has_unknown_argument: false,
+        }
     }
 
-    fn more_text(&mut self, mut head: String, lines: usize, line: &str) -> Result<()> {
+    fn continue_text(&mut self, mut head: String, lines: usize, line: &str) -> Result<()> {
         let trimmed = line.trim();
         // A text cannot extend past the start of its block or of another message: there the quote
         // is missing.
         if trimmed == "{" || trimmed.starts_with("#typev ") {
             self.warn("the message text does not end");
-            self.state = if trimmed == "{" { State::Block } else { State::Outside };
-            return if trimmed == "{" { Ok(()) } else { self.directive(trimmed) };
+            self.context = if trimmed == "{" { LineContext::Block } else { LineContext::Outside };
+            return if trimmed == "{" { Ok(()) } else { self.parse_directive(trimmed) };
         }
         head.push('\n');
         head.push_str(line);
-        self.message_line(&head, lines.saturating_add(1));
+        self.parse_message_line(&head, lines.saturating_add(1));
         Ok(())
     }
 
-    fn block_line(&mut self, line: &str) -> Result<()> {
+    fn parse_block_line(&mut self, line: &str) -> Result<()> {
         if line.starts_with('}') {
             return self.end_message();
         }
         if line.starts_with("#typev ") {
             self.warn("the block before this message does not end");
-            return self.directive(line);
+            return self.parse_directive(line);
         }
-        self.state = State::Block;
+        self.context = LineContext::Block;
         if !line.is_empty() && !line.starts_with("//") {
-            self.argument_line(line);
+            self.parse_argument_line(line);
         }
         Ok(())
     }
 
-    fn argument_line(&mut self, line: &str) {
-        let Some(draft) = self.draft.as_mut().filter(|draft| !draft.open_ended) else { return };
-        let known = argument(line).filter(|_| draft.fields.len() < MAX_ARGUMENTS);
-        let Some(Argument { expression, item, names, number }) = known else {
-            draft.open_ended = true;
-            draft.fields.push(items::raw_rest("Data"));
+    fn parse_argument_line(&mut self, line: &str) {
+        let Some(draft) = self.draft.as_mut().filter(|draft| !draft.has_unknown_argument) else { return };
+        let known = parse_argument(line).filter(|_| draft.fields.len() < MAX_ARGUMENTS);
+        let Some(ArgumentLine { expression, item, names, number }) = known else {
+            draft.has_unknown_argument = true;
+            draft.fields.push(items::raw_field_to_end("Data"));
             // No insert has this number, so none shows the bytes.
             draft.numbers.push(0);
             return self.warn("the argument is not understood: from here on the payload is raw");
@@ -291,19 +301,19 @@ impl Parser {
             inserts::FIRST_ARGUMENT.saturating_add(index)
         });
         draft.numbers.push(number);
-        if let Some(field) = items::field(expression, item, names, &mut self.maps) {
-            return draft.fields.push(draft.as_number(field, number));
+        if let Some(field) = items::build_field(expression, item, names, &mut self.maps) {
+            return draft.fields.push(draft.convert_to_number(field, number));
         }
-        draft.open_ended = true;
-        draft.fields.push(items::raw_rest(expression));
+        draft.has_unknown_argument = true;
+        draft.fields.push(items::raw_field_to_end(expression));
         self.warn("the item type is not known: from here on the payload is raw");
     }
 }
 
-impl Draft {
+impl DraftMessage {
     /// Turns characters that the text shows as numbers into numbers.
-    fn as_number(&self, mut field: Field, argument: u16) -> Field {
-        if let Kind::Value { input, .. } = &mut field.kind
+    fn convert_to_number(&self, mut field: Field, argument: u16) -> Field {
+        if let FieldKind::Value { input, .. } = &mut field.kind
             && *input == InType::ANSICHAR
             && self.integers.contains(&argument)
         {
@@ -312,17 +322,17 @@ impl Draft {
         field
     }
 
-    fn message(&self) -> String {
-        let raw = self.open_ended.then(|| self.fields.len().saturating_sub(1));
+    fn build_message_text(&self) -> String {
+        let raw_index = self.has_unknown_argument.then(|| self.fields.len().saturating_sub(1));
         let fields_by_number: BTreeMap<u16, FieldRef> = (self.numbers.iter().copied().zip(0..))
-            .map(|(number, index)| (number, FieldRef { index, plain: Some(index) == raw }))
+            .map(|(number, index)| (number, FieldRef { index, is_raw: Some(index) == raw_index }))
             .collect();
-        inserts::renumber(&self.text, &self.info, |number| fields_by_number.get(&number).copied())
+        inserts::renumber_inserts(&self.text, &self.info, |number| fields_by_number.get(&number).copied())
     }
 
-    fn seal(self, guid: Guid, message: String) -> Result<MessageFormat> {
+    fn into_format(self, guid: Guid, message: String) -> Result<MessageFormat> {
         let mut schema = Schema::default();
-        schema.origin = Origin::Wpp;
+        schema.origin = SchemaOrigin::Wpp;
         schema.provider = guid;
         schema.names.provider = self.info.component.clone();
         schema.names.event = self.info.type_name.clone();

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, LineProgramHeader, Range};
 
-use super::super::effort::Effort;
-use super::{Info, Slice, Unit, is_code, text};
+use super::super::effort::WorkBudget;
+use super::{Info, Slice, Unit, is_code, read_text};
 
 /// The most rows of a unit.
 const MAX_ROWS: usize = 8 << 20;
@@ -23,61 +23,61 @@ const MAX_PATH_BYTES: usize = 4096;
 const MAX_TOTAL_PATH_BYTES: usize = 8 << 20;
 
 #[derive(Debug)]
-struct Row {
+struct LineRow {
     address: u64,
     file: u32,
     line: u32,
 }
 
 #[derive(Debug)]
-struct Sequence {
+struct LineSequence {
     begin: u64,
     end: u64,
-    /// The rows of the sequence in [`Lines::rows`].
+    /// The rows of the sequence in [`LineTable::rows`].
     rows: std::ops::Range<usize>,
 }
 
 /// The line table of a unit.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    rows: Vec<Row>,
+pub(super) struct LineTable {
+    rows: Vec<LineRow>,
     /// Sequences sorted by start address.
-    sequences: Vec<Sequence>,
+    sequences: Vec<LineSequence>,
     files: HashMap<u64, Arc<str>>,
     path_bytes: usize,
 }
 
-impl Lines {
-    pub(super) fn read<'a>(info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Self {
+impl LineTable {
+    pub(super) fn read<'a>(info: &Info<'a>, unit: &Unit<'a>, budget: &mut WorkBudget) -> Self {
         let mut lines = Self::default();
         // An error ends the reading; the rows read so far are kept.
-        let _ = lines.read_rows(info, unit, effort);
+        let _ = lines.read_rows(info, unit, budget);
         lines.sequences.sort_by_key(|sequence| sequence.begin);
         lines.rows.shrink_to_fit();
         lines
     }
 
-    fn read_rows<'a>(&mut self, info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Option<()> {
+    fn read_rows<'a>(&mut self, info: &Info<'a>, unit: &Unit<'a>, budget: &mut WorkBudget) -> Option<()> {
         let program = unit.line_program.clone()?;
-        self.add_files(info, unit, program.header(), effort)?;
+        self.add_files(info, unit, program.header(), budget)?;
         let mut rows = program.rows();
         let mut first = 0;
         while let Some((_, row)) = rows.next_row().ok()? {
-            effort.pay(1)?;
+            budget.spend(1)?;
             if row.end_sequence() {
                 self.end_sequence(first, row.address());
                 first = self.rows.len();
             } else if self.rows.len() < MAX_ROWS {
                 let file = u32::try_from(row.file_index()).unwrap_or(u32::MAX);
                 let line = row.line().and_then(|line| u32::try_from(line.get()).ok()).unwrap_or(0);
-                self.rows.push(Row { address: row.address(), file, line });
+                self.rows.push(LineRow { address: row.address(), file, line });
             }
         }
         Some(())
     }
 
-    /// Adds the sequence of the rows from `first` on, which ends at address `end`. Drops it if it has
-    /// no code.
+    /// Adds the sequence of the rows from `first` on, which ends at address `end`. Drops it if it
+    /// has no code.
     fn end_sequence(&mut self, first: usize, end: u64) {
         let after = self.rows.len();
         let Some(rows) = self.rows.get_mut(first..) else { return };
@@ -86,7 +86,7 @@ impl Lines {
         }
         let begin = rows.first().map_or(0, |row| row.address);
         if is_code(&Range { begin, end }) {
-            self.sequences.push(Sequence { begin, end, rows: first..after });
+            self.sequences.push(LineSequence { begin, end, rows: first..after });
         }
     }
 
@@ -95,18 +95,18 @@ impl Lines {
         info: &Info<'a>,
         unit: &Unit<'a>,
         header: &LineProgramHeader<Slice<'a>>,
-        effort: &mut Effort,
+        budget: &mut WorkBudget,
     ) -> Option<()> {
         let count = u64::try_from(header.file_names().len().min(MAX_FILES)).ok()?;
         // File numbers begin at 0 in DWARF 5 and at 1 before.
         for number in 0..=count {
-            effort.pay(1)?;
+            budget.spend(1)?;
             let Some(file) = header.file(number) else { continue };
-            let text = |value: AttributeValue<Slice<'a>>| text(info, unit, value, MAX_PATH_BYTES);
-            let folder = file.directory(header).and_then(text);
-            let Some(name) = text(file.path_name()) else { continue };
+            let read = |value: AttributeValue<Slice<'a>>| read_text(info, unit, value, MAX_PATH_BYTES);
+            let folder = file.directory(header).and_then(read);
+            let Some(name) = read(file.path_name()) else { continue };
             let parts = [unit.comp_dir, folder, Some(name)];
-            let path = join(parts.into_iter().flatten());
+            let path = join_path(parts.into_iter().flatten());
             self.path_bytes = self.path_bytes.saturating_add(path.len());
             if self.path_bytes > MAX_TOTAL_PATH_BYTES {
                 return Some(());
@@ -138,15 +138,15 @@ impl Lines {
 
     /// Returns the memory that the table takes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let rows = self.rows.capacity().saturating_mul(size_of::<Row>());
-        let sequences = self.sequences.capacity().saturating_mul(size_of::<Sequence>());
+        let rows = self.rows.capacity().saturating_mul(size_of::<LineRow>());
+        let sequences = self.sequences.capacity().saturating_mul(size_of::<LineSequence>());
         rows.saturating_add(sequences).saturating_add(self.path_bytes)
     }
 }
 
-/// Joins the parts of a path, beginning with the last absolute one. Returns an empty path if it is
-/// longer than [`MAX_PATH_BYTES`].
-fn join<'a>(parts: impl Iterator<Item = Slice<'a>>) -> String {
+/// Joins the parts of a path, beginning with the last absolute part. Returns an empty path if the
+/// result is longer than [`MAX_PATH_BYTES`].
+fn join_path<'a>(parts: impl Iterator<Item = Slice<'a>>) -> String {
     let mut path = String::new();
     for part in parts {
         let part = part.get(..part.len().min(MAX_PATH_BYTES)).unwrap_or_default();

@@ -7,30 +7,31 @@ use gimli::{
     UnitHeader,
 };
 
-use super::super::effort::Effort;
+use super::super::effort::WorkBudget;
 use super::{Info, Slice, Unit, is_code};
 
 /// The most units of a file; a browser has some ten thousand.
 const MAX_UNITS: usize = 1 << 18;
 /// The most address ranges of all units.
-const MAX_SPANS: usize = 4 << 20;
-/// Steps and time for reading all units.
-const STEPS: u64 = 64 << 20;
-const TIME: Duration = Duration::from_secs(20);
+const MAX_RANGES: usize = 4 << 20;
+/// The steps for reading all units.
+const MAX_STEPS: u64 = 64 << 20;
+/// The time for reading all units.
+const MAX_TIME: Duration = Duration::from_secs(20);
 /// The number of steps that a unit costs besides its ranges.
 const UNIT_STEPS: usize = 256;
 /// The number of ranges before the nearest one that are checked, because ranges of units may
 /// overlap.
-const LOOK_BACK: usize = 64;
+const MAX_OVERLAPPING_RANGES: usize = 64;
 
 /// The size limit of a unit's abbreviations in bytes: a compiler writes some thousands, which
 /// expand to a few hundred times as much.
-const MAX_SHAPES: usize = 1 << 20;
+const MAX_ABBREVIATION_BYTES: usize = 1 << 20;
 /// The size limit of the list of a unit's source files in bytes; each byte may expand to a hundred.
-const MAX_SOURCES: usize = 2 << 20;
+const MAX_SOURCE_LIST_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
-struct Span {
+struct UnitRange {
     begin: u64,
     end: u64,
     unit: usize,
@@ -42,19 +43,19 @@ pub(super) struct Units {
     /// Start offsets of the units, ascending.
     starts: Vec<usize>,
     /// Address ranges sorted by start.
-    spans: Vec<Span>,
+    spans: Vec<UnitRange>,
 }
 
 impl Units {
     pub(super) fn read(info: &Info<'_>) -> Self {
         let mut units = Self::default();
-        let mut effort = Effort::new(STEPS, TIME);
-        let _ = units.gather(info, &mut effort);
+        let mut budget = WorkBudget::new(MAX_STEPS, MAX_TIME);
+        let _ = units.read_entries(info, &mut budget);
         units.spans.sort_unstable_by_key(|span| (span.begin, span.end));
         units
     }
 
-    fn gather(&mut self, info: &Info<'_>, effort: &mut Effort) -> Option<()> {
+    fn read_entries(&mut self, info: &Info<'_>, budget: &mut WorkBudget) -> Option<()> {
         let mut headers = info.units();
         while let Some(header) = headers.next().ok()? {
             let Some(DebugInfoOffset(start)) = header.debug_info_offset() else { continue };
@@ -63,15 +64,15 @@ impl Units {
             }
             let unit = self.starts.len();
             self.starts.push(start);
-            effort.check()?;
-            effort.pay(UNIT_STEPS)?;
+            budget.check_time()?;
+            budget.spend(UNIT_STEPS)?;
             // An unreadable unit does not prevent reading the others.
-            let Some(parsed) = parse(info, header) else { continue };
+            let Some(parsed) = open_bounded_unit(info, header) else { continue };
             let Ok(mut ranges) = info.unit_ranges(&parsed) else { continue };
             while let Ok(Some(range)) = ranges.next() {
-                effort.pay(1)?;
-                if is_code(&range) && self.spans.len() < MAX_SPANS {
-                    self.spans.push(Span { begin: range.begin, end: range.end, unit });
+                budget.spend(1)?;
+                if is_code(&range) && self.spans.len() < MAX_RANGES {
+                    self.spans.push(UnitRange { begin: range.begin, end: range.end, unit });
                 }
             }
         }
@@ -81,7 +82,7 @@ impl Units {
     /// Returns the units that cover an address.
     pub(super) fn find(&self, address: u64) -> impl Iterator<Item = usize> {
         let after = self.spans.partition_point(|span| span.begin <= address);
-        let before = self.spans.get(..after).unwrap_or_default().iter().rev().take(LOOK_BACK);
+        let before = self.spans.get(..after).unwrap_or_default().iter().rev().take(MAX_OVERLAPPING_RANGES);
         before.filter(move |span| address < span.end).map(|span| span.unit)
     }
 
@@ -89,35 +90,35 @@ impl Units {
     pub(super) fn open<'a>(&self, info: &Info<'a>, unit: usize) -> Option<(Unit<'a>, usize)> {
         let start = *self.starts.get(unit)?;
         let header = info.unit_header(DebugInfoOffset(start)).ok()?;
-        Some((parse(info, header)?, start))
+        Some((open_bounded_unit(info, header)?, start))
     }
 
     /// Returns the number of the unit that contains an offset.
-    pub(super) fn containing(&self, offset: usize) -> Option<usize> {
+    pub(super) fn find_by_offset(&self, offset: usize) -> Option<usize> {
         self.starts.partition_point(|start| *start <= offset).checked_sub(1)
     }
 }
 
 /// Opens a unit, unless it would take too much memory.
-fn parse<'a>(info: &Info<'a>, header: UnitHeader<Slice<'a>>) -> Option<Unit<'a>> {
+fn open_bounded_unit<'a>(info: &Info<'a>, header: UnitHeader<Slice<'a>>) -> Option<Unit<'a>> {
     let start = header.debug_abbrev_offset();
-    let end = start.0.saturating_add(MAX_SHAPES);
-    let shapes = info.debug_abbrev.reader().slice();
-    let shapes = shapes.get(..end.min(shapes.len()))?;
-    let shapes = DebugAbbrev::from(Slice::new(shapes, info.debug_abbrev.reader().endian()));
-    let shapes = shapes.abbreviations(start).ok()?;
-    let mut entries = header.entries(&shapes);
+    let end = start.0.saturating_add(MAX_ABBREVIATION_BYTES);
+    let abbreviations = info.debug_abbrev.reader().slice();
+    let abbreviations = abbreviations.get(..end.min(abbreviations.len()))?;
+    let abbreviations = DebugAbbrev::from(Slice::new(abbreviations, info.debug_abbrev.reader().endian()));
+    let abbreviations = abbreviations.abbreviations(start).ok()?;
+    let mut entries = header.entries(&abbreviations);
     let root = entries.next_dfs().ok()??;
     if let Some(AttributeValue::DebugLineRef(at)) = root.attr_value(DW_AT_stmt_list)
-        && source_bytes(info, at)? > MAX_SOURCES
+        && line_header_bytes(info, at)? > MAX_SOURCE_LIST_BYTES
     {
         return None;
     }
-    Unit::new_with_abbreviations(info, header, shapes.into()).ok()
+    Unit::new_with_abbreviations(info, header, abbreviations.into()).ok()
 }
 
 /// Returns the length of a line program's header, with its folders and files.
-fn source_bytes(info: &Info<'_>, at: DebugLineOffset) -> Option<usize> {
+fn line_header_bytes(info: &Info<'_>, at: DebugLineOffset) -> Option<usize> {
     let mut input = *info.debug_line.reader();
     input.skip(at.0).ok()?;
     let (_, format) = input.read_initial_length().ok()?;

@@ -6,14 +6,15 @@
 //!                                        └─▶ slot ──.rela.plt, .rela.dyn──▶ symbol ──▶ "name@plt"
 //! ```
 //!
-//! Linkers order stubs and relocations in any way, so nothing is counted: a stub is named by the
-//! slot that its own code jumps through.
+//! Linkers write stubs and relocations in any order, so their positions mean nothing: a stub is
+//! named by the slot that its code jumps through.
 //!
 //! Invariants:
 //! 1. A stub whose code is not one of these, or whose slot no relocation fills with a symbol, has
 //!    no name.
-//! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION`], [`MAX_STUBS`]) are bounded;
-//!    each stub and each relocation is subtracted from the effort.
+//! 2. Slots ([`MAX_SLOTS`]) and bytes of each section ([`MAX_SECTION_BYTES`],
+//!    [`MAX_STUB_SECTION_BYTES`]) are bounded; each stub and each relocation is subtracted from the
+//!    effort.
 
 use std::collections::HashMap;
 
@@ -24,48 +25,49 @@ use object::elf::{
 use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
-use super::super::effort::Effort;
-use super::super::table::{Rank, Table};
-use super::symbols::{SymbolReader, name_at};
+use super::super::effort::WorkBudget;
+use super::super::table::{SymbolRank, SymbolTable};
+use super::symbols::{SymbolReader, read_name_at};
 
 /// The most slots that are kept.
 const MAX_SLOTS: usize = 1 << 18;
-/// The size limits in bytes of a section of relocations, symbols or names, and of stubs.
-const MAX_SECTION: u64 = 64 << 20;
-const MAX_STUBS: u64 = 8 << 20;
+/// The size limit of a section of relocations, symbols or names, in bytes.
+const MAX_SECTION_BYTES: u64 = 64 << 20;
+/// The size limit of a section of stubs, in bytes.
+const MAX_STUB_SECTION_BYTES: u64 = 8 << 20;
 /// The sections of stubs, each with the section of relocations that fill its slots.
-const STUBS: [(&[u8], &[u8]); 3] =
+const STUB_SECTIONS: [(&[u8], &[u8]); 3] =
     [(b".plt", b".rela.plt"), (b".plt.sec", b".rela.plt"), (b".plt.got", b".rela.dyn")];
 /// The size of a stub in bytes if the section has no entry size.
-const STUB: usize = 16;
+const DEFAULT_STUB_BYTES: usize = 16;
 
 /// Returns the slot that a stub at an address jumps through.
-fn slot_of(machine: u16, code: &[u8], address: u64) -> Option<u64> {
+fn find_slot(machine: u16, code: &[u8], address: u64) -> Option<u64> {
     match machine {
-        EM_X86_64 => x86_64(code, address),
-        EM_AARCH64 => aarch64(code, address),
+        EM_X86_64 => find_x86_64_slot(code, address),
+        EM_AARCH64 => find_aarch64_slot(code, address),
         _ => None,
     }
 }
 
 /// Returns whether a relocation writes the address of a function into the slot of a stub.
-const fn fills_a_slot(machine: u16, kind: u32) -> bool {
+const fn is_slot_relocation(machine: u16, kind: u32) -> bool {
     match machine {
         EM_X86_64 => matches!(kind, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT),
         _ => matches!(kind, R_AARCH64_GLOB_DAT | R_AARCH64_JUMP_SLOT),
     }
 }
 
-fn x86_64(code: &[u8], address: u64) -> Option<u64> {
-    let bare = code.strip_prefix(&[0xF3, 0x0F, 0x1E, 0xFA]).unwrap_or(code);
-    let bare = bare.strip_prefix(&[0xF2]).unwrap_or(bare);
-    let (distance, rest) = bare.strip_prefix(&[0xFF, 0x25])?.split_first_chunk::<4>()?;
+fn find_x86_64_slot(code: &[u8], address: u64) -> Option<u64> {
+    let jump = code.strip_prefix(&[0xF3, 0x0F, 0x1E, 0xFA]).unwrap_or(code);
+    let jump = jump.strip_prefix(&[0xF2]).unwrap_or(jump);
+    let (distance, after) = jump.strip_prefix(&[0xFF, 0x25])?.split_first_chunk::<4>()?;
     // The offset counts from the next instruction.
-    let next = address.wrapping_add(u64::try_from(code.len().checked_sub(rest.len())?).ok()?);
+    let next = address.wrapping_add(u64::try_from(code.len().checked_sub(after.len())?).ok()?);
     Some(next.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))))
 }
 
-fn aarch64(code: &[u8], address: u64) -> Option<u64> {
+fn find_aarch64_slot(code: &[u8], address: u64) -> Option<u64> {
     const BTI_C: u32 = 0xD503_245F;
     let word = |at: usize| code.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let at = if word(0)? == BTI_C { 4 } else { 0 };
@@ -88,51 +90,58 @@ where
     R: ReadRef<'data>,
 {
     /// Adds the stubs of a program to the table; returns `None` if a limit ends the reading.
-    pub(super) fn add_stubs(&self, machine: u16, effort: &mut Effort, to: &mut Table) -> Option<()> {
-        let named = |name: &[u8], most| {
+    pub(super) fn add_stubs(
+        &self,
+        machine: u16,
+        budget: &mut WorkBudget,
+        table: &mut SymbolTable,
+    ) -> Option<()> {
+        let section_named = |name: &[u8], max_bytes| {
             let (_, section) = self.sections.section_by_name(self.endian, name)?;
-            self.has_bytes(section, most).then_some(section)
+            self.is_within(section, max_bytes).then_some(section)
         };
-        let there = STUBS.iter().filter_map(|(name, filled)| Some((named(name, MAX_STUBS)?, *filled)));
-        let (stubs, mut filled): (Vec<_>, Vec<_>) = there.unzip();
+        let present = STUB_SECTIONS
+            .iter()
+            .filter_map(|(name, filled)| Some((section_named(name, MAX_STUB_SECTION_BYTES)?, *filled)));
+        let (stubs, mut filled): (Vec<_>, Vec<_>) = present.unzip();
         if !matches!(machine, EM_X86_64 | EM_AARCH64) {
             return Some(());
         }
         let mut slots = HashMap::new();
         filled.dedup();
-        for section in filled.into_iter().filter_map(|name| named(name, MAX_SECTION)) {
-            self.fill((machine, section), effort, &mut slots)?;
+        for section in filled.into_iter().filter_map(|name| section_named(name, MAX_SECTION_BYTES)) {
+            self.read_slots((machine, section), budget, &mut slots)?;
         }
         for section in stubs {
-            self.name_stubs((machine, section), &slots, effort, to)?;
+            self.name_stubs((machine, section), &slots, budget, table)?;
         }
         Some(())
     }
 
-    fn has_bytes(&self, section: &Elf::SectionHeader, most: u64) -> bool {
-        section.sh_type(self.endian) != SHT_NOBITS && section.sh_size(self.endian).into() <= most
+    fn is_within(&self, section: &Elf::SectionHeader, max_bytes: u64) -> bool {
+        section.sh_type(self.endian) != SHT_NOBITS && section.sh_size(self.endian).into() <= max_bytes
     }
 
     /// Maps slots to the names of the symbols that fill them.
-    fn fill(
+    fn read_slots(
         &self,
         (machine, section): (u16, &'data Elf::SectionHeader),
-        effort: &mut Effort,
+        budget: &mut WorkBudget,
         slots: &mut HashMap<u64, &'data [u8]>,
     ) -> Option<()> {
-        self.allow(section);
+        self.allow_section(section);
         let Ok(Some((relocations, link))) = section.rela(self.endian, self.file) else { return Some(()) };
-        let Some((symbols, strings)) = self.linked(link) else { return Some(()) };
+        let Some((symbols, strings)) = self.read_linked_symbols(link) else { return Some(()) };
         for relocation in relocations {
-            effort.pay(1)?;
-            if !fills_a_slot(machine, relocation.r_type(self.endian, false)) {
+            budget.spend(1)?;
+            if !is_slot_relocation(machine, relocation.r_type(self.endian, false)) {
                 continue;
             }
             let Some(index) = relocation.symbol(self.endian, false) else { continue };
             let Some(symbol) = symbols.get(index.0) else { continue };
             let at = usize::try_from(symbol.st_name(self.endian)).unwrap_or(usize::MAX);
-            let (name, bytes_read) = name_at(strings, at);
-            effort.pay_for_bytes(bytes_read)?;
+            let (name, bytes_read) = read_name_at(strings, at);
+            budget.spend_for_bytes(bytes_read)?;
             if slots.len() >= MAX_SLOTS {
                 return None;
             }
@@ -144,13 +153,13 @@ where
     }
 
     /// Returns the symbols that relocations refer to, and their names.
-    fn linked(&self, link: SectionIndex) -> Option<(&'data [Elf::Sym], &'data [u8])> {
+    fn read_linked_symbols(&self, link: SectionIndex) -> Option<(&'data [Elf::Sym], &'data [u8])> {
         let symbols =
-            self.sections.section(link).ok().filter(|section| self.has_bytes(section, MAX_SECTION))?;
+            self.sections.section(link).ok().filter(|section| self.is_within(section, MAX_SECTION_BYTES))?;
         let strings = self.sections.section(SectionIndex(symbols.sh_link(self.endian) as usize));
-        let strings = strings.ok().filter(|section| self.has_bytes(section, MAX_SECTION))?;
-        self.allow(symbols);
-        self.allow(strings);
+        let strings = strings.ok().filter(|section| self.is_within(section, MAX_SECTION_BYTES))?;
+        self.allow_section(symbols);
+        self.allow_section(strings);
         let symbols = symbols.data_as_array(self.endian, self.file).ok()?;
         Some((symbols, strings.data(self.endian, self.file).ok()?))
     }
@@ -159,25 +168,25 @@ where
         &self,
         (machine, section): (u16, &'data Elf::SectionHeader),
         slots: &HashMap<u64, &[u8]>,
-        effort: &mut Effort,
-        to: &mut Table,
+        budget: &mut WorkBudget,
+        table: &mut SymbolTable,
     ) -> Option<()> {
-        self.allow(section);
+        self.allow_section(section);
         let Ok(code) = section.data(self.endian, self.file) else { return Some(()) };
         let start: u64 = section.sh_addr(self.endian).into();
         let entry_size = usize::try_from(section.sh_entsize(self.endian).into()).unwrap_or(0);
-        let size = if matches!(entry_size, 8 | 16 | 24) { entry_size } else { STUB };
+        let size = if matches!(entry_size, 8 | 16 | 24) { entry_size } else { DEFAULT_STUB_BYTES };
         let mut name = Vec::new();
         for (address, stub) in (start..).step_by(size).zip(code.chunks_exact(size)) {
-            effort.pay(1)?;
-            let slot = slot_of(machine, stub, address);
+            budget.spend(1)?;
+            let slot = find_slot(machine, stub, address);
             let Some(called) = slot.and_then(|slot| slots.get(&slot)) else { continue };
-            effort.pay_for_bytes(called.len())?;
+            budget.spend_for_bytes(called.len())?;
             name.clear();
             name.extend_from_slice(called);
             name.extend_from_slice(b"@plt");
-            to.push(address, u64::try_from(size).unwrap_or(0), &name, Rank::Local);
-            if to.is_cut() {
+            table.push(address, u64::try_from(size).unwrap_or(0), &name, SymbolRank::Local);
+            if table.is_cut() {
                 return None;
             }
         }
@@ -191,7 +200,7 @@ mod tests {
 
     #[test]
     fn stub_is_named_by_its_slot() {
-        let x86 = |code: &[u8]| slot_of(EM_X86_64, code, 0x1020);
+        let x86 = |code: &[u8]| find_slot(EM_X86_64, code, 0x1020);
         // jmp *0x2fe2(%rip); push 0; jmp
         assert_eq!(x86(b"\xFF\x25\xE2\x2F\0\0\x68\0\0\0\0\xE9\xE0\xFF\xFF\xFF"), Some(0x4008));
         // endbr64; jmp *0x2fde(%rip); nop — and with bnd
@@ -200,7 +209,7 @@ mod tests {
         assert_eq!(
             x86(b"\xFF\x25\xE2\xFF\xFF\xFF\x66\x90"),
             Some(0x1008),
-            "a slot before the stub, in 8 bytes"
+            "the slot of an 8-byte stub may lie before the stub"
         );
         // The first stub of lazy binding, one that only pushes, and one that is truncated.
         assert_eq!(x86(b"\xFF\x35\xE2\x2F\0\0\xFF\x25\xE4\x2F\0\0\x0F\x1F\x40\0"), None);
@@ -208,16 +217,20 @@ mod tests {
         assert_eq!(x86(b"\xFF\x25\xE2\x2F"), None);
         let arm = |words: &[u32], address| {
             let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            slot_of(EM_AARCH64, &code, address)
+            find_slot(EM_AARCH64, &code, address)
         };
         // adrp x16, +0x10000; ldr x17, [x16, #0xfa8]; add x16, x16, #0xfa8; br x17
         let stub = [0x9000_0090, 0xF947_D611, 0x913E_A210, 0xD61F_0220];
         assert_eq!(arm(&stub, 0x5D0), Some(0x1_0FA8));
-        let landed = [0xD503_245F, 0x9000_0090, 0xF947_D611, 0x913E_A210, 0xD61F_0220, 0xD503_201F];
-        assert_eq!(arm(&landed, 0x5D0), Some(0x1_0FA8));
+        let with_bti = [0xD503_245F, 0x9000_0090, 0xF947_D611, 0x913E_A210, 0xD61F_0220, 0xD503_201F];
+        assert_eq!(arm(&with_bti, 0x5D0), Some(0x1_0FA8));
         // adrp x16, -0x1000
         assert_eq!(arm(&[0xF0FF_FFF0, 0xF947_D611, 0, 0], 0x1_05D0), Some(0xF_FA8));
-        assert_eq!(arm(&[0xA9BF_7BF0, 0x9000_0090, 0xF947_FE11, 0], 0x5B0), None, "the first one");
-        assert_eq!(slot_of(0, b"\xFF\x25\xE2\x2F\0\0\x66\x90", 0), None, "another machine");
+        assert_eq!(
+            arm(&[0xA9BF_7BF0, 0x9000_0090, 0xF947_FE11, 0], 0x5B0),
+            None,
+            "the first stub of lazy binding has no slot"
+        );
+        assert_eq!(find_slot(0, b"\xFF\x25\xE2\x2F\0\0\x66\x90", 0), None, "an unknown machine has no stubs");
     }
 }

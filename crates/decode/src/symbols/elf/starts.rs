@@ -1,7 +1,7 @@
 //! Reads the start addresses of functions of a stripped file from its unwind table.
 //!
 //! ```text
-//!   .eh_frame_hdr    0 version 1 │ 1 encoding of .eh_frame │ 2 0x03: u32 │ 3 0x3B: i32 from here
+//!   .eh_frame_hdr    0 version 1 │ 1 encoding of .eh_frame │ 2 0x03: u32 │ 3 0x3B: i32 from section
 //!                    │ 4 .eh_frame │ 8 count │ C { function i32, entry i32 } × count
 //! ```
 //!
@@ -15,15 +15,16 @@ use traceweir_format::wire;
 
 /// The most functions that are kept.
 const MAX_STARTS: usize = 1 << 20;
-const VERSION: u8 = 1;
+const TABLE_VERSION: u8 = 1;
 const COUNT_U32: u8 = 0x03;
-const TABLE_FROM_HERE_I32: u8 = 0x3B;
-/// The size of the header before the table, and of an entry, in bytes.
-const HEAD: usize = 12;
-const ENTRY: usize = 8;
+const TABLE_RELATIVE_I32: u8 = 0x3B;
+/// The size of the header before the table, in bytes.
+const HEADER_BYTES: usize = 12;
+/// The size of a table entry, in bytes.
+const ENTRY_BYTES: usize = 8;
 
 /// Returns the linked start addresses of functions, ascending; empty if the file has no such table.
-pub(super) fn read<'data, Elf, R>(
+pub(super) fn read_starts<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     (endian, file): (Endianness, R),
 ) -> Vec<u64>
@@ -37,13 +38,13 @@ where
     parse_table(bytes, section.sh_addr(endian).into()).unwrap_or_default()
 }
 
-/// Parses the bytes of the section, whose linked address is `at`.
-fn parse_table(bytes: &[u8], at: u64) -> Option<Vec<u64>> {
-    let [VERSION, _, COUNT_U32, TABLE_FROM_HERE_I32] = *bytes.first_chunk::<4>()? else { return None };
+/// Parses the bytes of the section, whose linked address is `section_address`.
+fn parse_table(bytes: &[u8], section_address: u64) -> Option<Vec<u64>> {
+    let [TABLE_VERSION, _, COUNT_U32, TABLE_RELATIVE_I32] = *bytes.first_chunk::<4>()? else { return None };
     let count = usize::try_from(wire::u32_at(bytes, 8)).ok()?.min(MAX_STARTS);
-    let entries = bytes.get(HEAD..)?.chunks_exact(ENTRY).take(count);
+    let entries = bytes.get(HEADER_BYTES..)?.chunks_exact(ENTRY_BYTES).take(count);
     let mut starts: Vec<u64> = entries
-        .map(|entry| at.wrapping_add_signed(i64::from(wire::u32_at(entry, 0).cast_signed())))
+        .map(|entry| section_address.wrapping_add_signed(i64::from(wire::u32_at(entry, 0).cast_signed())))
         .collect();
     // In sound files the entries are sorted already.
     starts.sort_unstable();
@@ -63,7 +64,11 @@ mod tests {
             bytes.extend([0; 4]);
         }
         bytes.push(7);
-        assert_eq!(parse_table(&bytes, 0x1000).unwrap(), [0xFF0, 0x1000, 0x1020], "as many as there are");
+        assert_eq!(
+            parse_table(&bytes, 0x1000).unwrap(),
+            [0xFF0, 0x1000, 0x1020],
+            "the count must not exceed the entries"
+        );
         assert!(parse_table(&bytes[..12], 0).unwrap().is_empty());
         bytes[3] = 0x1B;
         assert_eq!(parse_table(&bytes, 0), None);

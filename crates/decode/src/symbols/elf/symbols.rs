@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   .symtab, .dynsym   name ─┐ value, size, kind, section
-//!   .strtab, .dynstr   ──────┴─▶ a text up to the next NUL, if that is near enough
+//!   .strtab, .dynstr   ──────┴─▶ a text up to the next NUL, at most MAX_NAME bytes
 //! ```
 //!
 //! Invariants:
@@ -10,10 +10,10 @@
 //!    overlap.
 //! 2. A name ends within [`MAX_NAME`] bytes or is ignored: in a block without any NUL, searching
 //!    for it again and again would take too long.
-//! 3. A function of unknown size ends with its section: what follows is something else, for example
-//!    stubs.
+//! 3. A function of unknown size ends with its section: the next bytes are no part of it, for
+//!    example stubs.
 //! 4. If reading ends before the last symbol (limits, effort, a table that is too large), the
-//!    result is marked as [cut](Table::is_cut).
+//!    result is marked as [cut](SymbolTable::is_cut).
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -25,48 +25,49 @@ use object::elf::{
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadRef, SectionIndex};
 
-use super::super::effort::Effort;
-use super::super::table::{MAX_NAME, Rank, Table};
+use super::super::effort::WorkBudget;
+use super::super::table::{MAX_NAME, SymbolRank, SymbolTable};
 
 /// The size limits of the table of symbols and of the block of their names, in bytes.
-const MAX_SECTION: u64 = 256 << 20;
-/// Steps and time for all symbols of a file: one step for each, plus the steps of
-/// [`Effort::pay_for_bytes`] for its name.
-const STEPS: u64 = 64 << 20;
-const TIME: Duration = Duration::from_secs(20);
+const MAX_SECTION_BYTES: u64 = 256 << 20;
+/// The steps for all symbols of a file: one for each, plus those of
+/// [`WorkBudget::spend_for_bytes`] for its name.
+const MAX_STEPS: u64 = 64 << 20;
+/// The time for all symbols of a file.
+const MAX_TIME: Duration = Duration::from_secs(20);
 
 /// Reads the functions in the symbol tables of a file; clears the address bits that are not in
-/// `mask`.
-pub(super) fn read<'data, Elf, R>(
+/// `address_mask`.
+pub(super) fn read_symbols<'data, Elf, R>(
     sections: &SectionTable<'data, Elf, R>,
     (endian, file): (Endianness, R),
-    left: &Cell<u64>,
-    (machine, mask): (u16, u64),
-) -> Table
+    bytes_left: &Cell<u64>,
+    (machine, address_mask): (u16, u64),
+) -> SymbolTable
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let mut table = Table::default();
-    let mut effort = Effort::new(STEPS, TIME);
-    let reader = SymbolReader { sections, endian, file, left, mask };
-    // Applied at the end: until then, a table that is cut is a full one.
+    let mut table = SymbolTable::default();
+    let mut budget = WorkBudget::new(MAX_STEPS, MAX_TIME);
+    let reader = SymbolReader { sections, endian, file, bytes_left, address_mask };
+    // Stored in the table at the end: until then, a cut table means a full table.
     let mut is_complete = true;
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(section) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };
         // If one table is unreadable or too large, the other is still read.
-        is_complete &= !matches!(reader.read_table(section, &mut effort, &mut table), Ok(None));
+        is_complete &= !matches!(reader.read_table(section, &mut budget, &mut table), Ok(None));
     }
-    is_complete &= reader.add_stubs(machine, &mut effort, &mut table).is_some();
+    is_complete &= reader.add_stubs(machine, &mut budget, &mut table).is_some();
     if !is_complete {
-        table.cut();
+        table.mark_cut();
     }
-    table.finish_within(ends_of_code(sections, endian));
+    table.finish_with_code_ends(code_section_ends(sections, endian));
     table
 }
 
 /// Returns the end addresses of code sections; no function extends past them.
-fn ends_of_code<'data, Elf, R>(sections: &SectionTable<'data, Elf, R>, endian: Endianness) -> Vec<u64>
+fn code_section_ends<'data, Elf, R>(sections: &SectionTable<'data, Elf, R>, endian: Endianness) -> Vec<u64>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
@@ -85,8 +86,8 @@ pub(super) struct SymbolReader<'s, 'data, Elf: FileHeader<Endian = Endianness>, 
     pub(super) endian: Endianness,
     pub(super) file: R,
     /// The number of bytes that may still be read.
-    left: &'s Cell<u64>,
-    mask: u64,
+    bytes_left: &'s Cell<u64>,
+    address_mask: u64,
 }
 
 impl<'data, Elf, R> SymbolReader<'_, 'data, Elf, R>
@@ -98,66 +99,75 @@ where
     fn read_table(
         &self,
         section: &'data Elf::SectionHeader,
-        effort: &mut Effort,
-        to: &mut Table,
+        budget: &mut WorkBudget,
+        to: &mut SymbolTable,
     ) -> object::Result<Option<()>> {
         let endian = self.endian;
         let strings = self.sections.section(SectionIndex(section.sh_link(endian) as usize))?;
         for part in [section, strings] {
-            if part.sh_size(endian).into() > MAX_SECTION {
+            if part.sh_size(endian).into() > MAX_SECTION_BYTES {
                 return Ok(None);
             }
-            self.allow(part);
+            self.allow_section(part);
         }
         let symbols: &[Elf::Sym] = section.data_as_array(endian, self.file)?;
         let strings = strings.data(endian, self.file)?;
         for symbol in symbols {
-            if effort.pay(1).is_none() || to.is_cut() {
+            if budget.spend(1).is_none() || to.is_cut() {
                 return Ok(None);
             }
             if !self.may_be_code(symbol) {
                 continue;
             }
             let at = usize::try_from(symbol.st_name(endian)).unwrap_or(usize::MAX);
-            let (name, bytes_read) = name_at(strings, at);
-            if effort.pay_for_bytes(bytes_read).is_none() {
+            let (name, bytes_read) = read_name_at(strings, at);
+            if budget.spend_for_bytes(bytes_read).is_none() {
                 return Ok(None);
             }
-            let Some(name) = name.filter(|name| symbol.st_type() != STT_NOTYPE || !is_made_up(name)) else {
+            let Some(name) = name.filter(|name| symbol.st_type() != STT_NOTYPE || !is_assembler_label(name))
+            else {
                 continue;
             };
             let rank = match symbol.st_bind() {
-                STB_GLOBAL => Rank::Global,
-                STB_WEAK => Rank::Weak,
-                _ => Rank::Local,
+                STB_GLOBAL => SymbolRank::Global,
+                STB_WEAK => SymbolRank::Weak,
+                _ => SymbolRank::Local,
             };
-            to.push(symbol.st_value(endian).into() & self.mask, symbol.st_size(endian).into(), name, rank);
+            to.push(
+                symbol.st_value(endian).into() & self.address_mask,
+                symbol.st_size(endian).into(),
+                name,
+                rank,
+            );
         }
         Ok(Some(()))
     }
 
     /// Adds the size of a section to the bytes that may be read.
-    pub(super) fn allow(&self, section: &Elf::SectionHeader) {
-        self.left.set(self.left.get().saturating_add(section.sh_size(self.endian).into()));
+    pub(super) fn allow_section(&self, section: &Elf::SectionHeader) {
+        self.bytes_left.set(self.bytes_left.get().saturating_add(section.sh_size(self.endian).into()));
     }
 
     /// Returns whether a symbol is a function, or a label in code.
     fn may_be_code(&self, symbol: &Elf::Sym) -> bool {
         let endian = self.endian;
-        let place = symbol.st_shndx(endian);
-        let of_code =
+        let section_index = symbol.st_shndx(endian);
+        let is_code_section =
             |section: &Elf::SectionHeader| section.sh_flags(endian).into() & u64::from(SHF_EXECINSTR) != 0;
         match symbol.st_type() {
-            _ if place == SHN_UNDEF => false,
+            _ if section_index == SHN_UNDEF => false,
             STT_FUNC | STT_GNU_IFUNC => true,
-            STT_NOTYPE => self.sections.section(SectionIndex(usize::from(place))).is_ok_and(of_code),
+            STT_NOTYPE => {
+                self.sections.section(SectionIndex(usize::from(section_index))).is_ok_and(is_code_section)
+            }
             _ => false,
         }
     }
 }
 
-/// Returns the text at an offset, if it ends soon enough, and the number of bytes that were read.
-pub(super) fn name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
+/// Returns the text at an offset, if it ends within [`MAX_NAME`] bytes, and the number of bytes
+/// that were read.
+pub(super) fn read_name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
     let near = strings.get(at..at.saturating_add(MAX_NAME).saturating_add(1).min(strings.len()));
     let near = near.unwrap_or_default();
     match memchr::memchr(0, near) {
@@ -167,6 +177,6 @@ pub(super) fn name_at(strings: &[u8], at: usize) -> (Option<&[u8]>, usize) {
 }
 
 /// Returns whether a name is a label of an assembler, or a mapping symbol that marks code or data.
-fn is_made_up(name: &[u8]) -> bool {
+fn is_assembler_label(name: &[u8]) -> bool {
     name.starts_with(b"$") || name.starts_with(b".L")
 }

@@ -9,25 +9,25 @@ use object::elf::{SHF_EXECINSTR, SHT_DYNSYM, SHT_PROGBITS, SHT_STRTAB, SHT_SYMTA
 use super::super::table::MAX_NAME;
 use super::*;
 
-const SYMBOLS: Parts = Parts { symbols: true, dwarf: false };
-const HEADER: usize = 64;
+const SYMBOLS_ONLY: ElfParts = ElfParts { symbols: true, dwarf: false };
+const HEADER_BYTES: usize = 64;
 
 /// Builds a file of sections, each with its kind, flags, link, and its range in the bytes after the
 /// header.
-fn file_of(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) -> Vec<u8> {
+fn build_file(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) -> Vec<u8> {
     let mut file = vec![0x7F, b'E', b'L', b'F', 2, 1, 1];
     file.resize(16, 0);
-    for (value, size) in [(3, 2), (62, 2), (1, 4), (0, 8), (0, 8), (HEADER + body.len(), 8), (0, 4)] {
+    for (value, size) in [(3, 2), (62, 2), (1, 4), (0, 8), (0, 8), (HEADER_BYTES + body.len(), 8), (0, 4)] {
         file.extend(&value.to_le_bytes()[..size]);
     }
     let names = sections.iter().position(|(kind, ..)| *kind == SHT_STRTAB).unwrap() + 1;
-    for value in [HEADER, 56, 0, 64, sections.len() + 1, names] {
+    for value in [HEADER_BYTES, 56, 0, 64, sections.len() + 1, names] {
         file.extend(&value.to_le_bytes()[..2]);
     }
     file.extend(body);
     file.extend([0; 64]);
     for (kind, flags, link, place) in sections {
-        let (at, size) = (HEADER + place.start, place.len());
+        let (at, size) = (HEADER_BYTES + place.start, place.len());
         file.extend([0; 4]);
         file.extend(kind.to_le_bytes());
         for word in [u64::from(*flags), 0, at as u64, size as u64] {
@@ -41,7 +41,7 @@ fn file_of(body: &[u8], sections: &[(u32, u32, u32, std::ops::Range<usize>)]) ->
 }
 
 /// Encodes adjacent functions of 16 bytes with names at these offsets.
-fn functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
+fn encode_functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
     let mut all = Vec::new();
     for (at, name) in names.enumerate() {
         all.extend((name as u32).to_le_bytes());
@@ -53,20 +53,23 @@ fn functions(names: impl Iterator<Item = usize>) -> Vec<u8> {
 }
 
 /// Builds a file with one table of symbols.
-fn with_symbols(symbols: &[u8], names: &[u8]) -> Vec<u8> {
+fn build_file_with_symbols(symbols: &[u8], names: &[u8]) -> Vec<u8> {
     let body = [symbols, names].concat();
     let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
     let table = (SHT_SYMTAB, 0, 3, 0..symbols.len());
-    file_of(&body, &[table, code, (SHT_STRTAB, 0, 0, symbols.len()..body.len())])
+    build_file(&body, &[table, code, (SHT_STRTAB, 0, 0, symbols.len()..body.len())])
 }
 
-fn table_of(file: Vec<u8>) -> Table {
-    Elf::read(Cursor::new(file), SYMBOLS, |_| true).unwrap().unwrap().symbols
+fn read_symbol_table(file: Vec<u8>) -> SymbolTable {
+    Elf::read(Cursor::new(file), SYMBOLS_ONLY, |_| true).unwrap().unwrap().symbols
 }
 
 #[test]
 fn sound_symbols_are_complete() {
-    let table = table_of(with_symbols(&functions([1, 5, 900].into_iter()), b"\0one\0two\0"));
+    let table = read_symbol_table(build_file_with_symbols(
+        &encode_functions([1, 5, 900].into_iter()),
+        b"\0one\0two\0",
+    ));
     let name = |address| table.lookup(address).map(|symbol| symbol.text().into_owned());
     assert_eq!((name(0x1008).as_deref(), name(0x101F).as_deref()), (Some("one"), Some("two")));
     assert_eq!((name(0x1020), table.is_cut()), (None, false));
@@ -75,21 +78,22 @@ fn sound_symbols_are_complete() {
 #[test]
 fn oversized_symbol_table_does_not_hide_the_other() {
     const TOO_LARGE: usize = 24 * (12 << 20);
-    let symbols = functions([1, 5].into_iter());
+    let symbols = encode_functions([1, 5].into_iter());
     let body = [&symbols[..], b"\0one\0two\0"].concat();
     let names = (SHT_STRTAB, 0, 0, symbols.len()..body.len());
     let code = (SHT_PROGBITS, SHF_EXECINSTR, 0, 0..0);
     let (large, small) = ((SHT_SYMTAB, 0, 3, 0..TOO_LARGE), (SHT_DYNSYM, 0, 3, 0..symbols.len()));
-    let table = table_of(file_of(&body, &[large, code, names, small]));
+    let table = read_symbol_table(build_file(&body, &[large, code, names, small]));
     assert!(table.lookup(0x1008).is_some_and(|symbol| symbol.name == b"one"));
     assert!(table.lookup(0x1018).is_some_and(|symbol| symbol.name == b"two"));
-    assert!(table.is_cut(), "which is said");
+    assert!(table.is_cut(), "the table must report that it is incomplete");
 }
 
 #[test]
 fn search_for_the_end_of_a_name_is_bounded() {
     let began = Instant::now();
-    let table = table_of(with_symbols(&functions(0..400_000), &vec![b'a'; 8 << 20]));
+    let table =
+        read_symbol_table(build_file_with_symbols(&encode_functions(0..400_000), &vec![b'a'; 8 << 20]));
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert!(table.is_empty() && table.is_cut());
 }
@@ -98,15 +102,15 @@ fn search_for_the_end_of_a_name_is_bounded() {
 fn overlapping_names_fill_the_table_up_to_its_limit() {
     let mut names = vec![b'a'; MAX_NAME];
     names.push(0);
-    let table = table_of(with_symbols(&functions((0..20_000).map(|_| 0)), &names));
+    let table = read_symbol_table(build_file_with_symbols(&encode_functions((0..20_000).map(|_| 0)), &names));
     assert!(table.is_cut() && table.len() > 1000, "{}", table.len());
     assert!(table.lookup(0x1000).is_some_and(|symbol| symbol.name.len() == MAX_NAME));
 }
 
 /// A file that counts the bytes that are read.
-struct Counted<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
+struct CountingFile<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
 
-impl Read for Counted<'_> {
+impl Read for CountingFile<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read(to)?;
         self.1.set(self.1.get() + read as u64);
@@ -114,7 +118,7 @@ impl Read for Counted<'_> {
     }
 }
 
-impl Seek for Counted<'_> {
+impl Seek for CountingFile<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.0.seek(to)
     }
@@ -122,13 +126,13 @@ impl Seek for Counted<'_> {
 
 #[test]
 fn only_one_of_many_symbol_tables_is_read() {
-    let symbols = functions((0..50_000).map(|_| 1));
+    let symbols = encode_functions((0..50_000).map(|_| 1));
     let body = [&symbols[..], b"\0name\0"].concat();
     let mut sections = vec![(SHT_STRTAB, 0, 0, symbols.len()..body.len())];
     sections.extend((0..1000).map(|at| (SHT_SYMTAB, 0, 1, 24 * at..symbols.len())));
-    let file = file_of(&body, &sections);
+    let file = build_file(&body, &sections);
     let (length, read) = (file.len() as u64, Cell::new(0));
-    let elf = Elf::read(Counted(Cursor::new(file), &read), SYMBOLS, |_| true).unwrap().unwrap();
+    let elf = Elf::read(CountingFile(Cursor::new(file), &read), SYMBOLS_ONLY, |_| true).unwrap().unwrap();
     assert_eq!(elf.symbols.len(), 50_000);
     assert!(read.get() <= 2 * length, "{} of {length}", read.get());
 }

@@ -4,7 +4,7 @@
 use traceweir_format::filter::payload::{self, Shape, Type};
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
+use crate::schema::{Count, Field, FieldKind, Length, Schema, ValueMap};
 use crate::source::EventSchema;
 
 /// Filters apply to events of processes on this machine, which have 8-byte pointers.
@@ -28,17 +28,17 @@ impl ComparableField<'_> {
     /// Returns the type for comparisons; `None` if the field is neither a number, a GUID nor text.
     #[must_use]
     pub fn compared_as(&self) -> Option<Type> {
-        let number = |bytes, signed| Type::Integer { bytes, signed };
+        let integer = |bytes, signed| Type::Integer { bytes, signed };
         Some(match self.input {
-            InType::INT8 => number(1, true),
-            InType::UINT8 => number(1, false),
-            InType::INT16 => number(2, true),
-            InType::UINT16 => number(2, false),
-            InType::INT32 => number(4, true),
-            InType::UINT32 | InType::HEXINT32 | InType::BOOLEAN => number(4, false),
-            InType::INT64 => number(8, true),
+            InType::INT8 => integer(1, true),
+            InType::UINT8 => integer(1, false),
+            InType::INT16 => integer(2, true),
+            InType::UINT16 => integer(2, false),
+            InType::INT32 => integer(4, true),
+            InType::UINT32 | InType::HEXINT32 | InType::BOOLEAN => integer(4, false),
+            InType::INT64 => integer(8, true),
             InType::UINT64 | InType::HEXINT64 | InType::FILETIME | InType::POINTER | InType::SIZET => {
-                number(8, false)
+                integer(8, false)
             }
             InType::GUID => Type::Guid,
             InType::UNICODESTRING | InType::COUNTEDSTRING => Type::Utf16,
@@ -57,10 +57,10 @@ impl ComparableField<'_> {
             None => digits.parse().ok(),
         };
         let number = number.map(|number: i128| if is_negative { number.saturating_neg() } else { number });
-        let is_truth = self.input == InType::BOOLEAN;
+        let is_boolean = self.input == InType::BOOLEAN;
         number.or(match text.to_ascii_lowercase().as_str() {
-            "true" if is_truth => Some(1),
-            "false" if is_truth => Some(0),
+            "true" if is_boolean => Some(1),
+            "false" if is_boolean => Some(0),
             name => {
                 let mut entries = self.map.into_iter().flat_map(ValueMap::entries);
                 entries.find(|(_, known)| known.to_lowercase() == name).map(|(value, _)| i128::from(*value))
@@ -71,7 +71,7 @@ impl ComparableField<'_> {
 
 /// The filter of an event, with all fields that a filter can describe.
 #[derive(Debug)]
-pub struct Layout<'s> {
+pub struct FilterLayout<'s> {
     /// The filter that has been built so far; predicates are added to it.
     pub event: payload::Event,
     schema: &'s Schema,
@@ -80,7 +80,7 @@ pub struct Layout<'s> {
     end: Option<String>,
 }
 
-impl<'s> Layout<'s> {
+impl<'s> FilterLayout<'s> {
     /// Describes the fields of an event. With `any`, one matching predicate is enough.
     #[must_use]
     pub fn new(event: &'s EventSchema, any: bool) -> Self {
@@ -93,14 +93,14 @@ impl<'s> Layout<'s> {
 
     /// Describes fields, and the members of structures recursively; structures nest at most eight
     /// deep.
-    fn describe_fields(&mut self, first: usize, fields: &'s [Field], within: &str) {
+    fn describe_fields(&mut self, first: usize, fields: &'s [Field], prefix: &str) {
         for (index, field) in (first..).zip(fields) {
             if self.end.is_some() {
                 return;
             }
-            let path = format!("{within}{}", field.name);
+            let path = format!("{prefix}{}", field.name);
             match &field.kind {
-                Kind::Struct { first, members } if field.count == Count::One => {
+                FieldKind::Struct { first, members } if field.count == Count::One => {
                     let schema = self.schema;
                     self.describe_fields(
                         usize::from(*first),
@@ -108,8 +108,8 @@ impl<'s> Layout<'s> {
                         &format!("{path}."),
                     );
                 }
-                Kind::Struct { .. } => self.end = Some(path),
-                Kind::Value { input, output, map } => {
+                FieldKind::Struct { .. } => self.end = Some(path),
+                FieldKind::Value { input, output, map } => {
                     let described = self.describe(field, *input, *output);
                     match described.and_then(|field| self.event.field(field).ok()) {
                         Some(at) => {
@@ -130,11 +130,11 @@ impl<'s> Layout<'s> {
 
     fn describe(&self, field: &Field, input: InType, output: OutType) -> Option<payload::Field> {
         let shape = match input {
-            InType::UNICODESTRING => self.sized(field.length, 2, Some(Shape::Utf16Z))?,
-            InType::ANSISTRING => self.sized(field.length, 1, Some(Shape::AnsiZ))?,
+            InType::UNICODESTRING => self.shape_with_length(field.length, 2, Some(Shape::Utf16Z))?,
+            InType::ANSISTRING => self.shape_with_length(field.length, 1, Some(Shape::AnsiZ))?,
             InType::BINARY => {
                 let natural = (output == OutType::IPV6).then_some(Shape::Fixed(16));
-                self.sized(field.length, 1, natural)?
+                self.shape_with_length(field.length, 1, natural)?
             }
             InType::COUNTEDSTRING | InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => Shape::Counted,
             InType::SID => Shape::Sid,
@@ -143,40 +143,43 @@ impl<'s> Layout<'s> {
         let count = match field.count {
             Count::One => payload::Count::Fixed(1),
             Count::Fixed(count) => payload::Count::Fixed(count),
-            Count::Field(index) => payload::Count::Field(self.number_of(index)?),
+            Count::Field(index) => payload::Count::Field(self.filter_field_number(index)?),
             Count::Prefixed | Count::ToEnd => return None,
         };
         Some(payload::Field { shape, count })
     }
 
-    fn sized(&self, length: Length, unit: u16, natural: Option<Shape>) -> Option<Shape> {
+    fn shape_with_length(&self, length: Length, unit: u16, natural: Option<Shape>) -> Option<Shape> {
         match length {
             Length::Natural => natural,
             Length::Fixed(units) => units.checked_mul(unit).map(Shape::Fixed),
-            Length::Field(index) => Some(Shape::Length { field: self.number_of(index)?, unit }),
+            Length::Field(index) => Some(Shape::Length { field: self.filter_field_number(index)?, unit }),
         }
     }
 
     /// Returns the number in the filter of a field of the schema.
-    fn number_of(&self, index: u16) -> Option<u8> {
+    fn filter_field_number(&self, index: u16) -> Option<u8> {
         self.fields.iter().find(|field| field.index == usize::from(index)).map(|field| field.at)
     }
 
-    /// Finds a field by its own name, or by the names of its structures and its own.
+    /// Finds a field by its name, or by its path: the names of its structures and its name.
     pub fn find(&self, name: &str) -> Result<ComparableField<'s>, String> {
-        let wanted = name.to_lowercase();
-        let is_whole = |field: &&ComparableField<'_>| field.path.to_lowercase() == wanted;
-        let is_member = |field: &&ComparableField<'_>| {
-            field.path.rsplit_once('.').is_some_and(|(_, own)| own.to_lowercase() == wanted)
+        let lowercase_name = name.to_lowercase();
+        let has_path = |field: &&ComparableField<'_>| field.path.to_lowercase() == lowercase_name;
+        let has_name = |field: &&ComparableField<'_>| {
+            field
+                .path
+                .rsplit_once('.')
+                .is_some_and(|(_, field_name)| field_name.to_lowercase() == lowercase_name)
         };
-        let found = self.fields.iter().find(is_whole).or_else(|| self.fields.iter().find(is_member));
-        found.cloned().ok_or_else(|| self.missing(name))
+        let found = self.fields.iter().find(has_path).or_else(|| self.fields.iter().find(has_name));
+        found.cloned().ok_or_else(|| self.missing_field_error(name))
     }
 
-    fn missing(&self, name: &str) -> String {
-        let own = name.rsplit('.').next().unwrap_or(name).to_lowercase();
-        let is_there = self.schema.fields().iter().any(|field| field.name.to_lowercase() == own);
-        if let (Some(end), true) = (&self.end, is_there) {
+    fn missing_field_error(&self, name: &str) -> String {
+        let field_name = name.rsplit('.').next().unwrap_or(name).to_lowercase();
+        let is_in_schema = self.schema.fields().iter().any(|field| field.name.to_lowercase() == field_name);
+        if let (Some(end), true) = (&self.end, is_in_schema) {
             return format!(
                 "{name} cannot be compared: a filter sees the fields before {end}, whose size only a decoder finds"
             );

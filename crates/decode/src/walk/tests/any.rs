@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Types that the oracle reads, with their sizes.
-const SIMPLE: [(InType, usize); 8] = [
+const SIMPLE_TYPES: [(InType, usize); 8] = [
     (InType::UINT8, 1),
     (InType::UINT16, 2),
     (InType::UINT32, 4),
@@ -20,9 +20,9 @@ const SIMPLE: [(InType, usize); 8] = [
     (InType::ANSISTRING, 0),
 ];
 
-/// A slow and obvious walker of simple types. Returns the offset and size of each value, and the
-/// bytes left if the walk succeeds.
-fn oracle(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
+/// Walks simple types slowly and obviously, as the oracle. Returns the offset and size of each
+/// value, and the bytes left if the walk succeeds.
+fn walk_slowly(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize>) {
     let (mut at, mut found) = (0, Vec::new());
     for field in schema.top() {
         if at == payload.len() && field.count != Count::Fixed(0) {
@@ -37,17 +37,17 @@ fn oracle(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize
             }
             _ => 1,
         };
-        let Kind::Value { input, .. } = field.kind else { panic!("no structures here") };
-        let size = SIMPLE.iter().find(|s| s.0 == input).unwrap().1;
+        let FieldKind::Value { input, .. } = field.kind else { panic!("simple schemas have no structures") };
+        let size = SIMPLE_TYPES.iter().find(|s| s.0 == input).unwrap().1;
         for _ in 0..count {
-            let left = &payload[at..];
-            let (text, step) = match left.iter().position(|&b| b == 0) {
+            let bytes_left = &payload[at..];
+            let (text, step) = match bytes_left.iter().position(|&b| b == 0) {
                 _ if size > 0 => (size, size),
                 Some(n) => (n, n + 1),
-                None => (left.len(), left.len()),
+                None => (bytes_left.len(), bytes_left.len()),
             };
-            let no_string = size == 0 && left.is_empty() && field.count != Count::One;
-            if step > left.len() || no_string {
+            let no_string = size == 0 && bytes_left.is_empty() && field.count != Count::One;
+            if step > bytes_left.len() || no_string {
                 return (found, None);
             }
             found.push((at, text));
@@ -58,7 +58,7 @@ fn oracle(schema: &Schema, payload: &[u8]) -> (Vec<(usize, usize)>, Option<usize
 }
 
 /// Returns the number of payload bytes that a value takes.
-fn size_of(value: &Value<'_>) -> usize {
+fn value_bytes(value: &Value<'_>) -> usize {
     match value {
         Value::U8(_) => 1,
         Value::U16(_) => 2,
@@ -71,15 +71,18 @@ fn size_of(value: &Value<'_>) -> usize {
 
 fn simple_field() -> impl Strategy<Value = Field> {
     let count = prop_oneof![4 => Just(Count::One), 1 => (0_u16..4).prop_map(Count::Fixed), 1 => Just(Count::Prefixed)];
-    ((0..SIMPLE.len()), count).prop_map(|(i, count)| field_of(SIMPLE[i].0).times(count))
+    ((0..SIMPLE_TYPES.len()), count).prop_map(|(i, count)| field_of(SIMPLE_TYPES[i].0).with_count(count))
 }
 
 fn any_field() -> impl Strategy<Value = Field> {
     let input = prop_oneof![0_u16..27, 299_u16..312];
     let output = prop_oneof![0_u16..40, 299_u16..303];
-    let value =
-        (input, output).prop_map(|(i, o)| Kind::Value { input: InType(i), output: OutType(o), map: None });
-    let kind = prop_oneof![3 => value, 1 => (0_u16..14, 0_u16..5).prop_map(|(first, members)| Kind::Struct { first, members })];
+    let value = (input, output).prop_map(|(i, o)| FieldKind::Value {
+        input: InType(i),
+        output: OutType(o),
+        map: None,
+    });
+    let kind = prop_oneof![3 => value, 1 => (0_u16..14, 0_u16..5).prop_map(|(first, members)| FieldKind::Struct { first, members })];
     let count = prop_oneof![
         4 => Just(Count::One),
         1 => prop_oneof![0_u16..5, any::<u16>()].prop_map(Count::Fixed),
@@ -92,7 +95,8 @@ fn any_field() -> impl Strategy<Value = Field> {
         1 => prop_oneof![0_u16..5, any::<u16>()].prop_map(Length::Fixed),
         1 => (0_u16..14).prop_map(Length::Field),
     ];
-    (kind, count, length).prop_map(|(kind, count, length)| Field::new("f", kind).times(count).long(length))
+    (kind, count, length)
+        .prop_map(|(kind, count, length)| Field::new("f", kind).with_count(count).with_length(length))
 }
 
 fn small_bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -107,18 +111,18 @@ proptest! {
         fields in prop::collection::vec(simple_field(), 0..8),
         payload in small_bytes(),
     ) {
-        let schema = flat(fields);
-        let (expected, left) = oracle(&schema, &payload);
+        let schema = schema_of(fields);
+        let (expected, bytes_left) = walk_slowly(&schema, &payload);
         let (seen, result) = walk(&schema, &payload, 8);
-        prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), left);
+        prop_assert_eq!(result.as_ref().map(|r| r.len()).ok(), bytes_left);
         let sizes: Vec<_> = seen.iter().filter_map(|s| match s {
-            Seen::Value(_, v) => Some(size_of(v)),
+            Call::Value(_, v) => Some(value_bytes(v)),
             _ => None,
         }).collect();
-        if left.is_some() {
+        if bytes_left.is_some() {
             prop_assert_eq!(&sizes, &expected.iter().map(|e| e.1).collect::<Vec<_>>());
-            for (seen, (at, size)) in seen.iter().filter(|s| matches!(s, Seen::Value(..))).zip(expected) {
-                let Seen::Value(_, value) = seen else { unreachable!() };
+            for (seen, (at, size)) in seen.iter().filter(|s| matches!(s, Call::Value(..))).zip(expected) {
+                let Call::Value(_, value) = seen else { unreachable!() };
                 let bytes = &payload[at..at + size];
                 match value {
                     Value::Text8(text) => prop_assert_eq!(*text, bytes),
@@ -139,22 +143,22 @@ proptest! {
         let top = top.min(fields.len());
         let Ok(schema) = Schema::default().seal(fields, top) else { return Ok(()) };
         let (seen, result) = walk(&schema, &payload, if narrow { 4 } else { 8 });
-        if let Ok(rest) = result {
-            prop_assert!(payload.ends_with(rest));
+        if let Ok(remaining) = result {
+            prop_assert!(payload.ends_with(remaining));
         }
         let allowance = (payload.len() + schema.fields().len()) * 2 + 64;
-        let values = seen.iter().filter(|s| matches!(s, Seen::Value(..))).count();
+        let values = seen.iter().filter(|s| matches!(s, Call::Value(..))).count();
         prop_assert!(values <= payload.len() + allowance, "{} values", values);
-        let begun = seen.iter().filter(|s| matches!(s, Seen::Array(..) | Seen::Struct(_))).count();
+        let begun = seen.iter().filter(|s| matches!(s, Call::Array(..) | Call::Struct(_))).count();
         prop_assert!(begun <= 2 * (payload.len() * (MAX_DEPTH + 1) + allowance), "{} arrays and structures", begun);
         let mut open = Vec::new();
         for seen in seen {
             match seen {
-                Seen::Array(i, _) => open.push((true, i)),
-                Seen::Struct(i) => open.push((false, i)),
-                Seen::EndArray(i) => prop_assert_eq!(open.pop(), Some((true, i))),
-                Seen::EndStruct(i) => prop_assert_eq!(open.pop(), Some((false, i))),
-                Seen::Value(..) => {}
+                Call::Array(i, _) => open.push((true, i)),
+                Call::Struct(i) => open.push((false, i)),
+                Call::EndArray(i) => prop_assert_eq!(open.pop(), Some((true, i))),
+                Call::EndStruct(i) => prop_assert_eq!(open.pop(), Some((false, i))),
+                Call::Value(..) => {}
             }
         }
         prop_assert!(open.is_empty());

@@ -9,7 +9,7 @@ use crate::source::kernel;
 use crate::tdh::decode_value;
 
 /// Byte offset of the two pointers.
-const POINTERS: usize = 0x38;
+const POINTERS_OFFSET: usize = 0x38;
 const NAMES: [(&str, &str); 5] = [
     ("session", "C:\\trace.etl"),
     ("s", "/tmp/t.etl"),
@@ -19,7 +19,7 @@ const NAMES: [(&str, &str); 5] = [
 ];
 
 /// Builds the payload of a header event whose pointers are 5 and 6.
-fn payload(session: &str, file: &str, pointer_size: usize) -> Vec<u8> {
+fn header_payload(session: &str, file: &str, pointer_size: usize) -> Vec<u8> {
     let header = LogFileHeader {
         start_time: FileTime(133_000_000_000_000_000),
         boot_time: FileTime(132_999_000_000_000_001),
@@ -34,29 +34,25 @@ fn payload(session: &str, file: &str, pointer_size: usize) -> Vec<u8> {
     for pointer in [5_u64, 6] {
         pointers.extend_from_slice(&pointer.to_le_bytes()[..pointer_size]);
     }
-    payload.splice(POINTERS..POINTERS + 16, pointers);
+    payload.splice(POINTERS_OFFSET..POINTERS_OFFSET + 16, pointers);
     payload
 }
 
 /// Collects name, type and text of each field.
 #[derive(Default)]
-struct ByName(Vec<(String, InType, String)>);
+struct FieldTexts(Vec<(String, InType, String)>);
 
-impl<'p> Visitor<'p> for ByName {
+impl<'p> Visitor<'p> for FieldTexts {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let Kind::Value { input, .. } = field.kind else { return };
+        let FieldKind::Value { input, .. } = field.kind else { return };
         let mut shown = Vec::new();
         crate::format::text(field, &value, crate::format::Style::default(), &mut shown);
         self.0.push((field.name.to_string(), input, String::from_utf8(shown).unwrap()));
     }
-    fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
-    fn end_array(&mut self, _: usize, _: &Field) {}
-    fn begin_struct(&mut self, _: usize, _: &Field) {}
-    fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-fn shown(schema: &Schema, payload: &[u8], pointer_size: usize, name: &str) -> (InType, String) {
-    let mut values = ByName::default();
+fn field_text(schema: &Schema, payload: &[u8], pointer_size: usize, name: &str) -> (InType, String) {
+    let mut values = FieldTexts::default();
     Walker::default().walk(schema, payload, pointer_size, &mut values).unwrap();
     let (_, input, value) = values.0.into_iter().find(|(field, ..)| field == name).unwrap();
     (input, value)
@@ -64,10 +60,10 @@ fn shown(schema: &Schema, payload: &[u8], pointer_size: usize, name: &str) -> (I
 
 #[test]
 fn header_event_shows_names_instead_of_pointers() {
-    let schema = kernel::schema(&class::EVENT_TRACE, 0, 2).unwrap();
+    let schema = kernel::build_schema(&class::EVENT_TRACE, 0, 2).unwrap();
     for pointer_size in [4, 8] {
         for (session, file) in NAMES {
-            let payload = payload(session, file, pointer_size);
+            let payload = header_payload(session, file, pointer_size);
             for (field, name) in [
                 ("LoggerName", session),
                 ("LogFileName", file),
@@ -75,14 +71,14 @@ fn header_event_shows_names_instead_of_pointers() {
                 ("LogFileNameString", file),
             ] {
                 let expected = (InType::UNICODESTRING, name.to_owned());
-                assert_eq!(shown(&schema, &payload, pointer_size, field), expected, "{field}");
+                assert_eq!(field_text(&schema, &payload, pointer_size, field), expected, "{field}");
             }
         }
         // The event ends with the session's name, so the file's name is unknown.
-        let all = payload("s", "f", pointer_size);
+        let all = header_payload("s", "f", pointer_size);
         let cut = &all[..all.len() - 4];
-        assert_eq!(shown(&schema, cut, pointer_size, "LoggerName"), (InType::UNICODESTRING, "s".into()));
-        assert_eq!(shown(&schema, cut, pointer_size, "LogFileName"), (InType::POINTER, "0x6".into()));
+        assert_eq!(field_text(&schema, cut, pointer_size, "LoggerName"), (InType::UNICODESTRING, "s".into()));
+        assert_eq!(field_text(&schema, cut, pointer_size, "LogFileName"), (InType::POINTER, "0x6".into()));
     }
 }
 
@@ -90,23 +86,24 @@ fn header_event_shows_names_instead_of_pointers() {
 fn pointer_of_header_event_is_formatted_as_its_name() {
     for pointer_size in [4, 8] {
         for (session, file) in NAMES {
-            let payload = payload(session, file, pointer_size);
+            let payload = header_payload(session, file, pointer_size);
             let text = |at: usize, end: usize, opcode| {
-                let rest = &payload[at..end];
-                let one = decode_value(InType::POINTER, OutType::NULL, 0, pointer_size, rest).unwrap();
-                let one = one.shown_in(&class::EVENT_TRACE, opcode, pointer_size, rest);
-                assert_eq!(one.consumed, pointer_size);
+                let remaining = &payload[at..end];
+                let decoded =
+                    decode_value(InType::POINTER, OutType::NULL, 0, pointer_size, remaining).unwrap();
+                let decoded = decoded.shown_in(&class::EVENT_TRACE, opcode, pointer_size, remaining);
+                assert_eq!(decoded.consumed, pointer_size);
                 let mut out = Vec::new();
-                one.text(&mut out);
+                decoded.text(&mut out);
                 String::from_utf8(out).unwrap()
             };
-            let (second, end) = (POINTERS + pointer_size, payload.len());
-            assert_eq!(text(POINTERS, end, 0), session);
+            let (second, end) = (POINTERS_OFFSET + pointer_size, payload.len());
+            assert_eq!(text(POINTERS_OFFSET, end, 0), session);
             assert_eq!(text(second, end, 0), file);
             // Another event, and bytes that end before the names.
-            assert_eq!(text(POINTERS, end, 5), "0x5");
-            for end in second..second + 0x110 - POINTERS - 8 {
-                assert_eq!(text(POINTERS, end, 0), "0x5");
+            assert_eq!(text(POINTERS_OFFSET, end, 5), "0x5");
+            for end in second..second + 0x110 - POINTERS_OFFSET - 8 {
+                assert_eq!(text(POINTERS_OFFSET, end, 0), "0x5");
             }
         }
     }

@@ -8,7 +8,7 @@
 //! The kinds are those of the message compiler; equal texts of a kind share an id.
 //!
 //! Source: Documented ("MESSAGE_RESOURCE_DATA"), the kinds Observed on the CLR's event resources;
-//! the kind of channels is this project's own.
+//! this project defines the kind of channels.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 /// The kind of object that a text belongs to: the highest four bits of its id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Keyword = 1,
     Opcode = 3,
     Level = 5,
@@ -32,15 +32,15 @@ pub(super) enum Kind {
 }
 
 #[derive(Default)]
-pub(super) struct Messages {
-    ids: HashMap<(Kind, String), u32>,
+pub(super) struct MessageIds {
+    ids: HashMap<(MessageKind, String), u32>,
     texts: BTreeMap<u32, String>,
-    counts: HashMap<Kind, u32>,
+    counts: HashMap<MessageKind, u32>,
 }
 
-impl Messages {
+impl MessageIds {
     /// Returns the id of a text; [`NO_MESSAGE`] for `None`.
-    pub(super) fn id(&mut self, kind: Kind, text: Option<&str>) -> Result<u32> {
+    pub(super) fn assign_id(&mut self, kind: MessageKind, text: Option<&str>) -> Result<u32> {
         let Some(text) = text else { return Ok(NO_MESSAGE) };
         if let Some(id) = self.ids.get(&(kind, text.to_owned())) {
             return Ok(*id);
@@ -57,7 +57,7 @@ impl Messages {
     }
 
     /// Encodes the table: one block of consecutive ids for each kind.
-    pub(super) fn table(&self) -> Result<Vec<u8>> {
+    pub(super) fn encode_table(&self) -> Result<Vec<u8>> {
         let mut blocks: Vec<(u32, u32)> = Vec::new();
         for &id in self.texts.keys() {
             match blocks.last_mut() {
@@ -67,10 +67,10 @@ impl Messages {
         }
         let mut entries = Vec::new();
         let mut table = Vec::new();
-        let head = blocks.len().saturating_mul(12).saturating_add(4);
+        let header_bytes = blocks.len().saturating_mul(12).saturating_add(4);
         table.put_u32(u32::try_from(blocks.len()).unwrap_or(u32::MAX));
         for (low, high) in blocks {
-            let offset = u32::try_from(head.saturating_add(entries.len()));
+            let offset = u32::try_from(header_bytes.saturating_add(entries.len()));
             let offset = offset.map_err(|_| Error::Schema("the message table is larger than 4 GiB"))?;
             table.put_u32(low).put_u32(high).put_u32(offset);
             for text in self.texts.range(low..=high).map(|(_, text)| text) {

@@ -8,39 +8,43 @@ use std::collections::HashMap;
 
 use traceweir_format::wire::Put;
 
-use super::Blob;
-use super::messages::{Kind, Messages};
+use super::PatchedBlob;
+use super::messages::{MessageIds, MessageKind};
 use crate::Result;
-use crate::source::manifest::{Name, ProviderDefinition};
+use crate::source::manifest::{NameDefinition, ProviderDefinition};
 use crate::source::provider::EventSchema;
 
 /// The entries of one kind, with the offsets that they were written at.
-struct Table {
-    names: Vec<Name>,
+struct WrittenNameTable {
+    names: Vec<NameDefinition>,
     offsets: HashMap<(u64, String), u32>,
 }
 
-impl Table {
-    fn new(names: &[Name]) -> Self {
+impl WrittenNameTable {
+    fn new(names: &[NameDefinition]) -> Self {
         Self { names: names.to_vec(), offsets: HashMap::new() }
     }
 
     /// Adds the predefined name of a number, unless there is an entry with the same display name.
-    fn add(&mut self, value: u64, display: Option<&str>) {
+    fn add_predefined(&mut self, value: u64, display: Option<&str>) {
         let Some(display) = display else { return };
         if !self.names.iter().any(|name| name.value == value && name.display() == display) {
-            self.names.push(Name { name: format!("win:{display}"), value, ..Name::default() });
+            self.names.push(NameDefinition {
+                name: format!("win:{display}"),
+                value,
+                ..NameDefinition::default()
+            });
         }
     }
 
-    fn offset(&self, value: u64, display: Option<&str>) -> u32 {
+    fn offset_of(&self, value: u64, display: Option<&str>) -> u32 {
         let key = display.map(|display| (value, display.to_owned()));
         key.and_then(|key| self.offsets.get(&key)).copied().unwrap_or(0)
     }
 }
 
 /// The entries that one event uses, by offset.
-pub(super) struct Used {
+pub(super) struct UsedOffsets {
     pub(super) opcode: u32,
     pub(super) level: u32,
     pub(super) task: u32,
@@ -48,12 +52,12 @@ pub(super) struct Used {
     pub(super) keywords: Vec<u32>,
 }
 
-pub(super) struct Tables {
-    levels: Table,
-    tasks: Table,
-    opcodes: Table,
-    keywords: Table,
-    channels: Table,
+pub(super) struct WrittenNameTables {
+    levels: WrittenNameTable,
+    tasks: WrittenNameTable,
+    opcodes: WrittenNameTable,
+    keywords: WrittenNameTable,
+    channels: WrittenNameTable,
 }
 
 /// Returns the value of an OPCO entry.
@@ -61,112 +65,115 @@ fn opcode_value(opcode: u64, task: u16) -> u64 {
     (opcode << 16) | u64::from(task)
 }
 
-impl Tables {
+impl WrittenNameTables {
     pub(super) fn new(provider: &ProviderDefinition) -> Self {
-        let mut opcodes = Table::new(&provider.opcodes);
+        let mut opcodes = WrittenNameTable::new(&provider.opcodes);
         for name in &mut opcodes.names {
             name.value = opcode_value(name.value, name.task);
         }
-        let mut channels = Table::new(&provider.channels);
+        let mut channels = WrittenNameTable::new(&provider.channels);
         for channel in &mut channels.names {
             // A reader shows the name of a channel, never its text.
             channel.text = None;
         }
         let mut tables = Self {
-            levels: Table::new(&provider.levels),
-            tasks: Table::new(&provider.tasks),
+            levels: WrittenNameTable::new(&provider.levels),
+            tasks: WrittenNameTable::new(&provider.tasks),
             opcodes,
-            keywords: Table::new(&provider.keywords),
+            keywords: WrittenNameTable::new(&provider.keywords),
             channels,
         };
         for event in &provider.events {
-            tables.add(&event.event);
+            tables.add_event_names(&event.event);
         }
         tables
     }
 
     /// Adds the predefined names that an event uses.
-    fn add(&mut self, event: &EventSchema) {
+    fn add_event_names(&mut self, event: &EventSchema) {
         let (descriptor, names) = (&event.descriptor, &event.schema.names);
-        self.levels.add(descriptor.level.into(), names.level.as_deref());
-        self.tasks.add(descriptor.task.into(), names.task.as_deref());
-        let of_task = opcode_value(descriptor.opcode.into(), descriptor.task);
+        self.levels.add_predefined(descriptor.level.into(), names.level.as_deref());
+        self.tasks.add_predefined(descriptor.task.into(), names.task.as_deref());
+        let task_opcode = opcode_value(descriptor.opcode.into(), descriptor.task);
         let display = names.opcode.as_deref();
-        if !self.opcodes.names.iter().any(|name| name.value == of_task && Some(name.display()) == display) {
-            self.opcodes.add(opcode_value(descriptor.opcode.into(), 0), display);
+        if !self.opcodes.names.iter().any(|name| name.value == task_opcode && Some(name.display()) == display)
+        {
+            self.opcodes.add_predefined(opcode_value(descriptor.opcode.into(), 0), display);
         }
         for (mask, name) in &names.keywords {
-            self.keywords.add(*mask, Some(name));
+            self.keywords.add_predefined(*mask, Some(name));
         }
     }
 
     /// Writes the table of a signature.
     pub(super) fn write(
         &mut self,
-        blob: &mut Blob,
-        messages: &mut Messages,
+        blob: &mut PatchedBlob,
+        messages: &mut MessageIds,
         signature: &[u8; 4],
     ) -> Result<()> {
         let (table, kind) = match signature {
-            b"LEVL" => (&mut self.levels, Kind::Level),
-            b"TASK" => (&mut self.tasks, Kind::Task),
-            b"OPCO" => (&mut self.opcodes, Kind::Opcode),
-            b"KEYW" => (&mut self.keywords, Kind::Keyword),
-            _ => (&mut self.channels, Kind::Channel),
+            b"LEVL" => (&mut self.levels, MessageKind::Level),
+            b"TASK" => (&mut self.tasks, MessageKind::Task),
+            b"OPCO" => (&mut self.opcodes, MessageKind::Opcode),
+            b"KEYW" => (&mut self.keywords, MessageKind::Keyword),
+            _ => (&mut self.channels, MessageKind::Channel),
         };
-        let start = blob.begin(signature);
-        blob.count(table.names.len())?;
+        let start = blob.begin_structure(signature);
+        blob.put_count(table.names.len())?;
         let mut names = Vec::with_capacity(table.names.len());
         for name in &table.names {
-            table.offsets.entry((name.value, name.display().to_owned())).or_insert(blob.here()?);
-            let message = messages.id(kind, name.text.as_deref().filter(|text| !text.trim().is_empty()))?;
+            table.offsets.entry((name.value, name.display().to_owned())).or_insert(blob.position()?);
+            let message =
+                messages.assign_id(kind, name.text.as_deref().filter(|text| !text.trim().is_empty()))?;
             names.push((write_entry(blob, signature, name, message), name.name.as_str()));
         }
-        blob.records(names)?;
-        blob.end(start)
+        blob.put_text_records(names)?;
+        blob.end_structure(start)
     }
 
-    pub(super) fn used_by(&self, event: &EventSchema) -> Used {
+    pub(super) fn offsets_used_by(&self, event: &EventSchema) -> UsedOffsets {
         let (descriptor, names) = (&event.descriptor, &event.schema.names);
-        let opcode =
-            |task| self.opcodes.offset(opcode_value(descriptor.opcode.into(), task), names.opcode.as_deref());
-        Used {
+        let opcode = |task| {
+            self.opcodes.offset_of(opcode_value(descriptor.opcode.into(), task), names.opcode.as_deref())
+        };
+        UsedOffsets {
             opcode: match opcode(descriptor.task) {
                 0 => opcode(0),
-                of_task => of_task,
+                offset => offset,
             },
-            level: self.levels.offset(descriptor.level.into(), names.level.as_deref()),
-            task: self.tasks.offset(descriptor.task.into(), names.task.as_deref()),
-            channel: self.channels.offset(descriptor.channel.into(), names.channel.as_deref()),
+            level: self.levels.offset_of(descriptor.level.into(), names.level.as_deref()),
+            task: self.tasks.offset_of(descriptor.task.into(), names.task.as_deref()),
+            channel: self.channels.offset_of(descriptor.channel.into(), names.channel.as_deref()),
             keywords: names
                 .keywords
                 .iter()
-                .map(|(mask, name)| self.keywords.offset(*mask, Some(name)))
+                .map(|(mask, name)| self.keywords.offset_of(*mask, Some(name)))
                 .collect(),
         }
     }
 }
 
 /// Writes an entry; returns the hole for the offset of its name.
-fn write_entry(blob: &mut Blob, signature: &[u8; 4], name: &Name, message: u32) -> usize {
-    let narrow = u32::try_from(name.value).unwrap_or(u32::MAX);
+fn write_entry(blob: &mut PatchedBlob, signature: &[u8; 4], name: &NameDefinition, message: u32) -> usize {
+    let value = u32::try_from(name.value).unwrap_or(u32::MAX);
     match signature {
         b"KEYW" => blob.bytes.put_u64(name.value),
-        _ => blob.bytes.put_u32(narrow),
+        _ => blob.bytes.put_u32(value),
     };
     match signature {
         b"CHAN" => {
-            let hole = blob.hole();
+            let hole = blob.reserve_u32();
             blob.bytes.put_u32(0).put_u32(message);
             hole
         }
         b"TASK" => {
             blob.bytes.put_u32(message).put_guid(&name.class);
-            blob.hole()
+            blob.reserve_u32()
         }
         _ => {
             blob.bytes.put_u32(message);
-            blob.hole()
+            blob.reserve_u32()
         }
     }
 }

@@ -4,41 +4,42 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::schema::Names;
+use crate::schema::EventNames;
 use crate::source::binary;
-use crate::source::manifest::definitions;
+use crate::source::manifest::read_definitions;
 use crate::source::messages::MessageTable;
 use crate::source::provider::{EventSchema, ProviderSchemas};
-use crate::source::wevt::build::hostile;
-use crate::source::wevt::providers;
+use crate::source::wevt::build::for_each_damaged_copy;
+use crate::source::wevt::read_providers;
 
 const WORKSHOP: &[u8] = include_bytes!("../../../../../../fixtures/manifests/workshop.man");
 
-fn read(compiled: &Compiled) -> Vec<ProviderSchemas> {
-    providers(&compiled.template, &MessageTable::parse(&compiled.messages).unwrap()).unwrap()
+fn read_compiled(compiled: &CompiledManifest) -> Vec<ProviderSchemas> {
+    read_providers(&compiled.template, &MessageTable::parse(&compiled.messages).unwrap()).unwrap()
 }
 
 /// Checks that the reader returns the written event. It may fill in names by number that the
 /// manifest does not have.
-fn assert_same(written: &EventSchema, read: &EventSchema) {
+fn assert_same_event(written: &EventSchema, read: &EventSchema) {
     assert_eq!(written.descriptor, read.descriptor);
-    let cut =
+    let trimmed =
         |text: &Option<Arc<str>>| text.as_deref().map(|t| t.trim_end().to_owned()).filter(|t| !t.is_empty());
     let (w, r) = (&written.schema, &read.schema);
     assert_eq!(w.fields(), r.fields());
     assert_eq!(w.top().len(), r.top().len());
-    assert_eq!(cut(&w.message), cut(&r.message));
-    let names = |n: &Names| [&n.provider, &n.event, &n.task, &n.opcode, &n.level, &n.channel].map(cut);
+    assert_eq!(trimmed(&w.message), trimmed(&r.message));
+    let names =
+        |n: &EventNames| [&n.provider, &n.event, &n.task, &n.opcode, &n.level, &n.channel].map(trimmed);
     for (written, read) in names(&w.names).into_iter().zip(names(&r.names)) {
         assert!(written.is_none() || written == read, "{written:?} became {read:?}");
     }
     assert_eq!(w.names.keywords, r.names.keywords);
 }
 
-fn round_trip(xml: &[u8]) {
-    let written = definitions(xml, "en-US").unwrap();
+fn assert_reads_back(xml: &[u8]) {
+    let written = read_definitions(xml, "en-US").unwrap();
     let compiled = compile(&written).unwrap();
-    let read = read(&compiled);
+    let read = read_compiled(&compiled);
     assert_eq!(written.len(), read.len());
     for (written, read) in written.iter().zip(&read) {
         assert_eq!((written.id, &written.name), (read.id, &read.name));
@@ -46,7 +47,7 @@ fn round_trip(xml: &[u8]) {
         events.sort_by_key(|e| (e.descriptor.id, e.descriptor.version));
         assert_eq!(events.len(), read.events.len());
         for (written, read) in events.into_iter().zip(&read.events) {
-            assert_same(written, read);
+            assert_same_event(written, read);
         }
         for keyword in &written.keywords {
             assert!(read.keywords().any(|(mask, name)| mask == keyword.value && name == keyword.display()));
@@ -56,26 +57,26 @@ fn round_trip(xml: &[u8]) {
 
 #[test]
 fn full_manifest_reads_back_equal() {
-    round_trip(WORKSHOP);
+    assert_reads_back(WORKSHOP);
 }
 
 #[test]
 fn decoder_reads_the_same_events_from_the_text() {
     let parsed = crate::source::manifest::parse(WORKSHOP).unwrap();
-    let read = read(&compile(&definitions(WORKSHOP, "en-US").unwrap()).unwrap());
+    let read = read_compiled(&compile(&read_definitions(WORKSHOP, "en-US").unwrap()).unwrap());
     for (mut parsed, mut read) in parsed.into_iter().zip(read) {
         parsed.events.iter_mut().for_each(|e| e.descriptor.keyword &= !(3 << 62));
         read.events.iter_mut().for_each(|e| e.descriptor.keyword &= !(3 << 62));
         assert_eq!(parsed.events.len(), read.events.len());
         parsed.events.sort_by_key(|e| (e.descriptor.id, e.descriptor.version));
-        parsed.events.iter().zip(&read.events).for_each(|(parsed, read)| assert_same(parsed, read));
+        parsed.events.iter().zip(&read.events).for_each(|(parsed, read)| assert_same_event(parsed, read));
     }
 }
 
 #[test]
 fn texts_are_those_of_the_requested_culture() {
     let message = |culture: &str| {
-        let invoices = definitions(WORKSHOP, culture).unwrap().remove(1).events;
+        let invoices = read_definitions(WORKSHOP, culture).unwrap().remove(1).events;
         let paid = invoices.iter().find(|e| e.event.descriptor.id == 1).unwrap();
         paid.event.schema.message.clone()
     };
@@ -85,13 +86,14 @@ fn texts_are_those_of_the_requested_culture() {
 
 #[test]
 fn concatenated_sections_are_read_in_order() {
-    let compiled = compile(&definitions(WORKSHOP, "en-US").unwrap()).unwrap();
-    let one = binary::section(&compiled);
-    let alone = binary::section_providers(&one).unwrap();
-    let mut silent = compiled.clone();
-    silent.messages.clear();
-    let section = [&one[..], &[0; 12], &binary::section(&silent), &one, &[0; 4]].concat();
-    let all = binary::section_providers(&section).unwrap();
+    let compiled = compile(&read_definitions(WORKSHOP, "en-US").unwrap()).unwrap();
+    let section = binary::encode_elf_section(&compiled);
+    let alone = binary::read_section_providers(&section).unwrap();
+    let mut without_messages = compiled.clone();
+    without_messages.messages.clear();
+    let concatenated =
+        [&section[..], &[0; 12], &binary::encode_elf_section(&without_messages), &section, &[0; 4]].concat();
+    let all = binary::read_section_providers(&concatenated).unwrap();
     assert_eq!(all.len(), alone.len() * 3);
     assert_eq!(all[0].events[0].schema, all[alone.len() * 2].events[0].schema);
     assert!(all[alone.len()].events.iter().all(|e| e.schema.message.is_none()));
@@ -106,9 +108,10 @@ fn damaged_compiled_manifests_never_panic() {
         <struct name="S" count="N"><data name="B" inType="win:Binary" length="N"/></struct></template></templates>
         <events><event value="1" symbol="One" level="win:Error" template="T" message="%1"/></events>
         </provider></events></instrumentation></instrumentationManifest>"#;
-    let section = binary::section(&compile(&definitions(small.as_bytes(), "en-US").unwrap()).unwrap());
-    hostile(&section, |bytes| {
-        let _ = binary::section_providers(bytes);
+    let section =
+        binary::encode_elf_section(&compile(&read_definitions(small.as_bytes(), "en-US").unwrap()).unwrap());
+    for_each_damaged_copy(&section, |bytes| {
+        let _ = binary::read_section_providers(bytes);
     });
 }
 
@@ -119,11 +122,11 @@ fn a_message_that_no_table_can_hold_is_refused() {
         <events><event value="1" message="{}"/></events></provider></instrumentationManifest>"#,
         "x".repeat(40_000)
     );
-    assert!(compile(&definitions(xml.as_bytes(), "en-US").unwrap()).is_err());
+    assert!(compile(&read_definitions(xml.as_bytes(), "en-US").unwrap()).is_err());
 }
 
 /// One field: type, out type, forms of its count and length.
-type Shape = (usize, usize, u8, u8);
+type FieldChoice = (usize, usize, u8, u8);
 
 const IN_TYPES: [&str; 20] = [
     "UnicodeString",
@@ -149,7 +152,7 @@ const IN_TYPES: [&str; 20] = [
 ];
 const OUT_TYPES: [&str; 6] = ["", "xs:string", "win:HexInt8", "win:HResult", "win:PID", "win:Json"];
 
-fn field(xml: &mut String, index: usize, (input, output, count, length): Shape) {
+fn write_field(xml: &mut String, index: usize, (input, output, count, length): FieldChoice) {
     let _ = write!(xml, r#"<data name="F{index}" inType="win:{}""#, IN_TYPES[input]);
     if !OUT_TYPES[output].is_empty() {
         let _ = write!(xml, r#" outType="{}""#, OUT_TYPES[output]);
@@ -169,8 +172,8 @@ fn field(xml: &mut String, index: usize, (input, output, count, length): Shape) 
     xml.push_str("/>");
 }
 
-fn manifest(
-    templates: &[(Vec<Shape>, Vec<Shape>)],
+fn build_manifest_xml(
+    templates: &[(Vec<FieldChoice>, Vec<FieldChoice>)],
     events: &[(u16, u8, usize, u8)],
     texts: &[String],
 ) -> String {
@@ -191,10 +194,10 @@ fn manifest(
     );
     for (at, (fields, members)) in templates.iter().enumerate() {
         let _ = write!(xml, r#"<template tid="T{at}"><data name="N" inType="win:UInt16"/>"#);
-        fields.iter().enumerate().for_each(|(i, shape)| field(&mut xml, i, *shape));
+        fields.iter().enumerate().for_each(|(i, shape)| write_field(&mut xml, i, *shape));
         if !members.is_empty() {
             xml.push_str(r#"<struct name="S" count="N">"#);
-            members.iter().enumerate().for_each(|(i, shape)| field(&mut xml, i, *shape));
+            members.iter().enumerate().for_each(|(i, shape)| write_field(&mut xml, i, *shape));
             xml.push_str("</struct>");
         }
         xml.push_str("</template>");
@@ -237,6 +240,6 @@ proptest! {
         events in prop::collection::vec((any::<u16>(), 0..3_u8, 0..6_usize, any::<u8>()), 0..20),
         texts in prop::collection::vec("[a-zA-Z0-9 %äö𝄞<&\"]{1,20}x", 5..9),
     ) {
-        round_trip(manifest(&templates, &events, &texts).as_bytes());
+        assert_reads_back(build_manifest_xml(&templates, &events, &texts).as_bytes());
     }
 }

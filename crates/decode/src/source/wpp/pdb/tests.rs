@@ -6,11 +6,11 @@ use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
 use crate::pdb_file::{PAGE, container, module, symbol};
-use crate::schema::{Field, Origin};
+use crate::schema::{Field, SchemaOrigin};
 
 const NO_STREAM: u16 = 0xFFFF;
 
-fn annotation(strings: &[&str]) -> Vec<u8> {
+fn encode_annotation(strings: &[&str]) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(0x1000).put_u16(1).put_u16(u16::try_from(strings.len()).unwrap());
     for string in strings {
@@ -20,7 +20,7 @@ fn annotation(strings: &[&str]) -> Vec<u8> {
 }
 
 /// Encodes a global procedure whose scope ends at `end` of the module stream.
-fn procedure(name: &str, end: u32) -> Vec<u8> {
+fn encode_procedure(name: &str, end: u32) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u32(0).put_u32(end);
     for field in [0, 0x40, 0, 0x3F, 0x1001, 0x1000_u32] {
@@ -30,7 +30,7 @@ fn procedure(name: &str, end: u32) -> Vec<u8> {
     symbol(0x1110, &body)
 }
 
-fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
+fn encode_debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     stream.put_u32(u32::MAX).put_u32(19_990_903).put_u32(1);
     stream.put_u16(NO_STREAM).put_u16(0).put_u16(NO_STREAM).put_u16(0).put_u16(globals).put_u16(0);
@@ -41,65 +41,73 @@ fn debug_stream(globals: u16, modules: &[u8]) -> Vec<u8> {
 }
 
 /// Builds a PDB with one module of these symbols and these global symbols.
-fn pdb(symbols: &[u8], globals: &[u8]) -> Vec<u8> {
+fn build_pdb(symbols: &[u8], globals: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     stream.put_u32(4).put(symbols);
     let modules = module(5, u32::try_from(stream.len()).unwrap());
-    container(&[vec![], vec![], vec![], debug_stream(6, &modules), vec![], stream, globals.to_vec()])
+    container(&[vec![], vec![], vec![], encode_debug_stream(6, &modules), vec![], stream, globals.to_vec()])
 }
 
 const SECTION: &str = "2158e7d3-9867-cde3-18b5-9713c628abdf disk // SRC=read.c MJ= MN=";
 
-fn two_messages() -> Vec<u8> {
+fn encode_two_messages() -> Vec<u8> {
     let first = "#typev read_c10 10 \"%0%!FUNC! read %10!d!\n\" // LEVEL=Noise FLAGS=IO";
     let second = "#typev read_c11 11 \"%0%!FUNC!\" // LEVEL=Noise FUNC=Named";
-    let inside = annotation(&["TMF:", SECTION, first, "{", "Irp->Length, ItemLong -- 10", "}"]);
-    let outside = annotation(&["TMF:", SECTION, second, "{", "}"]);
-    let control = annotation(&["TMC:", "0b67e6f7-ae91-470c-b4b6-dcd6a9034e18", "DiskTrace", "IO"]);
-    let head = procedure("ReadBlock", 0);
-    let end = u32::try_from(4 + head.len() + inside.len()).unwrap();
-    let mut symbols = procedure("ReadBlock", end);
-    symbols.put(&inside).put(&symbol(0x0006, &[])).put(&control).put(&outside);
+    let in_procedure = encode_annotation(&["TMF:", SECTION, first, "{", "Irp->Length, ItemLong -- 10", "}"]);
+    let after_procedure = encode_annotation(&["TMF:", SECTION, second, "{", "}"]);
+    let control = encode_annotation(&["TMC:", "0b67e6f7-ae91-470c-b4b6-dcd6a9034e18", "DiskTrace", "IO"]);
+    let placeholder = encode_procedure("ReadBlock", 0);
+    let end = u32::try_from(4 + placeholder.len() + in_procedure.len()).unwrap();
+    let mut symbols = encode_procedure("ReadBlock", end);
+    symbols.put(&in_procedure).put(&symbol(0x0006, &[])).put(&control).put(&after_procedure);
     symbols
 }
 
 #[test]
 fn annotations_of_a_module_give_its_messages() {
-    let parsed = load(Cursor::new(pdb(&two_messages(), &[]))).unwrap();
+    let parsed = load(Cursor::new(build_pdb(&encode_two_messages(), &[]))).unwrap();
     assert_eq!(parsed.warnings, []);
     let [first, second] = &parsed.formats[..] else { panic!("{parsed:?}") };
     assert_eq!(first.guid.to_string(), "2158e7d3-9867-cde3-18b5-9713c628abdf");
     assert_eq!((first.number, second.number), (10, 11));
-    assert_eq!(first.schema.origin, Origin::Wpp);
+    assert_eq!(first.schema.origin, SchemaOrigin::Wpp);
     assert_eq!(first.schema.message.as_deref(), Some("ReadBlock read %1!d!"));
     assert_eq!(first.schema.top(), [Field::value("Irp->Length", InType::INT32, OutType::NULL)]);
-    assert_eq!(first.info.function.as_deref(), Some("ReadBlock"), "from the enclosing procedure");
+    assert_eq!(
+        first.info.function.as_deref(),
+        Some("ReadBlock"),
+        "the enclosing procedure must give the function"
+    );
     assert_eq!(first.info.flags.as_deref(), Some("IO"));
     assert_eq!(first.info.source_file.as_deref(), Some("read.c"));
-    assert_eq!(second.info.function.as_deref(), Some("Named"), "the line's own function counts first");
+    assert_eq!(
+        second.info.function.as_deref(),
+        Some("Named"),
+        "the function of the line must take precedence"
+    );
     assert!(second.schema.top().is_empty());
 }
 
 #[test]
 fn annotation_after_the_end_of_a_procedure_has_no_function() {
-    let message = annotation(&["TMF:", SECTION, "#typev t 1 \"%!FUNC!.\"", "{", "}"]);
-    let mut symbols = procedure("Other", 8);
+    let message = encode_annotation(&["TMF:", SECTION, "#typev t 1 \"%!FUNC!.\"", "{", "}"]);
+    let mut symbols = encode_procedure("Other", 8);
     symbols.put(&message);
-    let parsed = load(Cursor::new(pdb(&symbols, &[]))).unwrap();
+    let parsed = load(Cursor::new(build_pdb(&symbols, &[]))).unwrap();
     assert_eq!(parsed.formats[0].info.function, None);
     assert_eq!(parsed.formats[0].schema.message.as_deref(), Some("."));
 }
 
 #[test]
 fn global_symbols_are_read_too() {
-    let message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
-    let parsed = load(Cursor::new(pdb(&[], &message))).unwrap();
+    let message = encode_annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    let parsed = load(Cursor::new(build_pdb(&[], &message))).unwrap();
     assert_eq!(parsed.formats.len(), 1);
 }
 
 #[test]
 fn damaged_module_loses_only_its_own_messages() {
-    let message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    let message = encode_annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
     let mut bad = vec![0; 4];
     bad.put_u32(9);
     let mut good = Vec::new();
@@ -109,7 +117,7 @@ fn damaged_module_loses_only_its_own_messages() {
     let modules =
         [module(4, 8), module(5, u32::MAX), module(77, 8), module(NO_STREAM, 8), module(5, good_size)]
             .concat();
-    let file = container(&[vec![], vec![], vec![], debug_stream(NO_STREAM, &modules), bad, good]);
+    let file = container(&[vec![], vec![], vec![], encode_debug_stream(NO_STREAM, &modules), bad, good]);
     let parsed = load(Cursor::new(file)).unwrap();
     assert_eq!(parsed.formats.len(), 1);
     assert_eq!(parsed.warnings, [(0, "symbols of a module cannot be read"); 2]);
@@ -117,9 +125,9 @@ fn damaged_module_loses_only_its_own_messages() {
 
 #[test]
 fn annotation_with_missing_strings_gives_a_warning() {
-    let mut message = annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    let mut message = encode_annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
     message[10] = 200;
-    let parsed = load(Cursor::new(pdb(&message, &[]))).unwrap();
+    let parsed = load(Cursor::new(build_pdb(&message, &[]))).unwrap();
     assert_eq!(parsed.formats.len(), 1);
     assert!(parsed.warnings.iter().any(|w| w.1 == "the annotation has fewer strings than it declares"));
 }
@@ -128,14 +136,14 @@ fn annotation_with_missing_strings_gives_a_warning() {
 fn other_files_and_pdbs_without_messages_are_errors() {
     assert!(matches!(load(Cursor::new(vec![0; 10_000])), Err(Error::Binary(_))));
     assert!(matches!(load(Cursor::new(vec![])), Err(Error::Binary(_))));
-    assert!(matches!(load(Cursor::new(pdb(&[], &[]))), Err(Error::NoMetadata(_))));
-    let control = annotation(&["TMC:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
-    assert!(matches!(load(Cursor::new(pdb(&control, &[]))), Err(Error::NoMetadata(_))));
+    assert!(matches!(load(Cursor::new(build_pdb(&[], &[]))), Err(Error::NoMetadata(_))));
+    let control = encode_annotation(&["TMC:", SECTION, "#typev t 1 \"x\"", "{", "}"]);
+    assert!(matches!(load(Cursor::new(build_pdb(&control, &[]))), Err(Error::NoMetadata(_))));
 }
 
 #[test]
 fn stream_longer_than_the_file_is_refused() {
-    let mut file = pdb(&two_messages(), &[]);
+    let mut file = build_pdb(&encode_two_messages(), &[]);
     // The directory gives the length of stream 3: make it longer than the file, then as long as
     // possible.
     for size in [0x0100_0000_u32, 0xFFFF_FFFE] {
@@ -147,33 +155,37 @@ fn stream_longer_than_the_file_is_refused() {
 #[test]
 fn shared_module_stream_is_read_within_the_budget() {
     let mut stream = Vec::new();
-    stream.put_u32(4).put(&annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]));
+    stream.put_u32(4).put(&encode_annotation(&["TMF:", SECTION, "#typev t 1 \"x\"", "{", "}"]));
     // Symbols of an unused kind fill the stream.
     while stream.len() < 40 * PAGE {
         stream.put(&symbol(0x1012, &[0; 1000]));
     }
     let modules = module(5, u32::try_from(stream.len()).unwrap()).repeat(500);
-    let file = container(&[vec![], vec![], vec![], debug_stream(NO_STREAM, &modules), vec![], stream]);
+    let file = container(&[vec![], vec![], vec![], encode_debug_stream(NO_STREAM, &modules), vec![], stream]);
     let parsed = load(Cursor::new(file)).unwrap();
     assert!((3..10).contains(&parsed.formats.len()), "{}", parsed.formats.len());
-    assert_eq!(parsed.formats.len() + parsed.warnings.len(), 500, "every module is read or named");
+    assert_eq!(
+        parsed.formats.len() + parsed.warnings.len(),
+        500,
+        "every module must give a message or a warning"
+    );
 }
 
 #[test]
 fn holes_of_a_file_are_not_read_into_memory() {
     let mut file = tempfile::tempfile().unwrap();
-    io::Write::write_all(&mut file, &pdb(&two_messages(), &[])).unwrap();
+    io::Write::write_all(&mut file, &build_pdb(&encode_two_messages(), &[])).unwrap();
     let found = file.metadata().unwrap();
     assert_eq!(load_file(file.try_clone().unwrap()).unwrap().formats.len(), 2);
     file.set_len(1 << 30).unwrap();
     assert_eq!(load_file(file.try_clone().unwrap()).unwrap().formats.len(), 2);
-    let mut bounded = Bounded::new(&file, believable(&file.metadata().unwrap())).unwrap();
+    let mut bounded = BoundedFile::new(&file, length_from_stored_blocks(&file.metadata().unwrap())).unwrap();
     let slice = |size: usize| [SourceSlice { offset: 0, size }];
     assert!(bounded.view(&slice(found.len() as usize)).is_ok());
     assert!(bounded.view(&slice(8 << 20)).is_err());
     // A stream above the memory limit is refused however long the file is.
-    let mut whole = Bounded::new(&file, u64::MAX).unwrap();
-    assert!(whole.view(&slice(1 << 20)).is_ok() && whole.view(&slice((256 << 20) + 1)).is_err());
+    let mut unlimited = BoundedFile::new(&file, u64::MAX).unwrap();
+    assert!(unlimited.view(&slice(1 << 20)).is_ok() && unlimited.view(&slice((256 << 20) + 1)).is_err());
     file.set_len(9 << 30).unwrap();
     assert!(matches!(load_file(file), Err(Error::Binary(_))));
 }
@@ -190,7 +202,7 @@ proptest! {
 
     #[test]
     fn damaged_files_never_panic(changes in proptest::collection::vec((0_usize..8 * PAGE, any::<u8>()), 1..8), cut in 0_usize..9 * PAGE) {
-        let mut file = pdb(&two_messages(), &[]);
+        let mut file = build_pdb(&encode_two_messages(), &[]);
         let length = file.len();
         for (at, byte) in changes {
             file[at % length] = byte;
@@ -201,7 +213,7 @@ proptest! {
 
     #[test]
     fn damaged_tables_never_panic(page in prop::sample::select(vec![0_usize, 3, 4, 5, 6]), changes in proptest::collection::vec((0_usize..240, any::<u8>()), 1..6)) {
-        let mut file = pdb(&two_messages(), &[]);
+        let mut file = build_pdb(&encode_two_messages(), &[]);
         for (at, byte) in changes {
             // The magic number stays, because otherwise nothing after it would be read.
             let at = page * PAGE + at + if page == 0 { 32 } else { 0 };

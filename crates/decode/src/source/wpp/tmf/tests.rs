@@ -1,34 +1,37 @@
 use super::*;
 use crate::schema::Count;
-use crate::source::wpp::lines::MAX_NAME;
+use crate::source::wpp::lines::MAX_NAME_BYTES;
 use proptest::prelude::*;
 use traceweir_format::spec::types::OutType;
 
 const SAMPLE: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tmf/sample.tmf"));
 const GUID: &str = "6f1c2b5a-0d3e-4a77-9c58-1b2f3a4d5e6f";
 
-fn types(format: &MessageFormat) -> Vec<(&str, InType, OutType)> {
-    let of = |field: &'_ Field| match field.kind {
-        Kind::Value { input, output, .. } => (input, output),
-        Kind::Struct { .. } => panic!("no structures here"),
+fn field_types(format: &MessageFormat) -> Vec<(&str, InType, OutType)> {
+    let type_of = |field: &'_ Field| match field.kind {
+        FieldKind::Value { input, output, .. } => (input, output),
+        FieldKind::Struct { .. } => panic!("WPP fields are never structures"),
     };
-    format.schema.top().iter().map(|f| (&*f.name, of(f).0, of(f).1)).collect()
+    format.schema.top().iter().map(|f| (&*f.name, type_of(f).0, type_of(f).1)).collect()
 }
 
 /// Builds a file of one section with these lines.
-fn file(lines: &str) -> Vec<u8> {
+fn file_with_lines(lines: &str) -> Vec<u8> {
     format!("{GUID} comp // SRC=a.c MJ= MN=\n{lines}").into_bytes()
 }
 
-fn message(format: &MessageFormat) -> &str {
+fn message_text(format: &MessageFormat) -> &str {
     format.schema.message.as_deref().unwrap()
 }
 
 #[test]
 fn the_sample_gives_its_messages_in_order() {
     let parsed = parse(SAMPLE).unwrap();
-    let seen: Vec<_> =
-        parsed.formats.iter().map(|f| (f.number, f.info.type_name.as_deref().unwrap(), message(f))).collect();
+    let seen: Vec<_> = parsed
+        .formats
+        .iter()
+        .map(|f| (f.number, f.info.type_name.as_deref().unwrap(), message_text(f)))
+        .collect();
     assert_eq!(
         seen,
         [
@@ -58,24 +61,28 @@ fn sample_keeps_the_facts_of_the_source() {
     let [first, second, .., last] = &parsed.formats[..] else { panic!() };
     assert_eq!(first.guid, GUID.parse().unwrap());
     assert_eq!(first.schema.provider, first.guid);
-    assert_eq!(first.schema.origin, Origin::Wpp);
+    assert_eq!(first.schema.origin, SchemaOrigin::Wpp);
     assert_eq!(first.schema.names.provider.as_deref(), Some("blockdev"));
     assert_eq!(first.schema.event_name().as_deref(), Some("queue_c41"));
-    let s = |t: &str| Some(t.into());
+    let some_text = |t: &str| Some(t.into());
     let expected = WppInfo {
-        component: s("blockdev"),
-        major: s("Storage"),
-        minor: s("Queue"),
-        source_file: s("queue.c"),
-        function: s("QueueInsert"),
-        level: s("TRACE_LEVEL_INFORMATION"),
-        flags: s("TRACE_QUEUE"),
-        type_name: s("queue_c41"),
+        component: some_text("blockdev"),
+        major: some_text("Storage"),
+        minor: some_text("Queue"),
+        source_file: some_text("queue.c"),
+        function: some_text("QueueInsert"),
+        level: some_text("TRACE_LEVEL_INFORMATION"),
+        flags: some_text("TRACE_QUEUE"),
+        type_name: some_text("queue_c41"),
     };
     assert_eq!(first.info, expected);
-    assert_eq!(second.info.function.as_deref(), Some("Queue<int, 4>::Open"), "a function may have blanks");
+    assert_eq!(
+        second.info.function.as_deref(),
+        Some("Queue<int, 4>::Open"),
+        "a function name may contain blanks"
+    );
     assert_eq!(last.guid.to_string(), "0a1b2c3d-1111-4222-8333-944455566677");
-    assert_eq!((&last.info.source_file, &last.info.major), (&s("net.cpp"), &None));
+    assert_eq!((&last.info.source_file, &last.info.major), (&some_text("net.cpp"), &None));
 }
 
 #[test]
@@ -83,11 +90,11 @@ fn the_sample_types_its_arguments() {
     let parsed = parse(SAMPLE).unwrap();
     let null = OutType::NULL;
     assert_eq!(
-        types(&parsed.formats[0]),
+        field_types(&parsed.formats[0]),
         [("Queue->Depth", InType::INT32, null), ("max(Queue->Limit, 1)", InType::UINT32, null)]
     );
     assert_eq!(
-        types(&parsed.formats[1]),
+        field_types(&parsed.formats[1]),
         [
             ("name", InType::ANSISTRING, null),
             ("&Path", InType::COUNTEDSTRING, null),
@@ -95,7 +102,7 @@ fn the_sample_types_its_arguments() {
         ]
     );
     assert_eq!(
-        types(&parsed.formats[3]),
+        field_types(&parsed.formats[3]),
         [
             ("Status", InType::UINT32, OutType::NTSTATUS),
             ("Peer", InType::UINT32, OutType::IPV4),
@@ -107,16 +114,16 @@ fn the_sample_types_its_arguments() {
             ("this", InType::POINTER, null)
         ]
     );
-    let Kind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else { panic!() };
+    let FieldKind::Value { map: Some(irql), .. } = &parsed.formats[1].schema.top()[2].kind else { panic!() };
     assert_eq!(irql.value(2), Some("DPC"));
 }
 
 #[test]
-fn an_unknown_type_leaves_the_rest_of_the_payload_raw() {
+fn unknown_type_leaves_the_remaining_payload_raw() {
     let parsed = parse(SAMPLE).unwrap();
     let last = parsed.formats.last().unwrap();
     assert_eq!(
-        types(last),
+        field_types(last),
         [("First", InType::INT16, OutType::NULL), ("Odd", InType::UINT8, OutType::HEXINT8)]
     );
     assert_eq!(last.schema.top()[1].count, Count::ToEnd);
@@ -136,36 +143,41 @@ fn encodings_and_line_ends_do_not_matter() {
         assert_eq!(parse(bytes).unwrap(), expected, "{name}");
     }
     let ansi = parse(b"6f1c2b5a-0d3e-4a77-9c58-1b2f3a4d5e6f c\n#typev t 1 \"gr\xFC\xDFe\"").unwrap();
-    assert_eq!(message(&ansi.formats[0]), "grüße");
+    assert_eq!(message_text(&ansi.formats[0]), "grüße");
 }
 
 #[test]
 fn argument_lines_are_read_from_their_end() {
-    let full =
-        |expression, item, names, number| Some(Argument { expression, item, names, number: Some(number) });
+    let numbered_argument = |expression, item, names, number| {
+        Some(ArgumentLine { expression, item, names, number: Some(number) })
+    };
     for (line, expected) in [
-        ("a, ItemLong -- 10", full("a", "ItemLong", "", 10)),
-        ("f(a, b), ItemLong--11", full("f(a, b)", "ItemLong", "", 11)),
-        ("x--, ItemListLong (A, B(1), C) -- 12", full("x--", "ItemListLong", "A, B(1), C", 12)),
-        ("\"a, ItemLong -- 3\", ItemString -- 13", full("\"a, ItemLong -- 3\"", "ItemString", "", 13)),
-        ("a, ItemLong // 10", full("a", "ItemLong", "", 10)),
-        ("a, ItemLong", Some(Argument { expression: "a", item: "ItemLong", names: "", number: None })),
-        (", ItemLong -- 10", full("Arg", "ItemLong", "", 10)),
+        ("a, ItemLong -- 10", numbered_argument("a", "ItemLong", "", 10)),
+        ("f(a, b), ItemLong--11", numbered_argument("f(a, b)", "ItemLong", "", 11)),
+        ("x--, ItemListLong (A, B(1), C) -- 12", numbered_argument("x--", "ItemListLong", "A, B(1), C", 12)),
+        (
+            "\"a, ItemLong -- 3\", ItemString -- 13",
+            numbered_argument("\"a, ItemLong -- 3\"", "ItemString", "", 13),
+        ),
+        ("a, ItemLong // 10", numbered_argument("a", "ItemLong", "", 10)),
+        ("a, ItemLong", Some(ArgumentLine { expression: "a", item: "ItemLong", names: "", number: None })),
+        (", ItemLong -- 10", numbered_argument("Arg", "ItemLong", "", 10)),
         ("ItemLong -- 10", None),
         ("a, ItemLong -- ten", None),
         ("a, ItemLong) -- 10", None),
         ("a, not an item -- 10", None),
         ("", None),
     ] {
-        assert_eq!(argument(line), expected, "{line}");
+        assert_eq!(parse_argument(line), expected, "{line}");
     }
 }
 
 #[test]
 fn inserts_follow_argument_numbers_and_fields_follow_lines() {
     let parsed =
-        parse(&file("#typev t 1 \"%11!d! %10!s!\"\n{\nb, ItemString -- 11\na, ItemLong -- 10\n}")).unwrap();
-    assert_eq!(message(&parsed.formats[0]), "%1!d! %2!s!");
+        parse(&file_with_lines("#typev t 1 \"%11!d! %10!s!\"\n{\nb, ItemString -- 11\na, ItemLong -- 10\n}"))
+            .unwrap();
+    assert_eq!(message_text(&parsed.formats[0]), "%1!d! %2!s!");
     assert_eq!(&*parsed.formats[0].schema.top()[0].name, "b");
 }
 
@@ -184,56 +196,65 @@ fn faulty_message_does_not_affect_others() {
         ("not a line of this format\n", "the line is neither a GUID, a directive nor a comment"),
         ("#enumv e\n{\nx, 1\n}\n", "the directive is not used"),
     ] {
-        let parsed = parse(&file(&format!("{bad}{good}"))).unwrap();
+        let parsed = parse(&file_with_lines(&format!("{bad}{good}"))).unwrap();
         assert_eq!(parsed.formats.len(), 1, "{bad}");
-        assert_eq!((parsed.formats[0].number, message(&parsed.formats[0])), (7, "fine"), "{bad}");
+        assert_eq!((parsed.formats[0].number, message_text(&parsed.formats[0])), (7, "fine"), "{bad}");
         assert_eq!(parsed.warnings.iter().map(|w| w.1).collect::<Vec<_>>(), [reason], "{bad}");
     }
-    let parsed = parse(&file(&format!("#typev t 1 \"x\"\n{{\na, ItemLong -- 10\n{good}"))).unwrap();
-    assert_eq!(parsed.formats.len(), 2, "a block without its end keeps its message");
+    let parsed =
+        parse(&file_with_lines(&format!("#typev t 1 \"x\"\n{{\na, ItemLong -- 10\n{good}"))).unwrap();
+    assert_eq!(parsed.formats.len(), 2, "a block without its end must keep its message");
     assert_eq!(parsed.formats[0].schema.top().len(), 1);
     assert_eq!(parsed.warnings, [(5, "the block before this message does not end")]);
-    let parsed = parse(&file("#typev t 1 \"%10!d!\"\n{\nno item\nb, ItemLong -- 11\n}\n")).unwrap();
-    assert_eq!(message(&parsed.formats[0]), "<?>");
+    let parsed =
+        parse(&file_with_lines("#typev t 1 \"%10!d!\"\n{\nno item\nb, ItemLong -- 11\n}\n")).unwrap();
+    assert_eq!(message_text(&parsed.formats[0]), "<?>");
     assert_eq!(&*parsed.formats[0].schema.top()[0].name, "Data");
 }
 
 #[test]
 fn files_without_messages_are_errors() {
-    for bytes in [&b""[..], b"hello", &file("")] {
+    for bytes in [&b""[..], b"hello", &file_with_lines("")] {
         assert_eq!(parse(bytes), Err(Error::Tmf { line: 1, reason: "the file describes no message" }));
     }
-    let orphan = parse(b"#typev t 1 \"x\"\n{\n}\n");
-    assert!(orphan.is_err(), "a message needs a GUID");
+    let without_guid = parse(b"#typev t 1 \"x\"\n{\n}\n");
+    assert!(without_guid.is_err(), "a message without a GUID must be refused");
 }
 
 #[test]
 fn sizes_are_bounded() {
-    assert!(matches!(parse(&vec![b' '; MAX_FILE + 1]), Err(Error::Tmf { line: 0, .. })));
+    assert!(matches!(parse(&vec![b' '; MAX_FILE_BYTES + 1]), Err(Error::Tmf { line: 0, .. })));
 
-    let long = format!("#typev t 1 \"{}\"\n#typev t 2 \"short\"\n", "x".repeat(MAX_LINE));
-    let parsed = parse(&file(&long)).unwrap();
+    let long = format!("#typev t 1 \"{}\"\n#typev t 2 \"short\"\n", "x".repeat(MAX_LINE_BYTES));
+    let parsed = parse(&file_with_lines(&long)).unwrap();
     assert_eq!((parsed.formats.len(), parsed.formats[0].number), (1, 2));
     assert_eq!(parsed.warnings, [(2, "the line is longer than 64 KiB")]);
 
     let arguments: String = (0..300).map(|n| format!("a, ItemLong -- {}\n", n + 10)).collect();
-    let parsed = parse(&file(&format!("#typev t 1 \"x\"\n{{\n{arguments}}}\n"))).unwrap();
-    assert_eq!(parsed.formats[0].schema.top().len(), MAX_ARGUMENTS + 1, "the last one is the raw rest");
+    let parsed = parse(&file_with_lines(&format!("#typev t 1 \"x\"\n{{\n{arguments}}}\n"))).unwrap();
+    assert_eq!(
+        parsed.formats[0].schema.top().len(),
+        MAX_ARGUMENTS + 1,
+        "the last field must hold the remaining raw bytes"
+    );
 
-    let parsed = parse(&[file("#typev t 1 \"x\"\n"), b"junk\n".repeat(2000)].concat()).unwrap();
+    let parsed = parse(&[file_with_lines("#typev t 1 \"x\"\n"), b"junk\n".repeat(2000)].concat()).unwrap();
     assert_eq!(parsed.warnings.len(), super::super::MAX_WARNINGS);
 
     let text = "\nx".repeat(100);
-    assert!(parse(&file(&format!("#typev t 1 \"{text}\"\n"))).is_err(), "a text has at most 32 lines");
+    assert!(
+        parse(&file_with_lines(&format!("#typev t 1 \"{text}\"\n"))).is_err(),
+        "a text of more than 32 lines must be refused"
+    );
 
     let component = "é".repeat(1000);
     let parsed = parse(format!("{GUID} {component}\n#typev t 1 \"x\"\n").as_bytes()).unwrap();
-    assert_eq!(parsed.formats[0].info.component.as_ref().unwrap().len(), MAX_NAME);
+    assert_eq!(parsed.formats[0].info.component.as_ref().unwrap().len(), MAX_NAME_BYTES);
 }
 
 #[test]
 fn number_of_messages_is_limited() {
-    let error = parse(&file(&"#type t 1 \"\"\n".repeat(MAX_MESSAGES + 1))).unwrap_err();
+    let error = parse(&file_with_lines(&"#type t 1 \"\"\n".repeat(MAX_MESSAGES + 1))).unwrap_err();
     assert!(matches!(error, Error::Tmf { reason: "more than a million messages", .. }));
 }
 
