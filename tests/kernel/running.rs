@@ -58,8 +58,11 @@ fn first_events_have_distinct_times() {
         let is_of_child = |event: &&Event| event.number("NewThreadId") == u64::from(child.id());
         let switches: Vec<&Event> = trace.events_named("Thread/CSwitch").filter(is_of_child).collect();
         assert!(switches.len() > 100, "{} switches", switches.len());
-        let repeated_times: Vec<f64> =
-            switches.windows(2).filter(|pair| pair[0].time_ms >= pair[1].time_ms).map(|pair| pair[0].time_ms).collect();
+        let repeated_times: Vec<f64> = switches
+            .windows(2)
+            .filter(|pair| pair[0].time_ms >= pair[1].time_ms)
+            .map(|pair| pair[0].time_ms)
+            .collect();
         assert!(
             repeated_times.is_empty(),
             "{} of {} switches have the time of the next one, at {repeated_times:?}",
