@@ -8,7 +8,7 @@ use traceweir::{Guid, Provider};
 
 use crate::controller::daemon::{connected, with_settings};
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, new_provider, status};
+use crate::stage::{Fixture, Session, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -42,44 +42,44 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Returns the configuration of a session with as little memory as possible.
-fn small(stage: &Stage) -> SessionConfig {
-    SessionConfig { buffer_size: 4, maximum_buffers: 1, ..stage.config() }
+fn small(fixture: &Fixture) -> SessionConfig {
+    SessionConfig { buffer_size: 4, maximum_buffers: 1, ..fixture.session_config() }
 }
 
-fn sixty_four_sessions(stage: &Stage) {
+fn sixty_four_sessions(fixture: &Fixture) {
     let (guid, sessions): (Guid, Vec<Session>) =
-        (new_provider(), (0..64).map(|_| stage.start(&small(stage))).collect());
+        (new_guid(), (0..64).map(|_| fixture.start(&small(fixture))).collect());
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&sessions[0], guid, &EnableParams::default());
+    fixture.enable(&sessions[0], guid, &EnableParams::default());
     let all = || {
-        let sessions = stage.controller().query_all().unwrap().into_iter();
+        let sessions = fixture.connect().query_all().unwrap().into_iter();
         sessions.map(|session| (session.id, session.config)).collect::<Vec<_>>()
     };
     let before = all();
     assert_eq!(before.len(), 64);
-    let one_more = small(stage);
-    assert_eq!(stage.refused(&one_more), 1450);
+    let one_more = small(fixture);
+    assert_eq!(fixture.start_status(&one_more), 1450);
     assert!(!one_more.log_file.unwrap().exists(), "no file is left behind");
     assert_eq!(all(), before);
     assert!(provider.enabled(4, 1));
     let mut sessions = sessions;
-    stage.end(sessions.pop().unwrap());
-    stage.end(stage.start(&small(stage)));
+    fixture.stop(sessions.pop().unwrap());
+    fixture.stop(fixture.start(&small(fixture)));
 }
 
-fn a_full_disk_comes_before_a_full_daemon(stage: &Stage) {
-    let sessions: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
-    let huge = SessionConfig { maximum_file_size: u32::MAX, ..small(stage) };
-    assert_eq!(stage.refused(&huge), 112);
-    let old = small(stage);
+fn a_full_disk_comes_before_a_full_daemon(fixture: &Fixture) {
+    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
+    let huge = SessionConfig { maximum_file_size: u32::MAX, ..small(fixture) };
+    assert_eq!(fixture.start_status(&huge), 112);
+    let old = small(fixture);
     std::fs::write(old.log_file.as_ref().unwrap(), "old").unwrap();
-    assert_eq!(stage.refused(&old), 1450);
+    assert_eq!(fixture.start_status(&old), 1450);
     assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "looked at, and no more");
     drop(sessions);
 }
 
-fn a_thousand_registrations(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn a_thousand_registrations(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let mut others = Vec::new();
     let refused = loop {
         match Provider::register(guid, None) {
@@ -96,20 +96,20 @@ fn a_thousand_registrations(stage: &Stage) {
     others.push(Provider::register(guid, None).unwrap());
     assert_eq!(status(Provider::register(guid, None)), 1450);
     drop(others);
-    assert_eq!(stage.stop(session).len(), 2);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 2);
 }
 
-fn eight_sessions_on_a_provider(stage: &Stage) {
-    let guid = new_provider();
+fn eight_sessions_on_a_provider(fixture: &Fixture) {
+    let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
-    let mut sessions: Vec<Session> = (0..9).map(|_| stage.start(&small(stage))).collect();
+    let mut sessions: Vec<Session> = (0..9).map(|_| fixture.start(&small(fixture))).collect();
     let ninth = sessions.pop().unwrap();
     for session in &sessions {
-        stage.enable(session, guid, &EnableParams::default());
+        fixture.enable(session, guid, &EnableParams::default());
     }
     let entry = || {
-        stage
-            .controller()
+        fixture
+            .connect()
             .provider_entries()
             .unwrap()
             .into_iter()
@@ -117,30 +117,31 @@ fn eight_sessions_on_a_provider(stage: &Stage) {
             .unwrap()
     };
     let before = entry();
-    assert_eq!(status(stage.try_enable(&ninth, guid, &EnableParams::default())), 1450);
+    assert_eq!(status(fixture.try_enable(&ninth, guid, &EnableParams::default())), 1450);
     assert_eq!(entry(), before);
     assert_eq!(before.sessions.len(), 8);
-    stage.enable(&sessions[0], guid, &crate::stage::wants(4, 0, 0));
+    fixture.enable(&sessions[0], guid, &crate::stage::enable_params(4, 0, 0));
     provider.write(&event(1, 4, 1), &[b"to eight"]).unwrap();
-    stage.disable(&sessions[7], guid);
-    stage.enable(&ninth, guid, &EnableParams::default());
-    assert_eq!(stage.stop(ninth), []);
-    assert!(sessions.into_iter().all(|session| stage.stop(session).len() == 1));
+    fixture.disable(&sessions[7], guid);
+    fixture.enable(&ninth, guid, &EnableParams::default());
+    assert_eq!(fixture.stop_and_read_events(ninth), []);
+    assert!(sessions.into_iter().all(|session| fixture.stop_and_read_events(session).len() == 1));
 }
 
-fn buffers_of_16_mib(stage: &Stage) {
+fn buffers_of_16_mib(fixture: &Fixture) {
     for asked in [16_384, 16_385, u32::MAX] {
-        let config = SessionConfig { buffer_size: asked, log_file_mode: 0x1000_0001, ..stage.config() };
-        let (guid, session) = (new_provider(), stage.start(&config));
+        let config =
+            SessionConfig { buffer_size: asked, log_file_mode: 0x1000_0001, ..fixture.session_config() };
+        let (guid, session) = (new_guid(), fixture.start(&config));
         assert_eq!(session.properties.config.buffer_size, 16_384, "{asked} KiB");
         let provider = Provider::register(guid, None).unwrap();
-        stage.enable(&session, guid, &EnableParams::default());
+        fixture.enable(&session, guid, &EnableParams::default());
         for id in 0..200 {
             while provider.write(&event(id, 4, 1), &[&[0x77; 30_000]]).is_err() {
                 std::thread::yield_now();
             }
         }
-        let end = stage.end(session);
+        let end = fixture.stop(session);
         let seen = crate::stage::events_of(end.config.log_file.as_deref().unwrap());
         assert_eq!(
             seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(),
@@ -149,39 +150,39 @@ fn buffers_of_16_mib(stage: &Stage) {
     }
 }
 
-fn full_blocks(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 128, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
+fn full_blocks(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
+    let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     // 127 blocks of 511 bytes, and one with the rest of 65,535 bytes minus the header.
     let (block, rest) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
     let mut blocks = vec![&block[..]; 127];
     blocks.push(&rest);
     assert_eq!(provider.write(&event(1, 4, 1), &blocks), Ok(()));
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].payload, blocks.concat());
 }
 
-fn private_sessions_do_not_count(stage: &Stage) {
-    let sessions: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
-    let private = PrivateSession::start(&stage.config()).unwrap();
-    assert_eq!(stage.refused(&small(stage)), 1450);
+fn private_sessions_do_not_count(fixture: &Fixture) {
+    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
+    let private = PrivateSession::start(&fixture.session_config()).unwrap();
+    assert_eq!(fixture.start_status(&small(fixture)), 1450);
     private.stop().unwrap();
-    let _private = PrivateSession::start(&stage.config()).unwrap();
+    let _private = PrivateSession::start(&fixture.session_config()).unwrap();
     drop(sessions);
-    let _again: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
+    let _again: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
 }
 
-fn as_many_sessions_as_set(stage: &Stage) {
+fn as_many_sessions_as_set(fixture: &Fixture) {
     for (setting, most) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
-        let (folder, _daemon) = with_settings(stage, &format!("max_sessions = {setting}\n"));
+        let (folder, _daemon) = with_settings(fixture, &format!("max_sessions = {setting}\n"));
         let mut controller = connected(&folder);
         let answer = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
         assert_eq!(answer, Answer::MaxLoggers(most), "{setting}");
         let mut start =
-            || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(stage) });
+            || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(fixture) });
         assert!((0..most).all(|_| start().is_ok()), "{setting}");
         assert_eq!(status(start()), 1450, "{setting}");
     }

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use traceweir::controller::SessionRef;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, status};
+use crate::stage::{Fixture, status};
 use actor::Actor;
 use measure::Holdings;
 
@@ -72,13 +72,13 @@ struct Findings {
 /// Number of calls and total time by operation.
 type Times = BTreeMap<&'static str, (u64, Duration)>;
 
-fn answers_are_those_of_the_model(stage: &Stage) {
-    let found = findings(stage);
+fn answers_are_those_of_the_model(fixture: &Fixture) {
+    let found = findings(fixture);
     assert!(found.divergences.is_empty(), "{:#?}", found.divergences);
 }
 
-fn logs_are_valid(stage: &Stage) {
-    let found = findings(stage);
+fn logs_are_valid(fixture: &Fixture) {
+    let found = findings(fixture);
     assert!(found.broken_logs.is_empty(), "{:#?}", found.broken_logs);
     assert!(
         found.logs > 0 && found.events > found.logs,
@@ -88,28 +88,28 @@ fn logs_are_valid(stage: &Stage) {
     );
 }
 
-fn nothing_stays(stage: &Stage) {
-    let found = findings(stage);
+fn nothing_stays(fixture: &Fixture) {
+    let found = findings(fixture);
     assert!(found.leaks.is_empty(), "{:#?}", found.leaks);
 }
 
-fn findings(stage: &Stage) -> &'static Findings {
+fn findings(fixture: &Fixture) -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     FINDINGS.get_or_init(|| {
         let number =
             |name, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
-        run(stage, number("TRACEWEIR_STEPS", STEPS), number("TRACEWEIR_SEED", SEED))
+        run(fixture, number("TRACEWEIR_STEPS", STEPS), number("TRACEWEIR_SEED", SEED))
     })
 }
 
-fn run(stage: &Stage, steps: u64, seed: u64) -> Findings {
+fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
     let mut found = Findings::default();
     // After this first part, objects that are made once and kept, and the peak of temporary memory,
     // are there.
-    play(stage, steps / 10, seed ^ 1, &mut found);
+    play(fixture, steps / 10, seed ^ 1, &mut found);
     let before = [Holdings::of_daemon(), Holdings::of_this_process()];
     let start = Instant::now();
-    let times = play(stage, steps, seed, &mut found);
+    let times = play(fixture, steps, seed, &mut found);
     print_times(steps, start.elapsed(), &times);
     println!("    {} logs, in which {} events were due", found.logs, found.events);
     for (before, now) in before.iter().zip([Holdings::of_daemon, Holdings::of_this_process]) {
@@ -119,11 +119,11 @@ fn run(stage: &Stage, steps: u64, seed: u64) -> Findings {
 }
 
 /// Runs the steps of all threads, then stops the sessions that are left.
-fn play(stage: &Stage, steps: u64, seed: u64, found: &mut Findings) -> Times {
+fn play(fixture: &Fixture, steps: u64, seed: u64, found: &mut Findings) -> Times {
     let mut times = Times::new();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|number| scope.spawn(move || Actor::new(stage, number, seed).play(steps / THREADS)))
+            .map(|number| scope.spawn(move || Actor::new(fixture, number, seed).play(steps / THREADS)))
             .collect();
         for thread in threads {
             let done = thread.join().expect("an actor does not panic");
@@ -137,7 +137,7 @@ fn play(stage: &Stage, steps: u64, seed: u64, found: &mut Findings) -> Times {
             }
         }
     });
-    let mut controller = stage.controller();
+    let mut controller = fixture.connect();
     for session in controller.query_all().expect("a list") {
         let stopped = status(controller.stop(&SessionRef::Id(session.id)));
         if stopped != 0 || !session.config.name.starts_with(actor::SHARED) {

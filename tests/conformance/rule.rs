@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::stage::Stage;
+use crate::stage::Fixture;
 
 /// One rule of the contract and the test that pins it.
 pub(crate) struct Rule {
@@ -17,11 +17,11 @@ pub(crate) struct Rule {
     pub(crate) says: &'static str,
     /// Name of the test.
     pub(crate) test: &'static str,
-    pub(crate) check: fn(&Stage),
+    pub(crate) check: fn(&Fixture),
 }
 
 /// A rule that is not tested here, and why.
-pub(crate) struct NotHere {
+pub(crate) struct UntestedRule {
     pub(crate) section: &'static str,
     pub(crate) mark: char,
     pub(crate) says: &'static str,
@@ -43,9 +43,9 @@ macro_rules! rule {
 pub(crate) use rule;
 
 /// Makes a rule that is not tested here: section, mark, sentence, reason.
-macro_rules! not_here {
+macro_rules! untested {
     ($section:literal, $mark:ident, $says:literal, $reason:literal) => {
-        $crate::rule::NotHere {
+        $crate::rule::UntestedRule {
             section: $section,
             mark: $crate::rule::mark(stringify!($mark)),
             says: $says,
@@ -53,7 +53,7 @@ macro_rules! not_here {
         }
     };
 }
-pub(crate) use not_here;
+pub(crate) use untested;
 
 pub(crate) const fn mark(name: &str) -> char {
     name.as_bytes()[0] as char
@@ -70,19 +70,19 @@ impl Rule {
         [self.test, self.section, self.says].iter().any(|part| part.contains(text))
     }
 
-    pub(crate) fn run(&self, stage: &Stage) -> Outcome {
+    pub(crate) fn run(&self, fixture: &Fixture) -> Outcome {
         static PANIC: Mutex<String> = Mutex::new(String::new());
         std::panic::set_hook(Box::new(|info| *PANIC.lock().expect("a text") = info.to_string()));
-        let done = catch_unwind(AssertUnwindSafe(|| (self.check)(stage)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.check)(fixture)));
         let _ = std::panic::take_hook();
-        match done {
+        match outcome {
             Ok(()) => Outcome::Holds,
             Err(_) => Outcome::Fails(PANIC.lock().expect("a text").replace('\n', "\n    ")),
         }
     }
 }
 
-fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
+fn build_table(outcomes: &[(&Rule, Outcome)], not_here: &[&UntestedRule]) -> String {
     let mut text = String::from(
         "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that checks it, and the result.\n\
          `cargo test -p traceweir-cli --test conformance -- --write-docs` writes this page; the tests fail if\n\
@@ -93,35 +93,35 @@ fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
     for (rule, outcome) in outcomes {
         let result = if matches!(outcome, Outcome::Holds) { "holds" } else { "**fails**" };
         let Rule { section, mark, says, test, .. } = rule;
-        writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escaped(says))
+        writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escape_pipes(says))
             .expect("text grows");
     }
     text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
-    for NotHere { section, mark, says, reason } in not_here {
-        writeln!(text, "| {section} | {mark} | {} | {} |", escaped(says), escaped(reason))
+    for UntestedRule { section, mark, says, reason } in not_here {
+        writeln!(text, "| {section} | {mark} | {} | {} |", escape_pipes(says), escape_pipes(reason))
             .expect("text grows");
     }
     text
 }
 
-fn escaped(text: &str) -> String {
+fn escape_pipes(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-fn docs() -> PathBuf {
+fn docs_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
 /// Returns whether the table in the docs is that of this run. With `write`, writes it instead.
-pub(crate) fn check_docs(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere], write: bool) -> bool {
-    let now = table(outcomes, not_here);
+pub(crate) fn check_docs(outcomes: &[(&Rule, Outcome)], not_here: &[&UntestedRule], write: bool) -> bool {
+    let current = build_table(outcomes, not_here);
     if write {
-        std::fs::write(docs(), now).expect("the docs can be written");
+        std::fs::write(docs_path(), current).expect("the docs can be written");
         return true;
     }
-    let same = std::fs::read_to_string(docs()).is_ok_and(|there| there == now);
-    if !same {
+    let is_same = std::fs::read_to_string(docs_path()).is_ok_and(|stored| stored == current);
+    if !is_same {
         eprintln!("docs/conformance.md is not the table of this run: run with -- --write-docs");
     }
-    same
+    is_same
 }

@@ -18,7 +18,7 @@ pub(crate) use crate::wait::{PATIENCE, eventually, until};
 const WAIT: u32 = 120_000;
 
 /// The daemon of this run, which everything in this process uses.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     folder: PathBuf,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Session {
 
 /// An event as recorded in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedEvent {
     pub(crate) provider: Guid,
     pub(crate) descriptor: EventDescriptor,
     pub(crate) flags: u16,
@@ -43,19 +43,19 @@ pub(crate) struct Seen {
     pub(crate) items: Vec<(ExtType, Vec<u8>)>,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
     /// Opens a new connection to the daemon.
-    pub(crate) fn controller(&self) -> Controller {
+    pub(crate) fn connect(&self) -> Controller {
         Controller::find(None).expect("the daemon can be asked").expect("the daemon answers")
     }
 
     /// Returns a file name that is unique in this run.
-    pub(crate) fn path(&self) -> PathBuf {
-        self.folder.join(format!("{}.etl", unique()))
+    pub(crate) fn unique_path(&self) -> PathBuf {
+        self.folder.join(format!("{}.etl", unique_number()))
     }
 
     /// Returns the folder of this run.
@@ -64,11 +64,11 @@ impl Stage {
     }
 
     /// Returns the configuration of a sequential session with its own file.
-    pub(crate) fn config(&self) -> SessionConfig {
+    pub(crate) fn session_config(&self) -> SessionConfig {
         SessionConfig {
-            name: format!("rule {}", unique()),
+            name: format!("rule {}", unique_number()),
             log_file_mode: 1,
-            log_file: Some(self.path()),
+            log_file: Some(self.unique_path()),
             ..SessionConfig::default()
         }
     }
@@ -76,16 +76,16 @@ impl Stage {
     /// Starts a session.
     #[track_caller]
     pub(crate) fn start(&self, config: &SessionConfig) -> Session {
-        let properties = self.controller().start(config).expect("the session starts");
+        let properties = self.connect().start(config).expect("the session starts");
         Session { id: SessionRef::Id(properties.id), properties, stopped: false }
     }
 
     /// Returns the status with which a start is refused. Fails if it succeeds.
     #[track_caller]
-    pub(crate) fn refused(&self, config: &SessionConfig) -> u32 {
-        match self.controller().start(config) {
+    pub(crate) fn start_status(&self, config: &SessionConfig) -> u32 {
+        match self.connect().start(config) {
             Ok(properties) => {
-                let _ = self.controller().stop(&SessionRef::Id(properties.id));
+                let _ = self.connect().stop(&SessionRef::Id(properties.id));
                 0
             }
             Err(e) => e.status().0,
@@ -104,13 +104,13 @@ impl Stage {
         provider: Guid,
         params: &EnableParams,
     ) -> Result<(), Error> {
-        self.controller().enable(&session.id, provider, EnableCode::Enable, params, WAIT)
+        self.connect().enable(&session.id, provider, EnableCode::Enable, params, WAIT)
     }
 
     /// Enables a provider in a new sequential session, and registers it.
     #[track_caller]
-    pub(crate) fn listened(&self, params: &EnableParams) -> (Session, Provider, Guid) {
-        let (guid, session) = (new_provider(), self.start(&self.config()));
+    pub(crate) fn start_with_provider(&self, params: &EnableParams) -> (Session, Provider, Guid) {
+        let (guid, session) = (new_guid(), self.start(&self.session_config()));
         let provider = Provider::register(guid, None).expect("the provider registers");
         self.enable(&session, guid, params);
         (session, provider, guid)
@@ -119,32 +119,27 @@ impl Stage {
     /// Returns the current properties of a session.
     #[track_caller]
     pub(crate) fn query(&self, session: &Session) -> Properties {
-        self.controller().query(&session.id).expect("the session can be asked for")
+        self.connect().query(&session.id).expect("the session can be asked for")
     }
 
     /// Disables a provider.
     #[track_caller]
     pub(crate) fn disable(&self, session: &Session, provider: Guid) {
-        let done = self.controller().enable(
-            &session.id,
-            provider,
-            EnableCode::Disable,
-            &EnableParams::default(),
-            WAIT,
-        );
+        let done =
+            self.connect().enable(&session.id, provider, EnableCode::Disable, &EnableParams::default(), WAIT);
         done.expect("the provider is disabled");
     }
 
     /// Stops a session and returns the events in its file.
     #[track_caller]
-    pub(crate) fn stop(&self, session: Session) -> Vec<Seen> {
-        self.end(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
+    pub(crate) fn stop_and_read_events(&self, session: Session) -> Vec<RecordedEvent> {
+        self.stop(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
     }
 
     /// Stops a session and returns its final properties.
     #[track_caller]
-    pub(crate) fn end(&self, mut session: Session) -> Properties {
-        let end = self.controller().stop(&session.id).expect("the session stops");
+    pub(crate) fn stop(&self, mut session: Session) -> Properties {
+        let end = self.connect().stop(&session.id).expect("the session stops");
         session.stopped = true;
         end
     }
@@ -164,7 +159,7 @@ impl Drop for Session {
 /// Returns the events of a file without those about the session itself. Fails if the file breaks a
 /// rule of the format.
 #[track_caller]
-pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
+pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
     let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
     let mut broken = Vec::new();
     traceweir_format::etl::check(&trace, &mut |finding| broken.push(format!("{finding:?}")))
@@ -176,7 +171,7 @@ pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
         if record.hook().is_some() {
             continue;
         }
-        seen.push(Seen {
+        seen.push(RecordedEvent {
             provider: record.provider(),
             descriptor: record.descriptor(),
             flags: record.flags(),
@@ -200,7 +195,7 @@ pub(crate) fn header_of(path: &Path) -> LogFileHeader {
 
 /// One call of an enable callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct CallbackCall {
     pub(crate) source: Guid,
     pub(crate) code: u32,
     pub(crate) level: u8,
@@ -210,23 +205,23 @@ pub(crate) struct Call {
     pub(crate) thread: ThreadId,
 }
 
-impl Call {
+impl CallbackCall {
     /// Returns code, level and masks.
-    pub(crate) fn state(&self) -> (u32, u8, u64, u64) {
+    pub(crate) fn code_level_masks(&self) -> (u32, u8, u64, u64) {
         (self.code, self.level, self.any, self.all)
     }
 }
 
 /// The recorded calls of a callback, in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
+pub(crate) struct CallbackLog(Arc<Mutex<Vec<CallbackCall>>>);
 
-impl Calls {
+impl CallbackLog {
     /// Returns a callback that records its calls.
     pub(crate) fn callback(&self) -> Option<EnableCallback> {
         let calls = Arc::clone(&self.0);
         Some(Box::new(move |notice| {
-            calls.lock().expect("calls").push(Call {
+            calls.lock().expect("calls").push(CallbackCall {
                 source: notice.source,
                 code: notice.code,
                 level: notice.level,
@@ -238,31 +233,31 @@ impl Calls {
         }))
     }
 
-    pub(crate) fn all(&self) -> Vec<Call> {
+    pub(crate) fn all(&self) -> Vec<CallbackCall> {
         self.0.lock().expect("calls").clone()
     }
 
     /// Returns the last call. Fails if there was none.
     #[track_caller]
-    pub(crate) fn last(&self) -> Call {
+    pub(crate) fn last(&self) -> CallbackCall {
         self.all().pop().expect("the callback was called")
     }
 }
 
 /// Returns enable parameters with this level and these masks.
-pub(crate) fn wants(level: u8, match_any: u64, match_all: u64) -> EnableParams {
+pub(crate) fn enable_params(level: u8, match_any: u64, match_all: u64) -> EnableParams {
     EnableParams { level, match_any, match_all, ..EnableParams::default() }
 }
 
 /// Returns a number that is unique in this run.
-pub(crate) fn unique() -> u32 {
+pub(crate) fn unique_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Returns a provider GUID that is unique in this run.
-pub(crate) fn new_provider() -> Guid {
-    Guid::from_u128(0x7ace_3e1c_0000_4000_8000_0000_0000_0000 | u128::from(unique()))
+pub(crate) fn new_guid() -> Guid {
+    Guid::from_u128(0x7ace_3e1c_0000_4000_8000_0000_0000_0000 | u128::from(unique_number()))
 }
 
 /// Returns the status of an error, or 0 for success.

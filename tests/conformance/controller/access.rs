@@ -10,7 +10,7 @@ use traceweir::controller::access::{
 };
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, new_provider, status};
+use crate::stage::{Fixture, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -56,9 +56,9 @@ pub(crate) const RULES: &[Rule] = &[
 
 const ENABLE: Rights = Rights::TRACELOG_GUID_ENABLE;
 
-fn logs_belong_to_the_starting_user(stage: &Stage) {
-    let config = stage.config();
-    stage.end(stage.start(&config));
+fn logs_belong_to_the_starting_user(fixture: &Fixture) {
+    let config = fixture.session_config();
+    fixture.stop(fixture.start(&config));
     let file = std::fs::metadata(config.log_file.unwrap()).unwrap();
     let here = std::fs::metadata("/proc/self").unwrap();
     assert_eq!(file.uid(), here.uid());
@@ -66,44 +66,51 @@ fn logs_belong_to_the_starting_user(stage: &Stage) {
     assert_eq!(file.permissions().mode() & 0o600, 0o600);
 }
 
-fn files_are_replaced(stage: &Stage) {
+fn files_are_replaced(fixture: &Fixture) {
     for (log_file_mode, maximum_file_size) in [(1, 0), (2, 8)] {
-        let path = stage.path();
+        let path = fixture.unique_path();
         std::fs::write(&path, vec![0xAA; 1 << 20]).unwrap();
         let log_file = Some(path.clone());
-        let session =
-            stage.start(&SessionConfig { log_file_mode, maximum_file_size, log_file, ..stage.config() });
-        assert_eq!(stage.stop(session), []);
+        let session = fixture.start(&SessionConfig {
+            log_file_mode,
+            maximum_file_size,
+            log_file,
+            ..fixture.session_config()
+        });
+        assert_eq!(fixture.stop_and_read_events(session), []);
         assert!(std::fs::metadata(path).unwrap().len() < 1 << 20);
     }
 }
 
-fn foreign_files_stay(stage: &Stage) {
-    let folder = stage.folder().join("everybody's");
+fn foreign_files_stay(fixture: &Fixture) {
+    let folder = fixture.folder().join("everybody's");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
     let path = folder.join("a.etl");
     std::fs::write(&path, "precious").unwrap();
     std::fs::hard_link(&path, folder.join("b.etl")).unwrap();
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(path.clone()), ..stage.config() }), 5);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }),
+        5
+    );
     assert_eq!(std::fs::read(path).unwrap(), b"precious");
 }
 
-fn links_of_others(stage: &Stage) {
-    let (real, open) = (stage.folder().join("real"), stage.folder().join("open"));
+fn links_of_others(fixture: &Fixture) {
+    let (real, open) = (fixture.folder().join("real"), fixture.folder().join("open"));
     std::fs::create_dir(&real).unwrap();
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
     let refused = |folder: &Path| {
         symlink(&real, folder.join("link")).unwrap();
         let log_file = Some(folder.join("link").join("a.etl"));
-        stage.refused(&SessionConfig { log_file, ..stage.config() })
+        fixture.start_status(&SessionConfig { log_file, ..fixture.session_config() })
     };
     assert_eq!(refused(&open), 5);
-    assert_eq!(refused(stage.folder()), 0, "no other user could put a link there");
+    assert_eq!(refused(fixture.folder()), 0, "no other user could put a link there");
 }
 
-fn values_of_rights(_: &Stage) {
+fn values_of_rights(_: &Fixture) {
     let values = Rights::NAMED.map(|(right, name, _)| (right.0, name));
     assert_eq!(
         values,
@@ -125,99 +132,99 @@ fn values_of_rights(_: &Stage) {
     );
 }
 
-fn list_of(stage: &Stage, object: Guid) -> SecurityDescriptor {
-    stage.controller().access(object).unwrap()
+fn list_of(fixture: &Fixture, object: Guid) -> SecurityDescriptor {
+    fixture.connect().access(object).unwrap()
 }
 
-fn dacl_of(stage: &Stage, object: Guid) -> Vec<Ace> {
-    list_of(stage, object).dacl.unwrap().entries
+fn dacl_of(fixture: &Fixture, object: Guid) -> Vec<Ace> {
+    list_of(fixture, object).dacl.unwrap().entries
 }
 
 #[track_caller]
-fn change(stage: &Stage, object: Guid, operation: SecurityOperation, who: Sid, allow: bool) {
-    stage.controller().set_access(object, operation, &who, ENABLE, allow).expect("the list changes");
+fn change(fixture: &Fixture, object: Guid, operation: SecurityOperation, who: Sid, allow: bool) {
+    fixture.connect().set_access(object, operation, &who, ENABLE, allow).expect("the list changes");
 }
 
-fn the_default_list(stage: &Stage) {
-    assert_eq!(list_of(stage, new_provider()), list_of(stage, DEFAULT_TRACE_SECURITY));
-    let object = new_provider();
-    change(stage, DEFAULT_TRACE_SECURITY, SecurityOperation::ADD_DACL, Sid::user(4_711), true);
-    assert!(dacl_of(stage, object).contains(&Ace::new(AceKind::Allow, Sid::user(4_711), ENABLE)));
-    stage.controller().remove_access(DEFAULT_TRACE_SECURITY).unwrap();
+fn the_default_list(fixture: &Fixture) {
+    assert_eq!(list_of(fixture, new_guid()), list_of(fixture, DEFAULT_TRACE_SECURITY));
+    let object = new_guid();
+    change(fixture, DEFAULT_TRACE_SECURITY, SecurityOperation::ADD_DACL, Sid::user(4_711), true);
+    assert!(dacl_of(fixture, object).contains(&Ace::new(AceKind::Allow, Sid::user(4_711), ENABLE)));
+    fixture.connect().remove_access(DEFAULT_TRACE_SECURITY).unwrap();
 }
 
-fn everyone_registers(stage: &Stage) {
+fn everyone_registers(fixture: &Fixture) {
     let may = |entry: &Ace| {
         (entry.kind, entry.sid) == (AceKind::Allow, Sid::EVERYONE)
             && entry.rights.contains(Rights::TRACELOG_REGISTER_GUIDS)
             && !entry.rights.contains(Rights::TRACELOG_GUID_ENABLE)
     };
-    assert!(dacl_of(stage, new_provider()).iter().any(may));
+    assert!(dacl_of(fixture, new_guid()).iter().any(may));
 }
 
-fn a_list_is_set(stage: &Stage) {
-    let object = new_provider();
+fn a_list_is_set(fixture: &Fixture) {
+    let object = new_guid();
     for who in [Sid::user(1_000), Sid::group(7)] {
-        change(stage, object, SecurityOperation::SET_DACL, who, true);
-        assert_eq!(dacl_of(stage, object), [Ace::new(AceKind::Allow, who, ENABLE)]);
+        change(fixture, object, SecurityOperation::SET_DACL, who, true);
+        assert_eq!(dacl_of(fixture, object), [Ace::new(AceKind::Allow, who, ENABLE)]);
     }
-    stage.controller().remove_access(object).unwrap();
+    fixture.connect().remove_access(object).unwrap();
 }
 
-fn a_list_grows(stage: &Stage) {
-    let object = new_provider();
-    let before = dacl_of(stage, object);
-    change(stage, object, SecurityOperation::ADD_DACL, Sid::user(1_000), true);
-    change(stage, object, SecurityOperation::ADD_DACL, Sid::user(1_001), false);
-    let after = dacl_of(stage, object);
+fn a_list_grows(fixture: &Fixture) {
+    let object = new_guid();
+    let before = dacl_of(fixture, object);
+    change(fixture, object, SecurityOperation::ADD_DACL, Sid::user(1_000), true);
+    change(fixture, object, SecurityOperation::ADD_DACL, Sid::user(1_001), false);
+    let after = dacl_of(fixture, object);
     assert!(before.iter().all(|entry| after.contains(entry)) && after.len() == before.len() + 2);
     assert!(after.contains(&Ace::new(AceKind::Allow, Sid::user(1_000), ENABLE)));
     assert!(after.contains(&Ace::new(AceKind::Deny, Sid::user(1_001), ENABLE)));
-    stage.controller().remove_access(object).unwrap();
+    fixture.connect().remove_access(object).unwrap();
 }
 
-fn audit_entries(stage: &Stage) {
-    let object = new_provider();
-    let before = dacl_of(stage, object);
+fn audit_entries(fixture: &Fixture) {
+    let object = new_guid();
+    let before = dacl_of(fixture, object);
     let audit = |who| Ace::new(AceKind::Audit, who, ENABLE);
     let (one, two) = (Sid::user(1_000), Sid::user(1_001));
-    change(stage, object, SecurityOperation::SET_SACL, one, false);
-    change(stage, object, SecurityOperation::ADD_SACL, two, true);
-    assert_eq!(list_of(stage, object).sacl.unwrap().entries, [audit(one), audit(two)]);
-    change(stage, object, SecurityOperation::SET_SACL, two, true);
-    assert_eq!(list_of(stage, object).sacl.unwrap().entries, [audit(two)]);
-    assert_eq!(dacl_of(stage, object), before);
-    stage.controller().remove_access(object).unwrap();
+    change(fixture, object, SecurityOperation::SET_SACL, one, false);
+    change(fixture, object, SecurityOperation::ADD_SACL, two, true);
+    assert_eq!(list_of(fixture, object).sacl.unwrap().entries, [audit(one), audit(two)]);
+    change(fixture, object, SecurityOperation::SET_SACL, two, true);
+    assert_eq!(list_of(fixture, object).sacl.unwrap().entries, [audit(two)]);
+    assert_eq!(dacl_of(fixture, object), before);
+    fixture.connect().remove_access(object).unwrap();
 }
 
-fn no_such_operation(stage: &Stage) {
-    let object = new_provider();
+fn no_such_operation(fixture: &Fixture) {
+    let object = new_guid();
     for operation in [4, 5, u32::MAX].map(SecurityOperation) {
-        let refused = stage.controller().set_access(object, operation, &Sid::user(1), ENABLE, true);
+        let refused = fixture.connect().set_access(object, operation, &Sid::user(1), ENABLE, true);
         assert_eq!(status(refused), 87, "{operation:?}");
     }
-    assert_eq!(list_of(stage, object), list_of(stage, DEFAULT_TRACE_SECURITY));
+    assert_eq!(list_of(fixture, object), list_of(fixture, DEFAULT_TRACE_SECURITY));
 }
 
-fn a_list_is_removed(stage: &Stage) {
-    let object = new_provider();
-    change(stage, object, SecurityOperation::SET_DACL, Sid::user(1_000), false);
-    stage.controller().remove_access(object).unwrap();
-    assert_eq!(list_of(stage, object), list_of(stage, DEFAULT_TRACE_SECURITY));
-    assert_eq!(status(stage.controller().remove_access(object)), 0, "nothing to remove");
+fn a_list_is_removed(fixture: &Fixture) {
+    let object = new_guid();
+    change(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), false);
+    fixture.connect().remove_access(object).unwrap();
+    assert_eq!(list_of(fixture, object), list_of(fixture, DEFAULT_TRACE_SECURITY));
+    assert_eq!(status(fixture.connect().remove_access(object)), 0, "nothing to remove");
 }
 
-fn lists_are_files(stage: &Stage) {
-    let object = new_provider();
-    let file = stage.folder().join("run/security.d").join(object.to_string());
-    change(stage, object, SecurityOperation::SET_DACL, Sid::user(1_000), true);
+fn lists_are_files(fixture: &Fixture) {
+    let object = new_guid();
+    let file = fixture.folder().join("run/security.d").join(object.to_string());
+    change(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), true);
     let kept = SecurityDescriptor::parse(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(kept, list_of(stage, object));
-    stage.controller().remove_access(object).unwrap();
+    assert_eq!(kept, list_of(fixture, object));
+    fixture.connect().remove_access(object).unwrap();
     assert!(!file.exists());
 }
 
-fn names_of_users(_: &Stage) {
+fn names_of_users(_: &Fixture) {
     let names = [Sid::user(1_000), Sid::group(27), Sid::EVERYONE, Sid::SYSTEM].map(|sid| sid.to_string());
     assert_eq!(names, ["S-1-22-1-1000", "S-1-22-2-27", "S-1-1-0", "S-1-5-18"]);
 }

@@ -9,9 +9,9 @@ use traceweir_daemon::autologger::{Autologgers, State};
 use traceweir_transport::runtime::RuntimeDir;
 
 use super::daemon::{connected, folder_with, put};
-use crate::other::{Daemon, Other};
+use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, events_of, new_provider, status};
+use crate::stage::{Fixture, events_of, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -83,13 +83,13 @@ struct Booted {
 
 impl Booted {
     /// Starts a daemon whose definition has these lines and a GUID.
-    fn with(stage: &Stage, lines: &str) -> Self {
-        Self::plainly(stage, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_provider()))
+    fn with(fixture: &Fixture, lines: &str) -> Self {
+        Self::plainly(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
     }
 
     /// Starts a daemon whose definition has only these lines.
-    fn plainly(stage: &Stage, text: &str) -> Self {
-        let folder = folder_with(stage, "autologger.d/Boot.conf", text);
+    fn plainly(fixture: &Fixture, text: &str) -> Self {
+        let folder = folder_with(fixture, "autologger.d/Boot.conf", text);
         let mut this = Self { daemon: None, folder };
         this.restart();
         this
@@ -135,29 +135,29 @@ fn provider(guid: Guid, lines: &str) -> String {
     format!("[{guid}]\nEnabled = 1\n{lines}\n")
 }
 
-fn it_runs_at_once(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, ""));
+fn it_runs_at_once(fixture: &Fixture) {
+    let guid = new_guid();
+    let booted = Booted::with(fixture, &provider(guid, ""));
     assert!(booted.query().is_ok());
-    let mut other = Other::start(guid, Some(&booted.folder));
+    let mut other = OtherProcess::start(guid, Some(&booted.folder));
     other.write(1);
     assert_eq!(booted.stop().len(), 1, "the first event of who comes later");
 }
 
-fn it_is_not_started(stage: &Stage) {
+fn it_is_not_started(fixture: &Fixture) {
     for start in ["", "Start = 0\n"] {
-        let booted = Booted::plainly(stage, &format!("{start}Guid = \"{}\"\n", new_provider()));
+        let booted = Booted::plainly(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
         assert_eq!(booted.query(), Err(4201), "{start:?}");
     }
 }
 
-fn a_guid_is_required(stage: &Stage) {
-    let booted = Booted::plainly(stage, "Start = 1\n");
+fn a_guid_is_required(fixture: &Fixture) {
+    let booted = Booted::plainly(fixture, "Start = 1\n");
     assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(87)));
 }
 
-fn the_defaults(stage: &Stage) {
-    let booted = Booted::with(stage, "");
+fn the_defaults(fixture: &Fixture) {
+    let booted = Booted::with(fixture, "");
     let config = booted.query().unwrap().config;
     assert_eq!(
         (config.log_file_mode, config.maximum_file_size, config.clock, config.flush_timer),
@@ -166,11 +166,11 @@ fn the_defaults(stage: &Stage) {
     assert_eq!(config.log_file, Some(booted.folder.join("log/Boot.etl")));
 }
 
-fn values_are_taken(stage: &Stage) {
+fn values_are_taken(fixture: &Fixture) {
     let lines = "BufferSize = 128\nMinimumBuffers = 70\nMaximumBuffers = 90\nClockType = 2\nFlushTimer = 7\n\
                  LogFileMode = 2\nMaxFileSize = 33\n";
-    let path = stage.path();
-    let booted = Booted::with(stage, &format!("{lines}FileName = \"{}\"\n", path.display()));
+    let path = fixture.unique_path();
+    let booted = Booted::with(fixture, &format!("{lines}FileName = \"{}\"\n", path.display()));
     let config = booted.query().unwrap().config;
     assert_eq!((config.buffer_size, config.minimum_buffers, config.maximum_buffers), (128, 70, 90));
     assert_eq!(
@@ -180,8 +180,8 @@ fn values_are_taken(stage: &Stage) {
     assert_eq!(config.log_file, Some(path));
 }
 
-fn buffers_below_a_mib(stage: &Stage) {
-    let size = Booted::with(stage, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
+fn buffers_below_a_mib(fixture: &Fixture) {
+    let size = Booted::with(fixture, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
     assert!(size < 1024, "{size} KiB");
 }
 
@@ -189,15 +189,15 @@ fn generation(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(format!("{}.{number:04}", path.display()))
 }
 
-fn turning(stage: &Stage, generations: u32) -> (Booted, PathBuf) {
-    let path = stage.path();
+fn turning(fixture: &Fixture, generations: u32) -> (Booted, PathBuf) {
+    let path = fixture.unique_path();
     let booted =
-        Booted::with(stage, &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()));
+        Booted::with(fixture, &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()));
     (booted, path)
 }
 
-fn generations(stage: &Stage) {
-    let (mut booted, path) = turning(stage, 2);
+fn generations(fixture: &Fixture) {
+    let (mut booted, path) = turning(fixture, 2);
     for number in [1, 2, 1] {
         assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
         booted.restart();
@@ -205,86 +205,86 @@ fn generations(stage: &Stage) {
     assert!(!path.exists() && !generation(&path, 3).exists());
 }
 
-fn sixteen_generations(stage: &Stage) {
-    let (mut booted, path) = turning(stage, 99);
+fn sixteen_generations(fixture: &Fixture) {
+    let (mut booted, path) = turning(fixture, 99);
     for number in (1..=16).chain([1]) {
         assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
         booted.restart();
     }
 }
 
-fn the_counter(stage: &Stage) {
-    let (mut booted, _path) = turning(stage, 3);
+fn the_counter(fixture: &Fixture) {
+    let (mut booted, _path) = turning(fixture, 3);
     for number in [1, 2, 3, 1] {
         assert_eq!(booted.state().file_counter, number);
         booted.restart();
     }
 }
 
-fn the_status(stage: &Stage) {
-    assert_eq!(Booted::with(stage, "").state().status, Some(0));
-    let missing = stage.folder().join("missing").join("x.etl");
-    let booted = Booted::with(stage, &format!("FileName = \"{}\"\n", missing.display()));
+fn the_status(fixture: &Fixture) {
+    assert_eq!(Booted::with(fixture, "").state().status, Some(0));
+    let missing = fixture.folder().join("missing").join("x.etl");
+    let booted = Booted::with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
     assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(3)));
     put(&booted.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
-fn autologger_has_no_file_sequence(stage: &Stage) {
-    let mode = Booted::with(stage, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
+fn autologger_has_no_file_sequence(fixture: &Fixture) {
+    let mode = Booted::with(fixture, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
     assert_eq!(mode & 0x9, 1);
 }
 
-fn providers_are_not_enabled(stage: &Stage) {
-    let (one, two) = (new_provider(), new_provider());
-    let booted = Booted::with(stage, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
+fn providers_are_not_enabled(fixture: &Fixture) {
+    let (one, two) = (new_guid(), new_guid());
+    let booted = Booted::with(fixture, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
     assert_eq!((booted.wants(one), booted.wants(two)), (None, None));
 }
 
-fn what_is_asked_for(stage: &Stage) {
-    let (one, two) = (new_provider(), new_provider());
+fn what_is_asked_for(fixture: &Fixture) {
+    let (one, two) = (new_guid(), new_guid());
     let given = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
-    let booted = Booted::with(stage, &(provider(one, given) + &provider(two, "")));
+    let booted = Booted::with(fixture, &(provider(one, given) + &provider(two, "")));
     assert_eq!(booted.wants(one), Some((5, 0x3_0000_0007, 4)));
     assert_eq!(booted.wants(two), Some((0, 0, 0)));
 }
 
-fn all_is_unused_without_any(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, "MatchAllKeyword = 0x80"));
-    let mut other = Other::start(guid, Some(&booted.folder));
+fn all_is_unused_without_any(fixture: &Fixture) {
+    let guid = new_guid();
+    let booted = Booted::with(fixture, &provider(guid, "MatchAllKeyword = 0x80"));
+    let mut other = OtherProcess::start(guid, Some(&booted.folder));
     other.write(1);
     assert_eq!(booted.stop().len(), 1, "its keyword is 1");
 }
 
-fn flags_of_a_classic_provider(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
+fn flags_of_a_classic_provider(fixture: &Fixture) {
+    let guid = new_guid();
+    let booted = Booted::with(fixture, &provider(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
     assert_eq!(booted.wants(guid), Some((2, 0x30, 0)));
 }
 
-fn properties_of_an_enable(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, "EnableProperty = 0x80"));
-    let mut other = Other::start(guid, Some(&booted.folder));
+fn properties_of_an_enable(fixture: &Fixture) {
+    let guid = new_guid();
+    let booted = Booted::with(fixture, &provider(guid, "EnableProperty = 0x80"));
+    let mut other = OtherProcess::start(guid, Some(&booted.folder));
     other.write(1);
     let end = booted.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
     let items = &events_of(&end.config.log_file.unwrap())[0].items;
     assert_eq!(items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(), [13], "the start key");
 }
 
-fn corrections(stage: &Stage) {
-    let booted = Booted::with(stage, "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n");
+fn corrections(fixture: &Fixture) {
+    let booted = Booted::with(fixture, "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n");
     let config = booted.query().unwrap().config;
     assert_eq!((config.log_file_mode, config.maximum_file_size, config.clock), (2, 100, 1));
 }
 
-fn it_cannot_be_stopped(stage: &Stage) {
-    let booted = Booted::with(stage, "LogFileMode = 0x41\n");
+fn it_cannot_be_stopped(fixture: &Fixture) {
+    let booted = Booted::with(fixture, "LogFileMode = 0x41\n");
     let stopped = booted.controller().stop(&SessionRef::Name("Boot".to_owned()));
     assert_eq!(status(stopped), 5);
     assert!(booted.query().is_ok());
 }
 
-fn no_global_logger(stage: &Stage) {
-    assert_eq!(status(stage.controller().query(&SessionRef::Id(1))), 4201);
+fn no_global_logger(fixture: &Fixture) {
+    assert_eq!(status(fixture.connect().query(&SessionRef::Id(1))), 4201);
 }

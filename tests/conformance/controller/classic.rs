@@ -10,7 +10,7 @@ use traceweir::{Guid, Status};
 use traceweir_format::header::message::sequence;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, new_provider, wants};
+use crate::stage::{Fixture, Session, enable_params, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -55,44 +55,44 @@ fn last(heard: &Mutex<Vec<Received>>) -> Received {
     *heard.lock().unwrap().last().expect("the provider got a notice")
 }
 
-fn enable_level_and_flags(stage: &Stage) {
-    let (control, session) = (new_provider(), stage.start(&stage.config()));
+fn enable_level_and_flags(fixture: &Fixture) {
+    let (control, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (_registration, heard) = registered(control);
     for (level, any, flags) in [(3, 0x1234_5678_9ABC_DEF0, 0x9ABC_DEF0), (7, 0, 0), (0, 1 << 40, 0)] {
-        stage.enable(&session, control, &wants(level, any, 0x77));
+        fixture.enable(&session, control, &enable_params(level, any, 0x77));
         let (notice, its_level, its_flags) = last(&heard);
         assert_eq!((notice.request, its_level, its_flags), (Request::Enable, Some(level), Some(flags)));
     }
 }
 
-fn kinds(stage: &Stage, session: Session) -> Vec<u8> {
-    stage.stop(session).iter().map(|seen| seen.descriptor.opcode).collect()
+fn kinds(fixture: &Fixture, session: Session) -> Vec<u8> {
+    fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.opcode).collect()
 }
 
-fn the_newest_session(stage: &Stage) {
-    let control = new_provider();
-    let (older, newer) = (stage.start(&stage.config()), stage.start(&stage.config()));
+fn the_newest_session(fixture: &Fixture) {
+    let control = new_guid();
+    let (older, newer) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     let (_registration, heard) = registered(control);
     let event = |kind| Event { class: CLASS, kind, ..Event::default() };
-    stage.enable(&older, control, &wants(1, 1, 0));
+    fixture.enable(&older, control, &enable_params(1, 1, 0));
     let first = last(&heard).0.logger;
     trace(first, &event(1), &[]).unwrap();
-    stage.enable(&newer, control, &wants(2, 2, 0));
+    fixture.enable(&newer, control, &enable_params(2, 2, 0));
     assert_eq!(trace(first, &event(2), &[]), Err(TraceError::InvalidHandle));
     trace(last(&heard).0.logger, &event(3), &[]).unwrap();
-    assert_eq!((kinds(stage, older), kinds(stage, newer)), (vec![1], vec![3]));
+    assert_eq!((kinds(fixture, older), kinds(fixture, newer)), (vec![1], vec![3]));
 }
 
 /// Returns the sequence numbers of four messages in a session of this mode.
-fn numbers(stage: &Stage, mode: u32) -> Vec<u32> {
-    let config = SessionConfig { log_file_mode: mode | 0x1000_0001, ..stage.config() };
-    let (control, session) = (new_provider(), stage.start(&config));
+fn numbers(fixture: &Fixture, mode: u32) -> Vec<u32> {
+    let config = SessionConfig { log_file_mode: mode | 0x1000_0001, ..fixture.session_config() };
+    let (control, session) = (new_guid(), fixture.start(&config));
     let (_registration, heard) = registered(control);
-    stage.enable(&session, control, &wants(0, 0, 0));
+    fixture.enable(&session, control, &enable_params(0, 0, 0));
     for number in 1..=4 {
         trace_message(last(&heard).0.logger, 0x2B, &CLASS, number, &[b"text"]).unwrap();
     }
-    stage.end(session);
+    fixture.stop(session);
     let file = std::fs::File::open(config.log_file.unwrap()).unwrap();
     let trace = traceweir_format::etl::Trace::open(file).unwrap();
     let (mut events, mut numbers) = (trace.events(), Vec::new());
@@ -107,18 +107,18 @@ fn numbers(stage: &Stage, mode: u32) -> Vec<u32> {
     numbers
 }
 
-fn local_numbers(stage: &Stage) {
+fn local_numbers(fixture: &Fixture) {
     for _ in 0..2 {
-        assert_eq!(numbers(stage, 0x8000), [1, 2, 3, 4]);
+        assert_eq!(numbers(fixture, 0x8000), [1, 2, 3, 4]);
     }
 }
 
-fn global_numbers(stage: &Stage) {
-    let (first, second) = (numbers(stage, 0x4000), numbers(stage, 0x4000));
+fn global_numbers(fixture: &Fixture) {
+    let (first, second) = (numbers(fixture, 0x4000), numbers(fixture, 0x4000));
     let all: Vec<u32> = first.iter().chain(&second).copied().collect();
     assert_eq!(all, (first[0]..first[0] + 8).collect::<Vec<_>>());
 }
 
-fn session_numbers_nothing(stage: &Stage) {
-    assert_eq!(numbers(stage, 0), [0; 4]);
+fn session_numbers_nothing(fixture: &Fixture) {
+    assert_eq!(numbers(fixture, 0), [0; 4]);
 }

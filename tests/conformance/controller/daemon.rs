@@ -13,7 +13,7 @@ use traceweir_transport::socket::Listener;
 
 use crate::other::Daemon;
 use crate::rule::{Rule, rule};
-use crate::stage::{PATIENCE, Stage, event, eventually, new_provider, status, unique, until};
+use crate::stage::{Fixture, PATIENCE, event, eventually, new_guid, status, unique_number, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("decision 2", P, "looking for a daemon starts none", looking_starts_nothing),
@@ -49,17 +49,17 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Starts a daemon with these settings. Returns its folder, too.
-pub(crate) fn with_settings(stage: &Stage, settings: &str) -> (PathBuf, Daemon) {
-    let folder = folder_with(stage, "traceweir.conf", settings);
+pub(crate) fn with_settings(fixture: &Fixture, settings: &str) -> (PathBuf, Daemon) {
+    let folder = folder_with(fixture, "traceweir.conf", settings);
     let daemon = Daemon::start(&folder);
     (folder, daemon)
 }
 
 /// Makes a folder for a daemon, with a file in it.
-pub(super) fn folder_with(stage: &Stage, name: &str, text: &str) -> PathBuf {
-    let path = no_folder_yet(stage).join(name);
+pub(super) fn folder_with(fixture: &Fixture, name: &str, text: &str) -> PathBuf {
+    let path = no_folder_yet(fixture).join(name);
     put(&path, text);
-    path.ancestors().find(|folder| folder.parent() == Some(stage.folder())).unwrap().to_owned()
+    path.ancestors().find(|folder| folder.parent() == Some(fixture.folder())).unwrap().to_owned()
 }
 
 /// Writes a file that a daemon trusts: only its user may write the file and the folders around it.
@@ -73,13 +73,13 @@ pub(super) fn put(path: &Path, text: &str) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-fn no_folder_yet(stage: &Stage) -> PathBuf {
-    stage.folder().join(format!("daemon {}", unique()))
+fn no_folder_yet(fixture: &Fixture) -> PathBuf {
+    fixture.folder().join(format!("daemon {}", unique_number()))
 }
 
 /// Connects a controller and ends its daemon.
-fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
-    let folder = no_folder_yet(stage);
+fn left_alone(fixture: &Fixture) -> (PathBuf, Controller) {
+    let folder = no_folder_yet(fixture);
     let daemon = Daemon::start(&folder);
     let controller = connected(&folder);
     drop(daemon);
@@ -91,14 +91,14 @@ pub(crate) fn connected(folder: &Path) -> Controller {
     eventually("a daemon", || Controller::find_at(folder).ok().flatten())
 }
 
-fn looking_starts_nothing(stage: &Stage) {
-    let folder = no_folder_yet(stage);
+fn looking_starts_nothing(fixture: &Fixture) {
+    let folder = no_folder_yet(fixture);
     assert!(Controller::find_at(&folder).unwrap().is_none());
     assert!(!folder.exists());
 }
 
-fn an_idle_system(stage: &Stage) {
-    let (_folder, mut controller) = left_alone(stage);
+fn an_idle_system(fixture: &Fixture) {
+    let (_folder, mut controller) = left_alone(fixture);
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);
     for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
@@ -106,71 +106,71 @@ fn an_idle_system(stage: &Stage) {
     }
 }
 
-fn nothing_to_change(stage: &Stage) {
-    let (folder, mut controller) = left_alone(stage);
+fn nothing_to_change(fixture: &Fixture) {
+    let (folder, mut controller) = left_alone(fixture);
     let session = SessionRef::Name("somebody".to_owned());
     assert_eq!(status(controller.stop(&session)), 4201);
     assert_eq!(status(controller.update(&session, &Update::default())), 4201);
     assert_eq!(status(controller.flush(&session, None)), 4201);
     let enable = (EnableCode::Enable, EnableParams::default());
-    assert_eq!(status(controller.enable(&session, new_provider(), enable.0, &enable.1, 0)), 4201);
+    assert_eq!(status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)), 4201);
     assert!(Controller::find_at(&folder).unwrap().is_none());
 }
 
-fn daemons_are_apart(stage: &Stage) {
-    let config = stage.config();
-    let _here = stage.start(&config);
-    let folder = no_folder_yet(stage);
+fn daemons_are_apart(fixture: &Fixture) {
+    let config = fixture.session_config();
+    let _here = fixture.start(&config);
+    let folder = no_folder_yet(fixture);
     let _daemon = Daemon::start(&folder);
     let mut there = connected(&folder);
     assert_eq!(status(there.query(&SessionRef::Name(config.name.clone()))), 4201);
-    let same = SessionConfig { log_file: Some(stage.path()), ..config };
+    let same = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
     let id = there.start(&same).unwrap().id;
     there.stop(&SessionRef::Id(id)).unwrap();
 }
 
-fn a_daemon_that_does_not_answer(stage: &Stage) {
-    let folder = folder_with(stage, "note", "");
+fn a_daemon_that_does_not_answer(fixture: &Fixture) {
+    let folder = folder_with(fixture, "note", "");
     let socket = RuntimeDir::from_path(&folder).control_socket();
     let _listener = Listener::bind(&socket, 0o600).unwrap();
     let error = Controller::find_at(&folder).unwrap_err();
     assert!(error.to_string().contains(&socket.display().to_string()), "{error}");
 }
 
-fn low_latency(stage: &Stage) {
-    let config = SessionConfig { low_latency: true, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
+fn low_latency(fixture: &Fixture) {
+    let config = SessionConfig { low_latency: true, ..fixture.session_config() };
+    let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     // Everything is polled once a second anyway: by that alone these events would take five
     // minutes.
     let start = Instant::now();
     for number in 1..=300 {
         provider.write(&event(1, 4, 1), &[]).unwrap();
-        until("the event", || stage.query(&session).events == number);
+        until("the event", || fixture.query(&session).events == number);
         assert!(start.elapsed() < PATIENCE, "only {number} events have been collected");
     }
 }
 
-fn missing_files(stage: &Stage) {
-    assert_eq!(status(Trace::open(stage.path())), 2);
-    assert_eq!(status(Trace::open(stage.folder().join("missing").join("x.etl"))), 3);
+fn missing_files(fixture: &Fixture) {
+    assert_eq!(status(Trace::open(fixture.unique_path())), 2);
+    assert_eq!(status(Trace::open(fixture.folder().join("missing").join("x.etl"))), 3);
 }
 
-fn log_to(stage: &Stage, path: PathBuf) -> u32 {
-    stage.refused(&SessionConfig { log_file: Some(path), ..stage.config() })
+fn log_to(fixture: &Fixture, path: PathBuf) -> u32 {
+    fixture.start_status(&SessionConfig { log_file: Some(path), ..fixture.session_config() })
 }
 
-fn folders_are_no_logs(stage: &Stage) {
-    assert_eq!(log_to(stage, stage.folder().to_owned()), 161);
+fn folders_are_no_logs(fixture: &Fixture) {
+    assert_eq!(log_to(fixture, fixture.folder().to_owned()), 161);
 }
 
-fn parts_that_are_too_long(stage: &Stage) {
-    assert_eq!(log_to(stage, stage.folder().join("x".repeat(256))), 161);
+fn parts_that_are_too_long(fixture: &Fixture) {
+    assert_eq!(log_to(fixture, fixture.folder().join("x".repeat(256))), 161);
 }
 
-fn paths_through_files(stage: &Stage) {
-    let file = stage.path();
+fn paths_through_files(fixture: &Fixture) {
+    let file = fixture.unique_path();
     std::fs::write(&file, "").unwrap();
-    assert_eq!(log_to(stage, file.join("x.etl")), 161);
+    assert_eq!(log_to(fixture, file.join("x.etl")), 161);
 }

@@ -10,7 +10,7 @@ use traceweir::{Guid, Provider};
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, new_provider, status, until, wants};
+use crate::stage::{CallbackLog, Fixture, enable_params, event, new_guid, status, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
@@ -65,78 +65,79 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn enabling_lets_events_through(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn enabling_lets_events_through(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (guid, &b"data"[..]));
 }
 
-fn disabling_ends_it(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
-    stage.disable(&session, guid);
+fn disabling_ends_it(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    fixture.disable(&session, guid);
     assert!(!provider.enabled(0, 0));
     provider.write(&event(1, 4, 1), &[b"unheard"]).unwrap();
-    assert_eq!(stage.stop(session), []);
+    assert_eq!(fixture.stop_and_read_events(session), []);
 }
 
-fn state_is_captured(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+fn state_is_captured(fixture: &Fixture) {
+    let (calls, guid, session) =
+        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    stage.enable(&session, guid, &wants(3, 6, 2));
+    fixture.enable(&session, guid, &enable_params(3, 6, 2));
     let capture = |params: &EnableParams| {
-        stage.controller().enable(&session.id, guid, EnableCode::CaptureState, params, 10_000)
+        fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, params, 10_000)
     };
     capture(&EnableParams::default()).unwrap();
     assert_eq!(calls.last().code, 2);
 }
 
-fn each_call_replaces(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&wants(5, 0b1, 0));
+fn each_call_replaces(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&enable_params(5, 0b1, 0));
     assert!(provider.enabled(5, 0b1) && !provider.enabled(5, 0b10));
-    let strict = EnableParams { property: 0x10, ..wants(2, 0b10, 0b10) };
-    stage.enable(&session, guid, &strict);
+    let strict = EnableParams { property: 0x10, ..enable_params(2, 0b10, 0b10) };
+    fixture.enable(&session, guid, &strict);
     assert!(provider.enabled(2, 0b10) && !provider.enabled(3, 0b10) && !provider.enabled(2, 0b1));
     assert!(!provider.enabled(1, 0));
-    stage.enable(&session, guid, &wants(2, 0b10, 0));
+    fixture.enable(&session, guid, &enable_params(2, 0b10, 0));
     assert!(provider.enabled(1, 0), "the property is gone too");
 }
 
-fn each_call_replaces_filters(stage: &Stage) {
+fn each_call_replaces_filters(fixture: &Fixture) {
     let elsewhere = Filter { kind: 0x8000_0004, data: 1u32.to_le_bytes().to_vec() };
     let (session, provider, guid) =
-        stage.listened(&EnableParams { filters: vec![elsewhere], ..EnableParams::default() });
+        fixture.start_with_provider(&EnableParams { filters: vec![elsewhere], ..EnableParams::default() });
     assert!(!provider.enabled(4, 1), "meant for process 1");
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(4, 1));
 }
 
-fn enabling_ahead(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &wants(4, 1, 0));
+fn enabling_ahead(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    fixture.enable(&session, guid, &enable_params(4, 1, 0));
     let provider = Provider::register(guid, None).unwrap();
     provider.write(&event(1, 4, 1), &[b"the very first"]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn an_enable_outlives_its_controller(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let mut controller = stage.controller();
+fn an_enable_outlives_its_controller(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let mut controller = fixture.connect();
     controller.enable(&session.id, guid, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     drop(controller);
     let provider = Provider::register(guid, None).unwrap();
     assert!(provider.enabled(4, 1));
 }
 
-fn an_enable_ends_with_its_session(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn an_enable_ends_with_its_session(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let name = session.properties.config.name.clone();
-    stage.end(session);
+    fixture.stop(session);
     until("the end of the enable", || !provider.enabled(4, 1));
-    let mut again = stage.config();
+    let mut again = fixture.session_config();
     again.name = name;
-    let _session = stage.start(&again);
+    let _session = fixture.start(&again);
     let second = Provider::register(guid, None).unwrap();
     assert!(!second.enabled(4, 1), "a session of the same name enables nothing");
 }
@@ -192,22 +193,22 @@ fn held_provider(guid: Guid) -> (Provider, Holder) {
     (Provider::register(guid, Some(Box::new(callback))).unwrap(), Holder(held))
 }
 
-fn enable_within(stage: &Stage, session: &SessionRef, guid: Guid, ms: u32) -> u32 {
-    status(stage.controller().enable(session, guid, EnableCode::Enable, &EnableParams::default(), ms))
+fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, ms: u32) -> u32 {
+    status(fixture.connect().enable(session, guid, EnableCode::Enable, &EnableParams::default(), ms))
 }
 
-fn no_timeout_does_not_wait(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn no_timeout_does_not_wait(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (_provider, callback) = held_provider(guid);
-    assert_eq!(enable_within(stage, &session.id, guid, 0), 0);
+    assert_eq!(enable_within(fixture, &session.id, guid, 0), 0);
     assert!(!callback.has_returned(), "the callback runs later");
     callback.let_go();
     until("the callback", || callback.has_returned());
 }
 
 /// Checks that an enable with this timeout returns after the callback.
-fn waits(stage: &Stage, ms: u32) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn waits(fixture: &Fixture, ms: u32) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (_provider, callback) = held_provider(guid);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -216,47 +217,47 @@ fn waits(stage: &Stage, ms: u32) {
             std::thread::sleep(Duration::from_millis(200));
             callback.let_go();
         });
-        assert_eq!(enable_within(stage, &session.id, guid, ms), 0);
+        assert_eq!(enable_within(fixture, &session.id, guid, ms), 0);
         assert!(callback.has_returned());
     });
 }
 
-fn a_timeout_waits_for_callbacks(stage: &Stage) {
-    waits(stage, 120_000);
+fn a_timeout_waits_for_callbacks(fixture: &Fixture) {
+    waits(fixture, 120_000);
 }
 
-fn late_enable_stays_in_force(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn late_enable_stays_in_force(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (provider, callback) = held_provider(guid);
-    assert_eq!(enable_within(stage, &session.id, guid, 100), 1460);
+    assert_eq!(enable_within(fixture, &session.id, guid, 100), 1460);
     assert!(!callback.has_returned());
     callback.let_go();
     until("the callback", || callback.has_returned());
     assert!(provider.enabled(4, 1));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn for_ever(stage: &Stage) {
-    waits(stage, u32::MAX);
+fn for_ever(fixture: &Fixture) {
+    waits(fixture, u32::MAX);
 }
 
-fn an_enable_needs_provider_and_session(stage: &Stage) {
-    let session = stage.start(&stage.config());
-    assert_eq!(enable_within(stage, &session.id, Guid::NULL, 0), 87);
-    assert_eq!(enable_within(stage, &SessionRef::Id(0), new_provider(), 0), 87);
+fn an_enable_needs_provider_and_session(fixture: &Fixture) {
+    let session = fixture.start(&fixture.session_config());
+    assert_eq!(enable_within(fixture, &session.id, Guid::NULL, 0), 87);
+    assert_eq!(enable_within(fixture, &SessionRef::Id(0), new_guid(), 0), 87);
 }
 
-fn an_enable_needs_a_running_session(stage: &Stage) {
-    let session = stage.start(&stage.config());
+fn an_enable_needs_a_running_session(fixture: &Fixture) {
+    let session = fixture.start(&fixture.session_config());
     let old = session.id.clone();
-    stage.end(session);
-    assert_eq!(enable_within(stage, &old, new_provider(), 0), 4201);
+    fixture.stop(session);
+    assert_eq!(enable_within(fixture, &old, new_guid(), 0), 4201);
 }
 
-fn capture_state_of_unknown_guid(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let mut controller = stage.controller();
+fn capture_state_of_unknown_guid(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let mut controller = fixture.connect();
     let mut capture = || {
         status(controller.enable(&session.id, guid, EnableCode::CaptureState, &EnableParams::default(), 0))
     };
@@ -265,46 +266,48 @@ fn capture_state_of_unknown_guid(stage: &Stage) {
     assert_eq!(capture(), 0, "registered");
     drop(provider);
     until("the end of the registration", || capture() == 1);
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     assert_eq!(capture(), 0, "enabled ahead");
 }
 
-fn disabling_twice(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    stage.disable(&session, guid);
-    stage.enable(&session, guid, &EnableParams::default());
-    stage.disable(&session, guid);
-    stage.disable(&session, guid);
+fn disabling_twice(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    fixture.disable(&session, guid);
+    fixture.enable(&session, guid, &EnableParams::default());
+    fixture.disable(&session, guid);
+    fixture.disable(&session, guid);
 }
 
-fn keyword_0_is_ignored(stage: &Stage) {
-    let strict = EnableParams { property: 0x10, ..wants(0, 0, 0) };
-    let (session, provider, _guid) = stage.listened(&strict);
+fn keyword_0_is_ignored(fixture: &Fixture) {
+    let strict = EnableParams { property: 0x10, ..enable_params(0, 0, 0) };
+    let (session, provider, _guid) = fixture.start_with_provider(&strict);
     provider.write(&event(1, 4, 0), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [2]);
 }
 
-fn keyword_0_is_asked_for(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams { property: 0x40, ..wants(4, 8, 0) });
+fn keyword_0_is_asked_for(fixture: &Fixture) {
+    let (session, provider, _guid) =
+        fixture.start_with_provider(&EnableParams { property: 0x40, ..enable_params(4, 8, 0) });
     provider.write(&event(1, 4, 0), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn the_source(stage: &Stage) {
-    let (guid, session, source) = (new_provider(), stage.start(&stage.config()), new_provider());
-    let (early, late) = (Calls::default(), Calls::default());
+fn the_source(fixture: &Fixture) {
+    let (guid, session, source) = (new_guid(), fixture.start(&fixture.session_config()), new_guid());
+    let (early, late) = (CallbackLog::default(), CallbackLog::default());
     let _early = Provider::register(guid, early.callback()).unwrap();
-    stage.enable(&session, guid, &EnableParams { source, ..EnableParams::default() });
+    fixture.enable(&session, guid, &EnableParams { source, ..EnableParams::default() });
     let _late = Provider::register(guid, late.callback()).unwrap();
     assert_eq!((early.last().source, late.last().source), (source, Guid::NULL));
 }
 
-fn system_providers(stage: &Stage) {
-    let (session, private) = (stage.start(&stage.config()), PrivateSession::start(&stage.config()).unwrap());
+fn system_providers(fixture: &Fixture) {
+    let (session, private) =
+        (fixture.start(&fixture.session_config()), PrivateSession::start(&fixture.session_config()).unwrap());
     for (name, guid) in SYSTEM_PROVIDERS {
-        assert_eq!(enable_within(stage, &session.id, guid, 0), 87, "{name}");
+        assert_eq!(enable_within(fixture, &session.id, guid, 0), 87, "{name}");
         assert_eq!(status(private.enable(guid, &EnableParams::default())), 87, "{name}");
     }
 }

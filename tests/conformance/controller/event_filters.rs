@@ -10,7 +10,7 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Seen, Stage, event, new_provider, status};
+use crate::stage::{CallbackLog, Fixture, RecordedEvent, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -163,122 +163,124 @@ fn write_all(provider: &Provider) {
     }
 }
 
-fn number(seen: &Seen) -> u32 {
+fn number(seen: &RecordedEvent) -> u32 {
     u32::from_le_bytes(seen.payload[..4].try_into().unwrap())
 }
 
 /// Returns the numbers of the events that arrive with these filters, and of those that have a
 /// stack.
-fn arrives(stage: &Stage, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
-    let (session, provider, _guid) = stage.listened(&with(property, filters));
+fn arrives(fixture: &Fixture, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
+    let (session, provider, _guid) = fixture.start_with_provider(&with(property, filters));
     write_all(&provider);
-    let seen = stage.stop(session);
-    let has_stack = |event: &&Seen| event.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
+    let seen = fixture.stop_and_read_events(session);
+    let has_stack =
+        |event: &&RecordedEvent| event.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
     (seen.iter().map(number).collect(), seen.iter().filter(has_stack).map(number).collect())
 }
 
 /// Returns the manifest events and the TraceLogging events that arrive.
-fn apart(stage: &Stage, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
-    arrives(stage, 0, filters).0.into_iter().partition(|number| *number < 100)
+fn apart(fixture: &Fixture, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
+    arrives(fixture, 0, filters).0.into_iter().partition(|number| *number < 100)
 }
 
-fn refused(stage: &Stage, provider: Guid, params: &EnableParams) -> u32 {
-    status(stage.try_enable(&stage.start(&stage.config()), provider, params))
+fn refused(fixture: &Fixture, provider: Guid, params: &EnableParams) -> u32 {
+    status(fixture.try_enable(&fixture.start(&fixture.session_config()), provider, params))
 }
 
 #[track_caller]
-fn all_refused(stage: &Stage, wrong: Vec<Filter>) {
+fn all_refused(fixture: &Fixture, wrong: Vec<Filter>) {
     for filter in wrong {
         let length = filter.data.len();
-        let status = refused(stage, new_provider(), &with(0, vec![filter.clone()]));
+        let status = refused(fixture, new_guid(), &with(0, vec![filter.clone()]));
         assert_eq!(status, 87, "{:#x} of {length} bytes", filter.kind);
     }
 }
 
 /// Returns id, data and session bit of each filter in the chain that the callback received last.
-fn chain(calls: &Calls) -> Vec<(u16, Vec<u8>, u64)> {
+fn chain(calls: &CallbackLog) -> Vec<(u16, Vec<u8>, u64)> {
     let Some((SCHEMATIZED, bytes)) = calls.last().filter else { return Vec::new() };
     Header::chain(&bytes).map(|filter| (filter.id, filter.data.to_vec(), filter.instance)).collect()
 }
 
-fn a_schema_reaches_the_callback(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+fn a_schema_reaches_the_callback(fixture: &Fixture) {
+    let (calls, guid, session) =
+        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    stage.enable(&session, guid, &with(0, vec![schema(7, b"as agreed")]));
+    fixture.enable(&session, guid, &with(0, vec![schema(7, b"as agreed")]));
     let [(7, data, bit)] = &chain(&calls)[..] else { panic!("{:?}", calls.last()) };
     assert_eq!((&data[..], bit.count_ones()), (&b"as agreed"[..], 1));
 }
 
-fn one_chain_of_all_sessions(stage: &Stage) {
-    let (calls, guid) = (Calls::default(), new_provider());
+fn one_chain_of_all_sessions(fixture: &Fixture) {
+    let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &with(0, vec![schema(1, b"first")]));
-    stage.enable(&two, guid, &with(0, vec![schema(2, b"second")]));
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&one, guid, &with(0, vec![schema(1, b"first")]));
+    fixture.enable(&two, guid, &with(0, vec![schema(2, b"second")]));
     let [(1, first, a), (2, second, b)] = &chain(&calls)[..] else { panic!("{:?}", calls.last()) };
     assert_eq!((&first[..], &second[..], a & b), (&b"first"[..], &b"second"[..], 0));
-    stage.disable(&one, guid);
+    fixture.disable(&one, guid);
     assert_eq!(chain(&calls).len(), 1);
 }
 
-fn schemas_have_their_size(stage: &Stage) {
+fn schemas_have_their_size(fixture: &Fixture) {
     let mut lies = schema(1, b"data");
     lies.data[16] += 1;
-    all_refused(stage, vec![lies, filter(SCHEMATIZED, &[&[0; 23]]), schema(1, &[0; 1_001])]);
-    assert_eq!(refused(stage, new_provider(), &with(0, vec![schema(1, &[0; 1_000])])), 0);
+    all_refused(fixture, vec![lies, filter(SCHEMATIZED, &[&[0; 23]]), schema(1, &[0; 1_001])]);
+    assert_eq!(refused(fixture, new_guid(), &with(0, vec![schema(1, &[0; 1_000])])), 0);
 }
 
-fn ids_in_and_out(stage: &Stage) {
-    assert_eq!(apart(stage, vec![ids(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
-    assert_eq!(apart(stage, vec![ids(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
+fn ids_in_and_out(fixture: &Fixture) {
+    assert_eq!(apart(fixture, vec![ids(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
+    assert_eq!(apart(fixture, vec![ids(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
 }
 
-fn ids_are_of_manifests(stage: &Stage) {
+fn ids_are_of_manifests(fixture: &Fixture) {
     for (filter_in, listed) in [(true, 7), (false, 0)] {
-        assert_eq!(apart(stage, vec![ids(EVENT_ID, filter_in, &[listed])]).1, [100, 101, 102, 103]);
+        assert_eq!(apart(fixture, vec![ids(EVENT_ID, filter_in, &[listed])]).1, [100, 101, 102, 103]);
     }
 }
 
-fn sixty_four_ids(stage: &Stage) {
+fn sixty_four_ids(fixture: &Fixture) {
     let many: Vec<u16> = (1..=65).collect();
     let mut short = ids(EVENT_ID, true, &many[..3]);
     short.data.pop();
     let mut long = ids(EVENT_ID, true, &many[..3]);
     long.data.extend([9, 0]);
-    all_refused(stage, vec![ids(EVENT_ID, true, &[]), ids(EVENT_ID, true, &many), short, long]);
-    all_refused(stage, vec![ids(STACKWALK, true, &[]), ids(STACKWALK, true, &many)]);
-    assert_eq!(refused(stage, new_provider(), &with(0, vec![ids(EVENT_ID, true, &many[..64])])), 0);
+    all_refused(fixture, vec![ids(EVENT_ID, true, &[]), ids(EVENT_ID, true, &many), short, long]);
+    all_refused(fixture, vec![ids(STACKWALK, true, &[]), ids(STACKWALK, true, &many)]);
+    assert_eq!(refused(fixture, new_guid(), &with(0, vec![ids(EVENT_ID, true, &many[..64])])), 0);
 }
 
 fn names(part: Part, filter_in: bool, names: &[&str]) -> Vec<Filter> {
     vec![names_of(EVENT_NAME, part, filter_in, names)]
 }
 
-fn names_in_and_out(stage: &Stage) {
-    assert_eq!(apart(stage, names(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
-    assert_eq!(apart(stage, names(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
+fn names_in_and_out(fixture: &Fixture) {
+    assert_eq!(apart(fixture, names(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
+    assert_eq!(apart(fixture, names(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
 }
 
-fn names_are_of_tracelogging(stage: &Stage) {
-    assert_eq!(apart(stage, names(EVERYTHING, true, &["nobody"])), (vec![1, 2, 3, 4], vec![]));
+fn names_are_of_tracelogging(fixture: &Fixture) {
+    assert_eq!(apart(fixture, names(EVERYTHING, true, &["nobody"])), (vec![1, 2, 3, 4], vec![]));
 }
 
-fn outside_of_the_part(stage: &Stage) {
+fn outside_of_the_part(fixture: &Fixture) {
     // Events outside of the part arrive; of those inside, none is listed.
-    assert_eq!(apart(stage, names((0, 0, 4), true, &["nobody"])).1, [102]);
-    assert_eq!(apart(stage, names((2, 0, 0), true, &["nobody"])).1, [100, 103]);
-    assert_eq!(apart(stage, names((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
+    assert_eq!(apart(fixture, names((0, 0, 4), true, &["nobody"])).1, [102]);
+    assert_eq!(apart(fixture, names((2, 0, 0), true, &["nobody"])).1, [100, 103]);
+    assert_eq!(apart(fixture, names((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
 }
 
-fn all_without_any(stage: &Stage) {
-    assert_eq!(apart(stage, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are checked");
+fn all_without_any(fixture: &Fixture) {
+    assert_eq!(apart(fixture, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are checked");
 }
 
-fn name_filter_level_0_is_all(stage: &Stage) {
-    assert_eq!(apart(stage, names((0, 0, 0), false, &["start", "stop", "pause"])).1, [0_u32; 0]);
+fn name_filter_level_0_is_all(fixture: &Fixture) {
+    assert_eq!(apart(fixture, names((0, 0, 0), false, &["start", "stop", "pause"])).1, [0_u32; 0]);
 }
 
-fn names_have_their_size(stage: &Stage) {
+fn names_have_their_size(fixture: &Fixture) {
     let good = || names_of(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
     let mut more = good();
     more.data[18] = 3;
@@ -288,9 +290,9 @@ fn names_have_their_size(stage: &Stage) {
     endless.data.pop();
     let long = "x".repeat(4_096 - 20);
     let none = names_of(EVENT_NAME, EVERYTHING, true, &[]);
-    all_refused(stage, vec![more, fewer, endless, none, names_of(EVENT_NAME, EVERYTHING, true, &[&long])]);
+    all_refused(fixture, vec![more, fewer, endless, none, names_of(EVENT_NAME, EVERYTHING, true, &[&long])]);
     let longest = names(EVERYTHING, true, &[&long[1..]]);
-    assert_eq!(refused(stage, new_provider(), &with(0, longest)), 0);
+    assert_eq!(refused(fixture, new_guid(), &with(0, longest)), 0);
 }
 
 /// Returns a payload filter for event 3 with a number of at most `most`.
@@ -304,21 +306,21 @@ fn payload(most: i128) -> Filter {
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
 }
 
-fn payloads(stage: &Stage) {
-    assert_eq!(arrives(stage, 0, vec![payload(2)]).0, [1, 2, 4, 100, 101, 102, 103]);
-    assert_eq!(arrives(stage, 0, vec![payload(3)]).0, [1, 2, 3, 4, 100, 101, 102, 103]);
+fn payloads(fixture: &Fixture) {
+    assert_eq!(arrives(fixture, 0, vec![payload(2)]).0, [1, 2, 4, 100, 101, 102, 103]);
+    assert_eq!(arrives(fixture, 0, vec![payload(3)]).0, [1, 2, 3, 4, 100, 101, 102, 103]);
 }
 
-fn no_payload_filter(stage: &Stage) {
+fn no_payload_filter(fixture: &Fixture) {
     let mut long = payload(1);
     long.data.resize(4_097, 0);
     all_refused(
-        stage,
+        fixture,
         vec![filter(PAYLOAD, &[]), filter(PAYLOAD, &[b"EPF1"]), filter(PAYLOAD, &[&[7; 64]]), long],
     );
 }
 
-fn eight_predicates(_: &Stage) {
+fn eight_predicates(_: &Fixture) {
     let mut event = Event::new(3, 0, false);
     let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
@@ -327,67 +329,67 @@ fn eight_predicates(_: &Stage) {
     assert!(add().is_err());
 }
 
-fn all_must_pass(stage: &Stage) {
+fn all_must_pass(fixture: &Fixture) {
     let by_id = || ids(EVENT_ID, true, &[2, 3]);
     let by_name = names_of(EVENT_NAME, EVERYTHING, false, &["stop"]);
-    assert_eq!(apart(stage, vec![by_id(), payload(2), by_name]), (vec![2], vec![100, 102, 103]));
+    assert_eq!(apart(fixture, vec![by_id(), payload(2), by_name]), (vec![2], vec![100, 102, 103]));
     let elsewhere = filter(0x8000_0004, &[&1u32.to_le_bytes()]);
-    assert_eq!(arrives(stage, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
+    assert_eq!(arrives(fixture, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
 }
 
-fn stacks(stage: &Stage, filters: Vec<Filter>) -> Vec<u32> {
-    let (all, with_stack) = arrives(stage, STACK_TRACE, filters);
+fn stacks(fixture: &Fixture, filters: Vec<Filter>) -> Vec<u32> {
+    let (all, with_stack) = arrives(fixture, STACK_TRACE, filters);
     assert_eq!(all, [1, 2, 3, 4, 100, 101, 102, 103], "stack filters decide about stacks only");
     with_stack
 }
 
-fn stacks_by_id(stage: &Stage) {
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, true, &[2])]), [2, 100, 101, 102, 103]);
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, false, &[2])]), [1, 3, 4, 100, 101, 102, 103]);
+fn stacks_by_id(fixture: &Fixture) {
+    assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2])]), [2, 100, 101, 102, 103]);
+    assert_eq!(stacks(fixture, vec![ids(STACKWALK, false, &[2])]), [1, 3, 4, 100, 101, 102, 103]);
 }
 
-fn stacks_by_name(stage: &Stage) {
+fn stacks_by_name(fixture: &Fixture) {
     let by_name = |filter_in| vec![names_of(STACKWALK_NAME, EVERYTHING, filter_in, &["start"])];
-    assert_eq!(stacks(stage, by_name(true)), [1, 2, 3, 4, 100, 102]);
-    assert_eq!(stacks(stage, by_name(false)), [1, 2, 3, 4, 101, 103]);
+    assert_eq!(stacks(fixture, by_name(true)), [1, 2, 3, 4, 100, 102]);
+    assert_eq!(stacks(fixture, by_name(false)), [1, 2, 3, 4, 101, 103]);
 }
 
-fn stacks_by_level(stage: &Stage) {
-    assert_eq!(stacks(stage, vec![level_keyword((0, 0, 4), true)]), [1, 2, 3, 4, 100, 101, 103]);
-    assert_eq!(stacks(stage, vec![level_keyword((0, 0, 4), false)]), [102]);
-    assert_eq!(stacks(stage, vec![level_keyword((2, 0, 0), true)]), [101, 102]);
+fn stacks_by_level(fixture: &Fixture) {
+    assert_eq!(stacks(fixture, vec![level_keyword((0, 0, 4), true)]), [1, 2, 3, 4, 100, 101, 103]);
+    assert_eq!(stacks(fixture, vec![level_keyword((0, 0, 4), false)]), [102]);
+    assert_eq!(stacks(fixture, vec![level_keyword((2, 0, 0), true)]), [101, 102]);
 }
 
-fn no_stacks_unasked(stage: &Stage) {
+fn no_stacks_unasked(fixture: &Fixture) {
     assert_eq!(
-        arrives(stage, 0, vec![ids(STACKWALK, true, &[2]), level_keyword(EVERYTHING, true)]).1,
+        arrives(fixture, 0, vec![ids(STACKWALK, true, &[2]), level_keyword(EVERYTHING, true)]).1,
         [0_u32; 0]
     );
 }
 
-fn each_stack_filter(stage: &Stage) {
+fn each_stack_filter(fixture: &Fixture) {
     let by_level = || level_keyword((0, 0, 4), true);
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, true, &[2]), by_level()]), [2, 100, 101, 103]);
+    assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2]), by_level()]), [2, 100, 101, 103]);
     let by_name = names_of(STACKWALK_NAME, EVERYTHING, true, &["start"]);
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, true, &[2]), by_name, by_level()]), [2, 100]);
+    assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2]), by_name, by_level()]), [2, 100]);
 }
 
-fn level_filters_have_their_size(stage: &Stage) {
+fn level_filters_have_their_size(fixture: &Fixture) {
     let wrong = [0, 18, 23, 25, 48].map(|bytes| filter(STACKWALK_LEVEL_KW, &[&vec![0; bytes]]));
-    all_refused(stage, wrong.to_vec());
+    all_refused(fixture, wrong.to_vec());
 }
 
-fn not_of_groups(stage: &Stage) {
+fn not_of_groups(fixture: &Fixture) {
     let by_name = names_of(EVENT_NAME, EVERYTHING, true, &["start"]);
     for filter in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
         let (kind, group) = (filter.kind, with(0x20, vec![filter]));
-        assert_eq!(refused(stage, new_provider(), &group), 87, "{kind:#x}");
+        assert_eq!(refused(fixture, new_guid(), &group), 87, "{kind:#x}");
     }
 }
 
-fn of_the_kernel(stage: &Stage) {
-    all_refused(stage, vec![filter(0x8000_0001, &[&[0; 4]]), filter(0x8000_0002, &[&[0; 8]])]);
-    let private = PrivateSession::start(&stage.config()).unwrap();
+fn of_the_kernel(fixture: &Fixture) {
+    all_refused(fixture, vec![filter(0x8000_0001, &[&[0; 4]]), filter(0x8000_0002, &[&[0; 8]])]);
+    let private = PrivateSession::start(&fixture.session_config()).unwrap();
     let params = with(0, vec![filter(0x8000_0002, &[&[0; 8]])]);
-    assert_eq!(status(private.enable(new_provider(), &params)), 87);
+    assert_eq!(status(private.enable(new_guid(), &params)), 87);
 }

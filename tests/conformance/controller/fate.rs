@@ -5,7 +5,7 @@ use traceweir::{Guid, Provider};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, new_provider, status, wants};
+use crate::stage::{Fixture, Session, enable_params, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2.2", D, "an event that fails in one session is published to none", one_fails_for_all),
@@ -35,72 +35,73 @@ const INDEPENDENT: u32 = 0x0800_0001;
 
 /// Starts two sessions for one provider: an event of 5,000 bytes fits only into the buffers of the
 /// large one.
-fn small_and_large(stage: &Stage, small: u32, large: u32) -> (Session, Session, Provider) {
-    let guid = new_provider();
+fn small_and_large(fixture: &Fixture, small: u32, large: u32) -> (Session, Session, Provider) {
+    let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
     let start = |mode, buffer_size| {
-        let session = stage.start(&SessionConfig { log_file_mode: mode, buffer_size, ..stage.config() });
-        stage.enable(&session, guid, &EnableParams::default());
+        let session =
+            fixture.start(&SessionConfig { log_file_mode: mode, buffer_size, ..fixture.session_config() });
+        fixture.enable(&session, guid, &EnableParams::default());
         session
     };
     (start(small, 4), start(large, 64), provider)
 }
 
 /// Stops a session and returns its events and losses.
-fn account(stage: &Stage, session: Session) -> (u64, u64) {
-    let end = stage.end(session);
+fn account(fixture: &Fixture, session: Session) -> (u64, u64) {
+    let end = fixture.stop(session);
     (end.events, end.events_lost)
 }
 
-fn one_fails_for_all(stage: &Stage) {
-    let (small, large, provider) = small_and_large(stage, 1, 1);
+fn one_fails_for_all(fixture: &Fixture) {
+    let (small, large, provider) = small_and_large(fixture, 1, 1);
     assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status().0), Err(234));
     provider.write(&event(2, 4, 1), &[b"fits"]).unwrap();
-    assert_eq!((account(stage, small), account(stage, large)), ((1, 1), (1, 1)));
+    assert_eq!((account(fixture, small), account(fixture, large)), ((1, 1), (1, 1)));
 }
 
-fn independent_sessions(stage: &Stage) {
+fn independent_sessions(fixture: &Fixture) {
     for (of_small, of_large) in [(INDEPENDENT, 1), (1, INDEPENDENT)] {
-        let (small, large, provider) = small_and_large(stage, of_small, of_large);
+        let (small, large, provider) = small_and_large(fixture, of_small, of_large);
         assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status().0), Err(234));
-        assert_eq!((account(stage, small), account(stage, large)), ((0, 1), (1, 0)), "{of_small:#x}");
+        assert_eq!((account(fixture, small), account(fixture, large)), ((0, 1), (1, 0)), "{of_small:#x}");
     }
 }
 
 fn member(group: Guid) -> Provider {
     let traits = TraitsBuilder::new("Member").group(&group).finish().unwrap().to_vec();
-    Provider::register_with_traits(new_provider(), &traits, None).unwrap()
+    Provider::register_with_traits(new_guid(), &traits, None).unwrap()
 }
 
 fn of_group(level: u8) -> EnableParams {
-    EnableParams { property: GROUP, ..wants(level, 0, 0) }
+    EnableParams { property: GROUP, ..enable_params(level, 0, 0) }
 }
 
-fn a_group_is_enabled(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    let (one, two, stranger) = (member(group), member(group), member(new_provider()));
-    stage.enable(&session, group, &of_group(3));
+fn a_group_is_enabled(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (one, two, stranger) = (member(group), member(group), member(new_guid()));
+    fixture.enable(&session, group, &of_group(3));
     for (id, provider) in [&one, &two, &stranger].into_iter().enumerate() {
         provider.write(&event(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
         provider.write(&event(9, 4, 1), &[]).unwrap();
     }
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [0, 1]);
 }
 
-fn members_come_later(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, group, &of_group(0));
+fn members_come_later(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    fixture.enable(&session, group, &of_group(0));
     assert!(member(group).enabled(4, 1));
     assert!(!Provider::register(group, None).unwrap().enabled(4, 1), "it is no member");
 }
 
-fn a_group_is_disabled(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
+fn a_group_is_disabled(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = member(group);
-    stage.enable(&session, group, &of_group(0));
+    fixture.enable(&session, group, &of_group(0));
     assert!(provider.enabled(4, 1));
-    let disabled = stage.controller().enable(&session.id, group, EnableCode::Disable, &of_group(0), 10_000);
+    let disabled = fixture.connect().enable(&session.id, group, EnableCode::Disable, &of_group(0), 10_000);
     assert_eq!(status(disabled), 0);
     assert!(!provider.enabled(4, 1));
 }

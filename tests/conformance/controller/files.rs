@@ -10,7 +10,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 
 use super::daemon::{connected, with_settings};
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, events_of, header_of, new_provider, status, unique, until};
+use crate::stage::{Fixture, Session, event, events_of, header_of, new_guid, status, unique_number, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -80,15 +80,20 @@ const PREALLOCATE: u32 = 0x20;
 const KBYTES: u32 = 0x2000;
 const ONE_STREAM: u32 = 0x1000_0000;
 
-fn appending(stage: &Stage, path: &Path) -> SessionConfig {
-    SessionConfig { log_file_mode: APPEND, clock: 2, log_file: Some(path.to_owned()), ..stage.config() }
+fn appending(fixture: &Fixture, path: &Path) -> SessionConfig {
+    SessionConfig {
+        log_file_mode: APPEND,
+        clock: 2,
+        log_file: Some(path.to_owned()),
+        ..fixture.session_config()
+    }
 }
 
 /// Starts a session with a new provider enabled.
-fn listened(stage: &Stage, config: &SessionConfig) -> (Session, Provider) {
-    let (guid, session) = (new_provider(), stage.start(config));
+fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (Session, Provider) {
+    let (guid, session) = (new_guid(), fixture.start(config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     (session, provider)
 }
 
@@ -96,73 +101,73 @@ fn ids(path: &Path) -> Vec<u16> {
     events_of(path).iter().map(|seen| seen.descriptor.id).collect()
 }
 
-fn a_file_is_continued(stage: &Stage) {
-    let path = stage.path();
+fn a_file_is_continued(fixture: &Fixture) {
+    let path = fixture.unique_path();
     for id in 1..=3 {
-        let (session, provider) = listened(stage, &appending(stage, &path));
+        let (session, provider) = start_with_provider(fixture, &appending(fixture, &path));
         provider.write(&event(id, 4, 1), &[]).unwrap();
-        stage.end(session);
+        fixture.stop(session);
         assert_eq!(ids(&path), (1..=id).collect::<Vec<_>>());
     }
 }
 
-fn only_alike(stage: &Stage) {
+fn only_alike(fixture: &Fixture) {
     for (name, first) in [
-        ("clock", SessionConfig { clock: 1, ..stage.config() }),
-        ("buffer size", SessionConfig { clock: 2, buffer_size: 128, ..stage.config() }),
+        ("clock", SessionConfig { clock: 1, ..fixture.session_config() }),
+        ("buffer size", SessionConfig { clock: 2, buffer_size: 128, ..fixture.session_config() }),
     ] {
         let path = first.log_file.clone().unwrap();
-        stage.end(stage.start(&first));
+        fixture.stop(fixture.start(&first));
         let before = std::fs::read(&path).unwrap();
-        assert_eq!(stage.refused(&appending(stage, &path)), 87, "{name}");
+        assert_eq!(fixture.start_status(&appending(fixture, &path)), 87, "{name}");
         assert_eq!(std::fs::read(&path).unwrap(), before, "{name}");
     }
 }
 
-fn as_many_processors(stage: &Stage) {
-    let path = stage.path();
-    let one = |mode| SessionConfig { log_file_mode: mode, ..appending(stage, &path) };
-    stage.end(stage.start(&one(SEQUENTIAL | ONE_STREAM)));
+fn as_many_processors(fixture: &Fixture) {
+    let path = fixture.unique_path();
+    let one = |mode| SessionConfig { log_file_mode: mode, ..appending(fixture, &path) };
+    fixture.stop(fixture.start(&one(SEQUENTIAL | ONE_STREAM)));
     assert_eq!(header_of(&path).processors, 1);
     let several = traceweir_transport::cpu::possible() > 1;
-    assert_eq!(stage.refused(&one(APPEND)), if several { 87 } else { 0 });
-    assert_eq!(stage.refused(&one(APPEND | ONE_STREAM)), 0);
+    assert_eq!(fixture.start_status(&one(APPEND)), if several { 87 } else { 0 });
+    assert_eq!(fixture.start_status(&one(APPEND | ONE_STREAM)), 0);
 }
 
-fn appending_creates(stage: &Stage) {
-    let path = stage.path();
-    let (session, provider) = listened(stage, &appending(stage, &path));
+fn appending_creates(fixture: &Fixture) {
+    let path = fixture.unique_path();
+    let (session, provider) = start_with_provider(fixture, &appending(fixture, &path));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    stage.end(session);
+    fixture.stop(session);
     assert_eq!(ids(&path), [1]);
 }
 
 /// Returns the configuration of a file sequence with room for a few buffers in each file, and a
 /// function from number to path.
-fn row(stage: &Stage) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
-    let (folder, number) = (stage.folder().to_owned(), unique());
+fn row(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
+    let (folder, number) = (fixture.folder().to_owned(), unique_number());
     let config = SessionConfig {
         log_file_mode: NEWFILE | KBYTES | ONE_STREAM,
         maximum_file_size: 64,
         buffer_size: 8,
         log_file: Some(folder.join(format!("row {number}-%d.etl"))),
-        ..stage.config()
+        ..fixture.session_config()
     };
     (config, move |n| folder.join(format!("row {number}-{n}.etl")))
 }
 
-fn file_sequence_is_numbered(stage: &Stage) {
-    let (config, path) = row(stage);
-    let (session, provider) = listened(stage, &config);
+fn file_sequence_is_numbered(fixture: &Fixture) {
+    let (config, path) = row(fixture);
+    let (session, provider) = start_with_provider(fixture, &config);
     assert_eq!(session.properties.config.log_file, Some(path(1)));
     let mut written = 0;
     until("the third file", || {
         for _ in 0..10 {
             written += u16::from(provider.write(&event(written, 4, 1), &[&[0; 500]]).is_ok());
         }
-        stage.query(&session).config.log_file == Some(path(3))
+        fixture.query(&session).config.log_file == Some(path(3))
     });
-    let end = stage.end(session).config.log_file.unwrap();
+    let end = fixture.stop(session).config.log_file.unwrap();
     let all = (1..).map(&path).take_while(|path| path.exists()).flat_map(|path| {
         assert!(std::fs::metadata(&path).unwrap().len() <= 64 << 10, "{}", path.display());
         assert_eq!(header_of(&path).file_name, path.to_str().unwrap());
@@ -174,92 +179,92 @@ fn file_sequence_is_numbered(stage: &Stage) {
     assert!(end == path(3) || end == path(4), "{}", end.display());
 }
 
-fn file_sequence_replaces_files(stage: &Stage) {
-    let (config, path) = row(stage);
+fn file_sequence_replaces_files(fixture: &Fixture) {
+    let (config, path) = row(fixture);
     for n in 1..=2 {
         std::fs::write(path(n), vec![0xAA; 100_000]).unwrap();
     }
-    let session = stage.start(&config);
-    stage.controller().increment(&session.id).unwrap();
-    stage.end(session);
+    let session = fixture.start(&config);
+    fixture.connect().increment(&session.id).unwrap();
+    fixture.stop(session);
     assert_eq!((events_of(&path(1)), events_of(&path(2))), (vec![], vec![]));
 }
 
-fn sizes_are_reserved(stage: &Stage) {
+fn sizes_are_reserved(fixture: &Fixture) {
     let mode = SEQUENTIAL | PREALLOCATE;
-    let config = SessionConfig { log_file_mode: mode, maximum_file_size: 8, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+    let config = SessionConfig { log_file_mode: mode, maximum_file_size: 8, ..fixture.session_config() };
+    let (session, provider) = start_with_provider(fixture, &config);
     let path = config.log_file.unwrap();
     let reserved = std::fs::metadata(&path).unwrap();
     assert_eq!((reserved.len(), reserved.blocks() * 512 >= 8 << 20), (8 << 20, true));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
     assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
 }
 
-fn the_next_file(stage: &Stage) {
-    let (config, path) = row(stage);
-    let (session, provider) = listened(stage, &config);
+fn the_next_file(fixture: &Fixture) {
+    let (config, path) = row(fixture);
+    let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let next = stage.controller().increment(&session.id).unwrap();
+    let next = fixture.connect().increment(&session.id).unwrap();
     assert_eq!(next.config.log_file, Some(path(2)));
     assert_eq!(ids(&path(1)), [1]);
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    stage.end(session);
+    fixture.stop(session);
     assert_eq!(ids(&path(2)), [2]);
 }
 
-fn no_next_file(stage: &Stage) {
-    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..stage.config() };
-    for config in [stage.config(), live] {
-        let session = stage.start(&config);
-        assert_eq!(status(stage.controller().increment(&session.id)), 1);
+fn no_next_file(fixture: &Fixture) {
+    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..fixture.session_config() };
+    for config in [fixture.session_config(), live] {
+        let session = fixture.start(&config);
+        assert_eq!(status(fixture.connect().increment(&session.id)), 1);
     }
 }
 
-fn a_file_becomes_live(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn a_file_becomes_live(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let now = stage.controller().convert_to_real_time(&session.id).unwrap();
+    let now = fixture.connect().convert_to_real_time(&session.id).unwrap();
     assert_eq!((now.config.log_file, now.config.log_file_mode & 0x101), (None, 0x100));
     assert_eq!(ids(&path), [1]);
     assert_ne!(header_of(&path).end_time.0, 0);
     provider.write(&event(2, 4, 1), &[]).unwrap();
     assert_eq!(status(Trace::live(&session.properties.config.name)), 0);
-    stage.end(session);
+    fixture.stop(session);
     assert_eq!(ids(&path), [1]);
 }
 
-fn no_file_to_convert(stage: &Stage) {
+fn no_file_to_convert(fixture: &Fixture) {
     for mode in [0x100, 0x400] {
-        let config = SessionConfig { log_file_mode: mode, log_file: None, ..stage.config() };
-        let session = stage.start(&config);
-        assert_eq!(status(stage.controller().convert_to_real_time(&session.id)), 1, "mode {mode:#x}");
+        let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
+        let session = fixture.start(&config);
+        assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), 1, "mode {mode:#x}");
     }
 }
 
-fn a_log_needs_room(stage: &Stage) {
-    let path = stage.path();
+fn a_log_needs_room(fixture: &Fixture) {
+    let path = fixture.unique_path();
     std::fs::write(&path, "precious").unwrap();
     let huge = |mode| SessionConfig {
         log_file_mode: mode,
         maximum_file_size: u32::MAX,
         log_file: Some(path.clone()),
-        ..stage.config()
+        ..fixture.session_config()
     };
     for mode in [SEQUENTIAL, 0x2, SEQUENTIAL | PREALLOCATE] {
-        assert_eq!(stage.refused(&huge(mode)), 112, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&huge(mode)), 112, "mode {mode:#x}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 }
 
-fn the_reserve(stage: &Stage) {
+fn the_reserve(fixture: &Fixture) {
     let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
-    let of_system = device(stage.folder()) == device(Path::new("/"));
+    let of_system = device(fixture.folder()) == device(Path::new("/"));
     for (reserve, refusal) in [(u32::MAX, if of_system { 112 } else { 0 }), (0, 0)] {
-        let (folder, _daemon) = with_settings(stage, &format!("reserve_mb = {reserve}\n"));
-        let started = connected(&folder).start(&stage.config());
+        let (folder, _daemon) = with_settings(fixture, &format!("reserve_mb = {reserve}\n"));
+        let started = connected(&folder).start(&fixture.session_config());
         assert_eq!(status(started), refusal, "reserve of {reserve} MB");
     }
 }

@@ -6,9 +6,9 @@ use traceweir::private::PrivateSession;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 
 use crate::control_group::{self, ControlGroup};
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, new_provider, status};
+use crate::stage::{CallbackLog, Fixture, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7", D, "one filter of a type; a repeated type → 87", a_type_comes_once),
@@ -74,65 +74,66 @@ fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
     EnableParams { filters, ..EnableParams::default() }
 }
 
-fn enable(stage: &Stage, filters: Vec<(u32, Vec<u8>)>) -> u32 {
-    let session = stage.start(&stage.config());
-    status(stage.try_enable(&session, new_provider(), &with(filters)))
+fn enable(fixture: &Fixture, filters: Vec<(u32, Vec<u8>)>) -> u32 {
+    let session = fixture.start(&fixture.session_config());
+    status(fixture.try_enable(&session, new_guid(), &with(filters)))
 }
 
 fn ids(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-fn a_type_comes_once(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(7, vec![1]), (7, vec![2])]), 87);
-    assert_eq!(enable(stage, vec![(PID, ids(&[1])), (PID, ids(&[2]))]), 87);
-    assert_eq!(enable(stage, vec![(7, vec![1]), (8, vec![1])]), 0);
+fn a_type_comes_once(fixture: &Fixture) {
+    assert_eq!(enable(fixture, vec![(7, vec![1]), (7, vec![2])]), 87);
+    assert_eq!(enable(fixture, vec![(PID, ids(&[1])), (PID, ids(&[2]))]), 87);
+    assert_eq!(enable(fixture, vec![(7, vec![1]), (8, vec![1])]), 0);
 }
 
-fn thirteen_filters(stage: &Stage) {
+fn thirteen_filters(fixture: &Fixture) {
     let many = |count| (1..=count).map(|kind| (kind, vec![1])).collect();
-    assert_eq!(enable(stage, many(13)), 0);
-    assert_eq!(enable(stage, many(14)), 87);
+    assert_eq!(enable(fixture, many(13)), 0);
+    assert_eq!(enable(fixture, many(14)), 87);
 }
 
-fn none_is_ignored(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(0, vec![]), (0, vec![9; 5])]), 0);
+fn none_is_ignored(fixture: &Fixture) {
+    assert_eq!(enable(fixture, vec![(0, vec![]), (0, vec![9; 5])]), 0);
 }
 
-fn processes_by_id(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn processes_by_id(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
+    fixture.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
     assert!(!provider.enabled(4, 1));
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[1, std::process::id()]))]));
+    fixture.enable(&session, guid, &with(vec![(PID, ids(&[1, std::process::id()]))]));
     assert!(provider.enabled(4, 1));
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
+    fixture.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
     assert!(!provider.enabled(4, 1), "taken away from who is not named any more");
 }
 
-fn eight_ids(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(PID, ids(&[1; 8]))]), 0);
+fn eight_ids(fixture: &Fixture) {
+    assert_eq!(enable(fixture, vec![(PID, ids(&[1; 8]))]), 0);
     for wrong in [vec![], ids(&[1; 9]), vec![1; 3], vec![1; 6]] {
-        assert_eq!(enable(stage, vec![(PID, wrong.clone())]), 87, "{wrong:?}");
+        assert_eq!(enable(fixture, vec![(PID, wrong.clone())]), 87, "{wrong:?}");
     }
 }
 
-fn started_again(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let mut first = Other::start(guid, None);
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[first.id()]))]));
+fn started_again(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let mut first = OtherProcess::start(guid, None);
+    fixture.enable(&session, guid, &with(vec![(PID, ids(&[first.id()]))]));
     first.write(1);
-    first.leave();
-    let mut second = Other::start(guid, None);
+    first.exit_and_wait();
+    let mut second = OtherProcess::start(guid, None);
     second.write(2);
-    let seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
+    let seen: Vec<u16> =
+        fixture.stop_and_read_events(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
-fn not_of_private_sessions(stage: &Stage) {
-    let session = PrivateSession::start(&stage.config()).unwrap();
+fn not_of_private_sessions(fixture: &Fixture) {
+    let session = PrivateSession::start(&fixture.session_config()).unwrap();
     let own = with(vec![(PID, ids(&[std::process::id()]))]);
-    assert_eq!(status(session.enable(new_provider(), &own)), 87);
+    assert_eq!(status(session.enable(new_guid(), &own)), 87);
 }
 
 fn wide(text: &str) -> Vec<u8> {
@@ -143,11 +144,11 @@ fn own_program() -> String {
     std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned()
 }
 
-fn processes_by_name(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn processes_by_name(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
     let meant = |names: &str| {
-        stage.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide(names))]));
+        fixture.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide(names))]));
         provider.enabled(4, 1)
     };
     let own = own_program();
@@ -155,86 +156,90 @@ fn processes_by_name(stage: &Stage) {
     assert!(!meant("other") && !meant(&own[1..]) && !meant(&format!("/{own}")));
 }
 
-fn later_processes_by_name(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide("WANTED"))]));
-    let mut wanted = Other::start_as(&stage.folder().join("wanted"), guid);
-    let mut other = Other::start(guid, None);
+fn later_processes_by_name(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    fixture.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide("WANTED"))]));
+    let mut wanted = OtherProcess::start_as(&fixture.folder().join("wanted"), guid);
+    let mut other = OtherProcess::start(guid, None);
     wanted.write(1);
     other.write(2);
-    let seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
+    let seen: Vec<u16> =
+        fixture.stop_and_read_events(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
-fn processes_by_control_group(stage: &Stage) {
+fn processes_by_control_group(fixture: &Fixture) {
     for kind in NAMES.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
-        let (guid, session) = (new_provider(), stage.start(&stage.config()));
+        let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
         let provider = Provider::register(guid, None).unwrap();
-        stage.enable(&session, guid, &with(vec![(kind, wide("nobody has this name"))]));
+        fixture.enable(&session, guid, &with(vec![(kind, wide("nobody has this name"))]));
         assert!(!provider.enabled(4, 1), "{kind:#x}");
     }
 }
 
-fn processes_in_control_groups(stage: &Stage) {
+fn processes_in_control_groups(fixture: &Fixture) {
     let Some(group) = ControlGroup::make() else {
         return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
     };
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
     for (kind, name) in NAMES.into_iter().skip(1).zip(names) {
-        let (guid, session) = (new_provider(), stage.start(&stage.config()));
+        let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
         // Processes in containers are included only if the enable asks for all of them, or names
         // theirs.
         let enable = |names: &str| {
             let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
             let params = EnableParams { property, ..with(vec![(kind, wide(names))]) };
-            stage.enable(&session, guid, &params);
+            fixture.enable(&session, guid, &params);
         };
-        let mut early = Other::start_in(group.folder(), guid);
+        let mut early = OtherProcess::start_in_group(group.folder(), guid);
         enable(&format!("other;{}", name.to_uppercase()));
-        let (mut late, mut outside) = (Other::start_in(group.folder(), guid), Other::start(guid, None));
+        let (mut late, mut outside) =
+            (OtherProcess::start_in_group(group.folder(), guid), OtherProcess::start(guid, None));
         early.write(1);
         late.write(2);
         outside.write(3);
         enable("other");
         early.write(4);
         late.write(5);
-        let mut seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
+        let mut seen: Vec<u16> =
+            fixture.stop_and_read_events(session).iter().map(|event| event.descriptor.id).collect();
         seen.sort_unstable();
         assert_eq!(seen, [1, 2], "{kind:#x}");
     }
 }
 
-fn lists_of_names(stage: &Stage) {
+fn lists_of_names(fixture: &Fixture) {
     for kind in NAMES {
         let longest = wide(&"n".repeat(512));
-        assert_eq!(enable(stage, vec![(kind, longest.clone())]), 0, "{kind:#x}");
+        assert_eq!(enable(fixture, vec![(kind, longest.clone())]), 0, "{kind:#x}");
         let lone_surrogate = vec![0, 0xD8];
         for wrong in [vec![], wide(";;"), vec![b'a'], lone_surrogate, [longest, wide("n")].concat()] {
-            assert_eq!(enable(stage, vec![(kind, wrong.clone())]), 87, "{kind:#x} {wrong:?}");
+            assert_eq!(enable(fixture, vec![(kind, wrong.clone())]), 87, "{kind:#x} {wrong:?}");
         }
     }
 }
 
-fn unknown_types_of_filters(stage: &Stage) {
+fn unknown_types_of_filters(fixture: &Fixture) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
-        assert_eq!(enable(stage, vec![(kind, vec![1; 8])]), 87, "{kind:#x}");
+        assert_eq!(enable(fixture, vec![(kind, vec![1; 8])]), 87, "{kind:#x}");
     }
 }
 
-fn the_providers_own_filters(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+fn the_providers_own_filters(fixture: &Fixture) {
+    let (calls, guid, session) =
+        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    stage.enable(&session, guid, &with(vec![(0x1234, b"for the provider".to_vec())]));
+    fixture.enable(&session, guid, &with(vec![(0x1234, b"for the provider".to_vec())]));
     assert_eq!(calls.last().filter, Some((0x1234, b"for the provider".to_vec())));
 }
 
-fn own_filters_are_bounded(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(0x1234, vec![1; 1024])]), 0);
-    assert_eq!(enable(stage, vec![(0x1234, vec![1; 1025])]), 87);
+fn own_filters_are_bounded(fixture: &Fixture) {
+    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1024])]), 0);
+    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1025])]), 87);
 }
 
-fn a_refusal_changes_nothing(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&crate::stage::wants(4, 1, 0));
-    assert_eq!(status(stage.try_enable(&session, guid, &with(vec![(PID, vec![])]))), 87);
+fn a_refusal_changes_nothing(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&crate::stage::enable_params(4, 1, 0));
+    assert_eq!(status(fixture.try_enable(&session, guid, &with(vec![(PID, vec![])]))), 87);
     assert!(provider.enabled(4, 1) && !provider.enabled(5, 1));
 }

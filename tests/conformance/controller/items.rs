@@ -6,9 +6,9 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, WriteError};
 use traceweir_format::spec::event::ExtType;
 
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Seen, Stage, event, new_provider};
+use crate::stage::{Fixture, RecordedEvent, event, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", the_sid),
@@ -68,30 +68,30 @@ fn with(property: u32) -> EnableParams {
     EnableParams { property, ..EnableParams::default() }
 }
 
-fn item(seen: &Seen, kind: ExtType) -> Option<Vec<u8>> {
+fn item(seen: &RecordedEvent, kind: ExtType) -> Option<Vec<u8>> {
     seen.items.iter().find(|(found, _)| *found == kind).map(|(_, data)| data.clone())
 }
 
 /// Returns the extended data item of one event with this property enabled.
-fn item_of_one(stage: &Stage, property: u32, kind: ExtType) -> Option<Vec<u8>> {
-    let (session, provider, _guid) = stage.listened(&with(property));
+fn item_of_one(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8>> {
+    let (session, provider, _guid) = fixture.start_with_provider(&with(property));
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
     assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
     item(&seen[0], kind)
 }
 
-fn the_sid(stage: &Stage) {
+fn the_sid(fixture: &Fixture) {
     let user = std::fs::metadata("/proc/self").unwrap().uid().to_le_bytes();
     let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &user].concat();
-    assert_eq!(item_of_one(stage, SID, ExtType::SID), Some(sid));
+    assert_eq!(item_of_one(fixture, SID, ExtType::SID), Some(sid));
 }
 
-fn the_audit_session(stage: &Stage) {
+fn the_audit_session(fixture: &Fixture) {
     let own = std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
     let own: u32 = own.filter(|id| *id != u32::MAX).unwrap_or(0);
-    assert_eq!(item_of_one(stage, TS_ID, ExtType::TS_ID), Some(own.to_le_bytes().to_vec()));
+    assert_eq!(item_of_one(fixture, TS_ID, ExtType::TS_ID), Some(own.to_le_bytes().to_vec()));
 }
 
 #[inline(never)]
@@ -104,39 +104,39 @@ fn write_deep(provider: &Provider, depth: u32) {
 }
 
 /// Returns the frames of an event written from `depth` nested calls.
-fn frames(stage: &Stage, depth: u32) -> Vec<u64> {
-    let (session, provider, _guid) = stage.listened(&with(STACK));
+fn frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
+    let (session, provider, _guid) = fixture.start_with_provider(&with(STACK));
     write_deep(&provider, depth);
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     let stack = item(&seen[0], ExtType::STACK_TRACE64).expect("a stack");
     let words: Vec<u64> = stack.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     assert_eq!(words[0], 0, "no other event has the rest of it");
     words[1..].to_vec()
 }
 
-fn the_stack(stage: &Stage) {
-    let frames = frames(stage, 5);
+fn the_stack(fixture: &Fixture) {
+    let frames = frames(fixture, 5);
     let writer = write_deep as fn(&Provider, u32) as usize as u64;
     let inside = frames.iter().take_while(|frame| (writer..writer + 8_000).contains(*frame)).count();
     assert_eq!(inside, 6, "{frames:x?} from {writer:x}");
     assert!(frames.len() > 6, "and who called it");
 }
 
-fn item_of_deep_stacks(stage: &Stage) {
-    let frames = frames(stage, 400);
+fn item_of_deep_stacks(fixture: &Fixture) {
+    let frames = frames(fixture, 400);
     assert_eq!(frames.len(), 192);
     assert!(frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000), "those next to the event");
 }
 
-fn stacks_that_do_not_fit(stage: &Stage) {
+fn stacks_that_do_not_fit(fixture: &Fixture) {
     let (guid, session) =
-        (new_provider(), stage.start(&SessionConfig { buffer_size: 128, ..stage.config() }));
+        (new_guid(), fixture.start(&SessionConfig { buffer_size: 128, ..fixture.session_config() }));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &with(STACK));
+    fixture.enable(&session, guid, &with(STACK));
     let largest = vec![1; 65_535 - 80];
     assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::MoreData));
     assert_eq!(provider.write(&event(2, 4, 1), &[&largest[..60_000]]), Ok(()));
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert_eq!((end.events, end.events_lost), (1, 1));
 }
 
@@ -147,29 +147,29 @@ fn groups() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn the_application(stage: &Stage) {
+fn the_application(fixture: &Fixture) {
     let endings = [".service", ".scope", ".socket", ".mount", ".swap"];
     let has_unit = groups().iter().any(|name| endings.iter().any(|ending| name.ends_with(ending)));
-    let key = item_of_one(stage, PSM_KEY, ExtType::PSM_KEY);
+    let key = item_of_one(fixture, PSM_KEY, ExtType::PSM_KEY);
     assert_eq!(key.is_some(), has_unit, "{:?}", groups());
     assert!(key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])), "a text that ends");
 }
 
-fn the_container(stage: &Stage) {
-    let id = item_of_one(stage, CONTAINER, ExtType::CONTAINER_ID);
+fn the_container(fixture: &Fixture) {
+    let id = item_of_one(fixture, CONTAINER, ExtType::CONTAINER_ID);
     let is_there = |id: &[u8]| groups().iter().any(|name| name.contains(&*String::from_utf8_lossy(id)));
     assert!(id.as_deref().is_none_or(is_there), "{id:?} in {:?}", groups());
     assert!(id.is_some() || !groups().iter().any(|name| name.starts_with("docker-")));
 }
 
-fn the_start_key(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&with(START_KEY));
-    let mut other = Other::start(guid, None);
+fn the_start_key(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&with(START_KEY));
+    let mut other = OtherProcess::start(guid, None);
     for id in [1, 2] {
         provider.write(&event(id, 4, 1), &[]).unwrap();
         other.write(u8::try_from(id).unwrap());
     }
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.len(), 4);
     let keys = |pid: u32| -> Vec<_> {
         seen.iter()
@@ -182,43 +182,47 @@ fn the_start_key(stage: &Stage) {
     assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
 }
 
-fn the_event_key(stage: &Stage) {
-    let (first, provider, guid) = stage.listened(&with(EVENT_KEY));
-    let second = stage.start(&stage.config());
-    stage.enable(&second, guid, &with(EVENT_KEY | SID));
+fn the_event_key(fixture: &Fixture) {
+    let (first, provider, guid) = fixture.start_with_provider(&with(EVENT_KEY));
+    let second = fixture.start(&fixture.session_config());
+    fixture.enable(&second, guid, &with(EVENT_KEY | SID));
     for id in 0..50 {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
-    let keys = |seen: Vec<Seen>| -> Vec<Vec<u8>> {
+    let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
         seen.iter().map(|event| item(event, ExtType::EVENT_KEY).expect("a key")).collect()
     };
-    let (mut one, two) = (keys(stage.stop(first)), keys(stage.stop(second)));
+    let (mut one, two) =
+        (keys(fixture.stop_and_read_events(first)), keys(fixture.stop_and_read_events(second)));
     assert_eq!(one, two);
     one.sort();
     one.dedup();
     assert_eq!(one.len(), 50);
 }
 
-fn keys_belong_together(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&with(EVENT_KEY | START_KEY));
+fn keys_belong_together(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&with(EVENT_KEY | START_KEY));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     let number = |kind| u64::from_le_bytes(item(&seen[0], kind).unwrap().try_into().unwrap());
     assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
 }
 
-fn exclude_in_private(stage: &Stage) {
-    let (strict, provider, guid) = stage.listened(&with(EXCLUDE_INPRIVATE));
-    let other = stage.start(&stage.config());
-    stage.enable(&other, guid, &EnableParams::default());
+fn exclude_in_private(fixture: &Fixture) {
+    let (strict, provider, guid) = fixture.start_with_provider(&with(EXCLUDE_INPRIVATE));
+    let other = fixture.start(&fixture.session_config());
+    fixture.enable(&other, guid, &EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(2).write(&[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids = |seen: Vec<Seen>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
-    assert_eq!((ids(stage.stop(strict)), ids(stage.stop(other))), (vec![2], vec![1, 2]));
+    let ids = |seen: Vec<RecordedEvent>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
+    assert_eq!(
+        (ids(fixture.stop_and_read_events(strict)), ids(fixture.stop_and_read_events(other))),
+        (vec![2], vec![1, 2])
+    );
 }
 
-fn nothing_unasked_for(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&with(0));
+fn nothing_unasked_for(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&with(0));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, []);
+    assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
 }

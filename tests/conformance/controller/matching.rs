@@ -3,7 +3,7 @@
 use traceweir::controller::EnableParams;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, wants};
+use crate::stage::{Fixture, enable_params, event};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -49,54 +49,56 @@ fn offered() -> impl Iterator<Item = (u16, u8, u64)> {
 }
 
 #[track_caller]
-fn check(stage: &Stage, params: &EnableParams) {
-    let (session, provider, _guid) = stage.listened(params);
+fn check(fixture: &Fixture, params: &EnableParams) {
+    let (session, provider, _guid) = fixture.start_with_provider(params);
     for (id, level, keyword) in offered() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
-    let got: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let got: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
     let want: Vec<u16> =
         offered().filter(|(_, level, keyword)| passes(params, *level, *keyword)).map(|(id, ..)| id).collect();
     assert_eq!(got, want, "{params:?}");
 }
 
-fn the_formula(stage: &Stage) {
+fn the_formula(fixture: &Fixture) {
     for (level, any, all) in [(4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, 1), (0, 1 << 63, 0)]
     {
         for property in [0, 0x10] {
-            check(stage, &EnableParams { property, ..wants(level, any, all) });
+            check(fixture, &EnableParams { property, ..enable_params(level, any, all) });
         }
     }
 }
 
-fn level_0_of_a_session(stage: &Stage) {
-    check(stage, &wants(0, 1, 0));
+fn level_0_of_a_session(fixture: &Fixture) {
+    check(fixture, &enable_params(0, 1, 0));
 }
 
-fn level_0_of_an_event(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&wants(1, 0, 0));
+fn level_0_of_an_event(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&enable_params(1, 0, 0));
     provider.write(&event(1, 0, 4), &[]).unwrap();
     provider.write(&event(2, 2, 4), &[]).unwrap();
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1]);
 }
 
-fn any_0_is_all_ones(stage: &Stage) {
-    check(stage, &wants(0, 0, 0));
-    check(stage, &wants(0, 0, 2));
+fn any_0_is_all_ones(fixture: &Fixture) {
+    check(fixture, &enable_params(0, 0, 0));
+    check(fixture, &enable_params(0, 0, 2));
 }
 
-fn sessions_are_matched_apart(stage: &Stage) {
-    let requests = [wants(3, 1, 0), wants(5, 2, 2), wants(0, 0, 8)];
-    let (first, provider, guid) = stage.listened(&requests[0]);
-    let (second, third) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&second, guid, &requests[1]);
-    stage.enable(&third, guid, &requests[2]);
+fn sessions_are_matched_apart(fixture: &Fixture) {
+    let requests = [enable_params(3, 1, 0), enable_params(5, 2, 2), enable_params(0, 0, 8)];
+    let (first, provider, guid) = fixture.start_with_provider(&requests[0]);
+    let (second, third) =
+        (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&second, guid, &requests[1]);
+    fixture.enable(&third, guid, &requests[2]);
     for (id, level, keyword) in offered() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
     for (session, params) in [first, second, third].into_iter().zip(&requests) {
-        let got: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+        let got: Vec<u16> =
+            fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
         let want: Vec<u16> = offered()
             .filter(|(_, level, keyword)| passes(params, *level, *keyword))
             .map(|(id, ..)| id)
@@ -112,7 +114,7 @@ fn asked() -> Vec<EnableParams> {
         for match_any in [0, 1, 6, 1 << 63, u64::MAX] {
             for match_all in [0, 1, 2, 6, 8, u64::MAX] {
                 for property in [0, 0x10] {
-                    all.push(EnableParams { property, ..wants(level, match_any, match_all) });
+                    all.push(EnableParams { property, ..enable_params(level, match_any, match_all) });
                 }
             }
         }
@@ -120,11 +122,11 @@ fn asked() -> Vec<EnableParams> {
     all
 }
 
-fn whole_truth_table(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&wants(0, 0, 0));
+fn whole_truth_table(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&enable_params(0, 0, 0));
     let mut want = Vec::new();
     for (row, params) in (0u32..).zip(asked()) {
-        stage.enable(&session, guid, &params);
+        fixture.enable(&session, guid, &params);
         for (id, level, keyword) in offered() {
             let passes = passes(&params, level, keyword);
             assert_eq!(provider.enabled(level, keyword), passes, "{params:?}, {level}, {keyword:#x}");
@@ -135,8 +137,11 @@ fn whole_truth_table(stage: &Stage) {
         }
     }
     let row = |payload: &[u8]| u32::from_le_bytes(payload.try_into().unwrap());
-    let mut got: Vec<(u32, u16)> =
-        stage.stop(session).iter().map(|seen| (row(&seen.payload), seen.descriptor.id)).collect();
+    let mut got: Vec<(u32, u16)> = fixture
+        .stop_and_read_events(session)
+        .iter()
+        .map(|seen| (row(&seen.payload), seen.descriptor.id))
+        .collect();
     got.sort_unstable();
     assert_eq!(got, want, "{} rows of {} events", asked().len(), offered().count());
 }

@@ -9,7 +9,7 @@ use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{PATIENCE, Stage, event, events_of, header_of, new_provider, status, until};
+use crate::stage::{Fixture, PATIENCE, event, events_of, header_of, new_guid, status, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x0", D, "with a file name: sequential, without a limit", no_mode_is_sequential),
@@ -139,49 +139,53 @@ const INDEPENDENT: u32 = 0x0800_0000;
 const ONE_STREAM: u32 = 0x1000_0000;
 
 /// Returns a configuration in which only the flags can be invalid.
-fn with(stage: &Stage, mode: u32) -> SessionConfig {
+fn with(fixture: &Fixture, mode: u32) -> SessionConfig {
     let name = if mode & NEWFILE != 0 { "row %d.etl" } else { "one.etl" };
-    let log_file = Some(stage.folder().join(format!("{} {name}", crate::stage::unique())));
+    let log_file = Some(fixture.folder().join(format!("{} {name}", crate::stage::unique_number())));
     let clock = if mode & APPEND != 0 { 2 } else { 1 };
-    SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..stage.config() }
+    SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.session_config() }
 }
 
 #[track_caller]
-fn all_refused(stage: &Stage, modes: &[u32]) {
+fn all_refused(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
-        assert_eq!(stage.refused(&with(stage, *mode)), 87, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&with(fixture, *mode)), 87, "mode {mode:#x}");
     }
 }
 
 #[track_caller]
-fn all_accepted(stage: &Stage, modes: &[u32]) {
+fn all_accepted(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
-        let session = stage.start(&with(stage, *mode));
+        let session = fixture.start(&with(fixture, *mode));
         assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is shown");
-        assert_eq!(stage.stop(session), [], "mode {mode:#x}");
+        assert_eq!(fixture.stop_and_read_events(session), [], "mode {mode:#x}");
     }
 }
 
 /// Starts a session of this configuration with a new provider enabled.
-fn listened(stage: &Stage, config: &SessionConfig) -> (crate::stage::Session, Provider) {
-    let (guid, session) = (new_provider(), stage.start(config));
+fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (crate::stage::Session, Provider) {
+    let (guid, session) = (new_guid(), fixture.start(config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     (session, provider)
 }
 
-fn no_mode_is_sequential(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn no_mode_is_sequential(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: 0, ..fixture.session_config() };
+    let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(3, 4, 1), &[b"x"]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
     assert_eq!(header_of(&config.log_file.unwrap()).maximum_file_size, 0);
 }
 
-fn real_time_is_delivered(stage: &Stage) {
-    let config =
-        SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn real_time_is_delivered(fixture: &Fixture) {
+    let config = SessionConfig {
+        log_file_mode: REAL_TIME,
+        log_file: None,
+        flush_timer: 60,
+        ..fixture.session_config()
+    };
+    let (session, provider) = start_with_provider(fixture, &config);
     let trace = Trace::live(&session.properties.config.name).unwrap();
     let (sender, received) = mpsc::channel();
     let reader = std::thread::spawn(move || {
@@ -193,73 +197,81 @@ fn real_time_is_delivered(stage: &Stage) {
         })
     });
     provider.write(&event(77, 4, 1), &[b"live"]).unwrap();
-    stage.controller().flush(&session.id, None).unwrap();
+    fixture.connect().flush(&session.id, None).unwrap();
     let ids = std::iter::from_fn(|| received.recv_timeout(PATIENCE).ok());
     assert!(ids.into_iter().any(|id| id == 77));
-    stage.end(session);
+    fixture.stop(session);
     reader.join().unwrap().unwrap();
 }
 
-fn obsolete_flags_are_ignored(stage: &Stage) {
-    all_accepted(stage, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
+fn obsolete_flags_are_ignored(fixture: &Fixture) {
+    all_accepted(fixture, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
 }
 
-fn buffering_is_written_when_asked(stage: &Stage) {
-    let config =
-        SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn buffering_is_written_when_asked(fixture: &Fixture) {
+    let config = SessionConfig {
+        log_file_mode: BUFFERING,
+        buffer_size: 4,
+        minimum_buffers: 4,
+        ..fixture.session_config()
+    };
+    let (session, provider) = start_with_provider(fixture, &config);
     for number in 0..2_000u16 {
         until("room", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
     }
     let own = config.log_file.unwrap();
-    assert_eq!(stage.query(&session).buffers_written, 0, "nothing is written by itself");
-    stage.controller().flush(&session.id, None).unwrap();
+    assert_eq!(fixture.query(&session).buffers_written, 0, "nothing is written by itself");
+    fixture.connect().flush(&session.id, None).unwrap();
     let seen = events_of(&own);
     assert_eq!(seen.last().unwrap().descriptor.id, 1_999, "the newest is there");
     assert!(seen.len() < 2_000, "the oldest are gone: {}", seen.len());
-    stage.end(session);
+    fixture.stop(session);
 }
 
-fn sizes_in_kib(stage: &Stage) {
+fn sizes_in_kib(fixture: &Fixture) {
     let mode = CIRCULAR | KBYTES;
-    let config =
-        SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+    let config = SessionConfig {
+        log_file_mode: mode,
+        maximum_file_size: 256,
+        buffer_size: 16,
+        ..fixture.session_config()
+    };
+    let (session, provider) = start_with_provider(fixture, &config);
     for _ in 0..1_000 {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
     }
-    stage.end(session);
+    fixture.stop(session);
     assert!(std::fs::metadata(config.log_file.unwrap()).unwrap().len() <= 256 << 10);
 }
 
-fn reserved_flags_are_ignored(stage: &Stage) {
-    all_accepted(stage, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
+fn reserved_flags_are_ignored(fixture: &Fixture) {
+    all_accepted(fixture, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
 }
 
-fn shutdown_flags_are_accepted(stage: &Stage) {
-    all_accepted(stage, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
+fn shutdown_flags_are_accepted(fixture: &Fixture) {
+    all_accepted(fixture, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
 }
 
-fn paged_memory_is_accepted(stage: &Stage) {
-    all_accepted(stage, &[PAGED | SEQUENTIAL]);
+fn paged_memory_is_accepted(fixture: &Fixture) {
+    all_accepted(fixture, &[PAGED | SEQUENTIAL]);
 }
 
-fn logs_are_compressed(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn logs_are_compressed(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..fixture.session_config() };
+    let (session, provider) = start_with_provider(fixture, &config);
     for _ in 0..100 {
         provider.write(&event(9, 4, 1), &[&[b'a'; 1_000]]).unwrap();
     }
-    assert_eq!(stage.stop(session).len(), 100);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 100);
     let path = config.log_file.unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() < 100_000, "100 events of 1,000 equal bytes");
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_compressed());
 }
 
-fn one_stream(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn one_stream(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..fixture.session_config() };
+    let (session, provider) = start_with_provider(fixture, &config);
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
     // Alternating: in separate streams the events would not be in this order.
@@ -270,7 +282,7 @@ fn one_stream(stage: &Stage) {
         provider.write(&event(number, 4, 1), &[]).unwrap();
     }
     sched_setaffinity(None, &allowed).unwrap();
-    stage.end(session);
+    fixture.stop(session);
     let path = config.log_file.unwrap();
     assert_eq!(header_of(&path).processors, 1);
     let ids: Vec<u16> = events_of(&path).iter().map(|seen| seen.descriptor.id).collect();
@@ -282,124 +294,124 @@ fn one_stream(stage: &Stage) {
     }
 }
 
-fn triage_is_accepted(stage: &Stage) {
-    all_accepted(stage, &[0x8000_0000 | SEQUENTIAL]);
+fn triage_is_accepted(fixture: &Fixture) {
+    all_accepted(fixture, &[0x8000_0000 | SEQUENTIAL]);
 }
 
-fn internal_flags_are_refused(stage: &Stage) {
+fn internal_flags_are_refused(fixture: &Fixture) {
     for flag in [0x10, 0x1_0000, 0x4_0000, 0x8_0000, 0x2000_0000, 0x4000_0000] {
-        all_refused(stage, &[SEQUENTIAL | flag, flag]);
+        all_refused(fixture, &[SEQUENTIAL | flag, flag]);
     }
 }
 
-fn sequential_is_not_circular(stage: &Stage) {
-    all_refused(stage, &[SEQUENTIAL | CIRCULAR]);
+fn sequential_is_not_circular(fixture: &Fixture) {
+    all_refused(fixture, &[SEQUENTIAL | CIRCULAR]);
 }
 
-fn file_modes_exclude_each_other(stage: &Stage) {
-    all_refused(stage, &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE]);
+fn file_modes_exclude_each_other(fixture: &Fixture) {
+    all_refused(fixture, &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE]);
 }
 
-fn append_excludes(stage: &Stage) {
-    all_refused(stage, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
+fn append_excludes(fixture: &Fixture) {
+    all_refused(fixture, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
 }
 
-fn append_needs_system_time(stage: &Stage) {
+fn append_needs_system_time(fixture: &Fixture) {
     for clock in [0, 1, 3] {
-        let config = SessionConfig { log_file_mode: APPEND, clock, ..stage.config() };
-        assert_eq!(stage.refused(&config), 87, "clock {clock}");
+        let config = SessionConfig { log_file_mode: APPEND, clock, ..fixture.session_config() };
+        assert_eq!(fixture.start_status(&config), 87, "clock {clock}");
     }
 }
 
-fn buffering_excludes(stage: &Stage) {
-    all_refused(stage, &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode));
+fn buffering_excludes(fixture: &Fixture) {
+    all_refused(fixture, &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode));
 }
 
-fn private_is_not_real_time(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
+fn private_is_not_real_time(fixture: &Fixture) {
+    all_refused(fixture, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
 }
 
-fn private_is_not_independent(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
+fn private_is_not_independent(fixture: &Fixture) {
+    all_refused(fixture, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
 }
 
-fn private_does_not_preallocate(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
+fn private_does_not_preallocate(fixture: &Fixture) {
+    all_refused(fixture, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
 }
 
-fn private_has_no_new_files(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
+fn private_has_no_new_files(fixture: &Fixture) {
+    all_refused(fixture, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
 }
 
-fn in_process_is_private(stage: &Stage) {
-    all_refused(stage, &[IN_PROC | SEQUENTIAL, IN_PROC]);
+fn in_process_is_private(fixture: &Fixture) {
+    all_refused(fixture, &[IN_PROC | SEQUENTIAL, IN_PROC]);
 }
 
-fn new_files_have_one_number(stage: &Stage) {
+fn new_files_have_one_number(fixture: &Fixture) {
     for name in ["none.etl", "%d and %d.etl", "%u.etl"] {
-        let log_file = Some(stage.folder().join(name));
-        assert_eq!(stage.refused(&SessionConfig { log_file, ..with(stage, NEWFILE) }), 87, "{name}");
+        let log_file = Some(fixture.folder().join(name));
+        assert_eq!(fixture.start_status(&SessionConfig { log_file, ..with(fixture, NEWFILE) }), 87, "{name}");
     }
 }
 
-fn these_need_a_size(stage: &Stage) {
+fn these_need_a_size(fixture: &Fixture) {
     for mode in [CIRCULAR, NEWFILE, PREALLOCATE, PREALLOCATE | SEQUENTIAL] {
-        let config = SessionConfig { maximum_file_size: 0, ..with(stage, mode) };
-        assert_eq!(stage.refused(&config), 87, "mode {mode:#x}");
+        let config = SessionConfig { maximum_file_size: 0, ..with(fixture, mode) };
+        assert_eq!(fixture.start_status(&config), 87, "mode {mode:#x}");
     }
 }
 
-fn one_kind_of_sequence(stage: &Stage) {
-    all_refused(stage, &[0xC000 | SEQUENTIAL]);
+fn one_kind_of_sequence(fixture: &Fixture) {
+    all_refused(fixture, &[0xC000 | SEQUENTIAL]);
 }
 
-fn the_kernel_does_not_page(stage: &Stage) {
-    all_refused(stage, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
+fn the_kernel_does_not_page(fixture: &Fixture) {
+    all_refused(fixture, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
 }
 
-fn only_autologgers_are_non_stoppable(stage: &Stage) {
-    all_refused(stage, &[0x40 | SEQUENTIAL]);
+fn only_autologgers_are_non_stoppable(fixture: &Fixture) {
+    all_refused(fixture, &[0x40 | SEQUENTIAL]);
 }
 
-fn one_shutdown_flag(stage: &Stage) {
-    all_refused(stage, &[0xC0_0000 | SEQUENTIAL]);
+fn one_shutdown_flag(fixture: &Fixture) {
+    all_refused(fixture, &[0xC0_0000 | SEQUENTIAL]);
 }
 
-fn nowhere_to_write(stage: &Stage) {
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..with(stage, 0) }), 161);
+fn nowhere_to_write(fixture: &Fixture) {
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..with(fixture, 0) }), 161);
 }
 
-fn real_time_with_a_file(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: REAL_TIME, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn real_time_with_a_file(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: REAL_TIME, ..fixture.session_config() };
+    let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(5, 4, 1), &[b"both"]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn file_modes_need_a_file(stage: &Stage) {
+fn file_modes_need_a_file(fixture: &Fixture) {
     for mode in [SEQUENTIAL, CIRCULAR, NEWFILE, APPEND, REAL_TIME | SEQUENTIAL, REAL_TIME | CIRCULAR] {
-        let config = SessionConfig { log_file: None, ..with(stage, mode) };
-        assert_eq!(stage.refused(&config), 161, "mode {mode:#x}");
+        let config = SessionConfig { log_file: None, ..with(fixture, mode) };
+        assert_eq!(fixture.start_status(&config), 161, "mode {mode:#x}");
     }
 }
 
-fn compressed_excludes(stage: &Stage) {
-    all_refused(stage, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
+fn compressed_excludes(fixture: &Fixture) {
+    all_refused(fixture, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
 }
 
-fn a_full_log_ends_the_session(stage: &Stage) {
+fn a_full_log_ends_the_session(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: SEQUENTIAL | KBYTES,
         maximum_file_size: 128,
         buffer_size: 16,
-        ..stage.config()
+        ..fixture.session_config()
     };
-    let (session, provider) = listened(stage, &config);
+    let (session, provider) = start_with_provider(fixture, &config);
     until("the end of the session", || {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
-        stage.controller().query(&session.id).is_err()
+        fixture.connect().query(&session.id).is_err()
     });
-    let mut controller = stage.controller();
+    let mut controller = fixture.connect();
     assert_eq!(status(controller.query(&session.id)), 4201);
     assert_eq!(status(controller.flush(&session.id, None)), 4201);
     assert_eq!(status(controller.stop(&session.id)), 4201);
@@ -408,14 +420,14 @@ fn a_full_log_ends_the_session(stage: &Stage) {
     assert!(!events_of(&path).is_empty());
 }
 
-fn a_circular_log_keeps_the_newest(stage: &Stage) {
+fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: CIRCULAR | KBYTES,
         maximum_file_size: 128,
         buffer_size: 8,
-        ..stage.config()
+        ..fixture.session_config()
     };
-    let (session, provider) = listened(stage, &config);
+    let (session, provider) = start_with_provider(fixture, &config);
     let path = config.log_file.unwrap();
     for number in 0..4_000u16 {
         until("room", || provider.write(&event(number, 4, 1), &[&[0; 200]]).is_ok());
@@ -423,14 +435,14 @@ fn a_circular_log_keeps_the_newest(stage: &Stage) {
             assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
         }
     }
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert_eq!(seen.last().unwrap().descriptor.id, 3_999);
     assert!(seen.len() < 1_000 && seen.is_sorted_by_key(|event| event.time), "{} events", seen.len());
 }
 
 /// Starts a real-time session with a small store and no consumer, and fills it.
-fn full_store(stage: &Stage) -> (crate::stage::Session, Vec<u32>) {
+fn full_store(fixture: &Fixture) -> (crate::stage::Session, Vec<u32>) {
     let mode = REAL_TIME | ONE_STREAM;
     let config = SessionConfig {
         log_file_mode: mode,
@@ -438,29 +450,29 @@ fn full_store(stage: &Stage) -> (crate::stage::Session, Vec<u32>) {
         buffer_size: 4,
         minimum_buffers: 2,
         maximum_buffers: 4,
-        ..stage.config()
+        ..fixture.session_config()
     };
-    let (session, provider) = listened(stage, &config);
+    let (session, provider) = start_with_provider(fixture, &config);
     let mut answers = Vec::new();
     until("a loss", || {
         for _ in 0..10 {
             answers
                 .push(provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0));
         }
-        stage.controller().flush(&session.id, None).unwrap();
+        fixture.connect().flush(&session.id, None).unwrap();
         answers.last() == Some(&0xC000_0188)
     });
     (session, answers)
 }
 
-fn early_events_wait(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn early_events_wait(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..fixture.session_config() };
+    let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
-    stage.controller().flush(&session.id, None).unwrap();
+    fixture.connect().flush(&session.id, None).unwrap();
     let trace = Trace::live(&session.properties.config.name).unwrap();
     provider.write(&event(42, 4, 1), &[b"late"]).unwrap();
-    stage.end(session);
+    fixture.stop(session);
     let mut ids = Vec::new();
     consumer::process(vec![trace], |item| {
         if let Item::Event(event) = item
@@ -474,22 +486,23 @@ fn early_events_wait(stage: &Stage) {
     assert_eq!(ids, [41, 42]);
 }
 
-fn a_full_store_loses_events(stage: &Stage) {
-    let (session, _) = full_store(stage);
-    let end = stage.end(session);
+fn a_full_store_loses_events(fixture: &Fixture) {
+    let (session, _) = full_store(fixture);
+    let end = fixture.stop(session);
     assert!(end.real_time_buffers_lost > 0 && end.real_time_events_lost > 0);
     assert!(end.events_lost > 0, "events refused to writers are counted too");
 }
 
-fn ticks_write_the_file(stage: &Stage) {
-    let (session, provider) = listened(stage, &SessionConfig { log_file_mode: REAL_TIME, ..stage.config() });
-    let before = stage.query(&session).buffers_written;
+fn ticks_write_the_file(fixture: &Fixture) {
+    let (session, provider) =
+        start_with_provider(fixture, &SessionConfig { log_file_mode: REAL_TIME, ..fixture.session_config() });
+    let before = fixture.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
-    until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
-    assert_eq!(stage.stop(session).len(), 1);
+    until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn full_store_is_reported_to_writers(stage: &Stage) {
-    let (_session, answers) = full_store(stage);
+fn full_store_is_reported_to_writers(fixture: &Fixture) {
+    let (_session, answers) = full_store(fixture);
     assert_eq!(answers.last(), Some(&0xC000_0188));
 }

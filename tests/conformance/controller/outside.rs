@@ -6,9 +6,9 @@ use traceweir::controller::{EnableParams, Filter, SessionConfig, Update};
 use traceweir::private::PrivateSession;
 use traceweir::{Guid, Provider};
 
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, events_of, new_provider, status, until};
+use crate::stage::{Fixture, Session, event, events_of, new_guid, status, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -68,16 +68,16 @@ pub(crate) const RULES: &[Rule] = &[
 
 const PRIVATE: u32 = 0x801;
 
-fn private(stage: &Stage, guid: Guid) -> SessionConfig {
-    SessionConfig { log_file_mode: PRIVATE, guid, ..stage.config() }
+fn private(fixture: &Fixture, guid: Guid) -> SessionConfig {
+    SessionConfig { log_file_mode: PRIVATE, guid, ..fixture.session_config() }
 }
 
 /// Starts a session in this process, with the provider registered and enabled.
-fn here(stage: &Stage) -> (Session, Provider, Guid, PathBuf) {
-    let guid = new_provider();
+fn here(fixture: &Fixture) -> (Session, Provider, Guid, PathBuf) {
+    let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
-    let session = stage.start(&private(stage, guid));
-    stage.enable(&session, guid, &EnableParams::default());
+    let session = fixture.start(&private(fixture, guid));
+    fixture.enable(&session, guid, &EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     (session, provider, guid, path)
 }
@@ -92,59 +92,62 @@ fn of_process(path: &Path, pid: u32) -> PathBuf {
     name.into()
 }
 
-fn it_runs_in_the_processes(stage: &Stage) {
-    let (session, provider, guid, path) = here(stage);
+fn it_runs_in_the_processes(fixture: &Fixture) {
+    let (session, provider, guid, path) = here(fixture);
     assert_eq!(session.properties.config.guid, guid);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert_eq!((end.events, ids(&path)), (1, vec![1]));
 }
 
-fn it_needs_a_provider(stage: &Stage) {
-    assert_eq!(stage.refused(&private(stage, Guid::NULL)), 87);
+fn it_needs_a_provider(fixture: &Fixture) {
+    assert_eq!(fixture.start_status(&private(fixture, Guid::NULL)), 87);
 }
 
-fn names_of_files(stage: &Stage) {
-    let (session, provider, guid, path) = here(stage);
-    let mut other = Other::start(guid, None);
+fn names_of_files(fixture: &Fixture) {
+    let (session, provider, guid, path) = here(fixture);
+    let mut other = OtherProcess::start(guid, None);
     provider.write(&event(1, 4, 1), &[]).unwrap();
     other.write(2);
-    assert_eq!(stage.end(session).events, 2);
+    assert_eq!(fixture.stop(session).events, 2);
     assert_eq!((ids(&path), ids(&of_process(&path, other.id()))), (vec![1], vec![2]));
 }
 
-fn providers_come_later(stage: &Stage) {
-    let guid = new_provider();
-    let session = stage.start(&private(stage, guid));
-    stage.enable(&session, guid, &EnableParams::default());
+fn providers_come_later(fixture: &Fixture) {
+    let guid = new_guid();
+    let session = fixture.start(&private(fixture, guid));
+    fixture.enable(&session, guid, &EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     let provider = Provider::register(guid, None).unwrap();
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    stage.end(session);
+    fixture.stop(session);
     assert_eq!(ids(&path), [1]);
 }
 
-fn eight_in_a_process(stage: &Stage) {
-    let guid = new_provider();
+fn eight_in_a_process(fixture: &Fixture) {
+    let guid = new_guid();
     let _provider = Provider::register(guid, None).unwrap();
-    let mut all: Vec<Session> = (0..8).map(|_| stage.start(&private(stage, guid))).collect();
-    assert_eq!(stage.refused(&private(stage, guid)), 1450);
-    let _own = PrivateSession::start(&stage.config()).expect("in-process ones are counted apart");
-    stage.end(all.pop().unwrap());
-    assert_eq!(stage.refused(&private(stage, guid)), 0);
+    let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private(fixture, guid))).collect();
+    assert_eq!(fixture.start_status(&private(fixture, guid)), 1450);
+    let _own = PrivateSession::start(&fixture.session_config()).expect("in-process ones are counted apart");
+    fixture.stop(all.pop().unwrap());
+    assert_eq!(fixture.start_status(&private(fixture, guid)), 0);
 }
 
 /// Returns whether this process and another one take part in a session with this filter.
-fn who_takes_part(stage: &Stage, filter: impl Fn(&Other) -> Filter) -> (bool, bool) {
-    let guid = new_provider();
-    let mut other = Other::start_as(&stage.folder().join(format!("other {}", crate::stage::unique())), guid);
+fn who_takes_part(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -> (bool, bool) {
+    let guid = new_guid();
+    let mut other = OtherProcess::start_as(
+        &fixture.folder().join(format!("other {}", crate::stage::unique_number())),
+        guid,
+    );
     let provider = Provider::register(guid, None).unwrap();
-    let config = SessionConfig { filters: vec![filter(&other)], ..private(stage, guid) };
-    let session = stage.start(&config);
-    stage.enable(&session, guid, &EnableParams::default());
+    let config = SessionConfig { filters: vec![filter(&other)], ..private(fixture, guid) };
+    let session = fixture.start(&config);
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     other.write(2);
-    stage.end(session);
+    fixture.stop(session);
     let path = config.log_file.unwrap();
     let all: Vec<u16> = [path.clone(), of_process(&path, other.id()), of_process(&path, std::process::id())]
         .iter()
@@ -158,59 +161,59 @@ fn pid(pid: u32) -> Filter {
     Filter { kind: 0x8000_0004, data: pid.to_le_bytes().to_vec() }
 }
 
-fn limited_by_process(stage: &Stage) {
-    assert_eq!(who_takes_part(stage, |_| pid(std::process::id())), (true, false));
-    assert_eq!(who_takes_part(stage, |other| pid(other.id())), (false, true));
+fn limited_by_process(fixture: &Fixture) {
+    assert_eq!(who_takes_part(fixture, |_| pid(std::process::id())), (true, false));
+    assert_eq!(who_takes_part(fixture, |other| pid(other.id())), (false, true));
 }
 
-fn limited_by_program(stage: &Stage) {
+fn limited_by_program(fixture: &Fixture) {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let data: Vec<u8> = program.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let by_name = |_: &Other| Filter { kind: 0x8000_0008, data: data.clone() };
-    assert_eq!(who_takes_part(stage, by_name), (true, false));
+    let by_name = |_: &OtherProcess| Filter { kind: 0x8000_0008, data: data.clone() };
+    assert_eq!(who_takes_part(fixture, by_name), (true, false));
 }
 
-fn other_filters(stage: &Stage) {
+fn other_filters(fixture: &Fixture) {
     for (kind, data) in [(0x8000_0200, vec![1, 0, 1, 0, 7, 0]), (0x8000_0010, vec![b'a', 0]), (7, vec![1])] {
         let filters = vec![Filter { kind, data }];
         assert_eq!(
-            stage.refused(&SessionConfig { filters, ..private(stage, new_provider()) }),
+            fixture.start_status(&SessionConfig { filters, ..private(fixture, new_guid()) }),
             87,
             "{kind:#x}"
         );
     }
 }
 
-fn only_of_private(stage: &Stage) {
+fn only_of_private(fixture: &Fixture) {
     let filters = vec![pid(std::process::id())];
-    assert_eq!(stage.refused(&SessionConfig { filters, ..stage.config() }), 87);
+    assert_eq!(fixture.start_status(&SessionConfig { filters, ..fixture.session_config() }), 87);
 }
 
-fn groups_are_refused(stage: &Stage) {
-    let (session, _provider, guid, _path) = here(stage);
+fn groups_are_refused(fixture: &Fixture) {
+    let (session, _provider, guid, _path) = here(fixture);
     let group = EnableParams { property: 0x20, ..EnableParams::default() };
-    assert_eq!(status(stage.try_enable(&session, guid, &group)), 87);
+    assert_eq!(status(fixture.try_enable(&session, guid, &group)), 87);
 }
 
-fn they_are_not_listed(stage: &Stage) {
-    let (session, _provider, _guid, _path) = here(stage);
-    assert_eq!(stage.query(&session).id, session.properties.id);
-    assert_eq!(stage.controller().query_all().unwrap(), []);
+fn they_are_not_listed(fixture: &Fixture) {
+    let (session, _provider, _guid, _path) = here(fixture);
+    assert_eq!(fixture.query(&session).id, session.properties.id);
+    assert_eq!(fixture.connect().query_all().unwrap(), []);
 }
 
-fn they_do_not_count(stage: &Stage) {
-    let sixty_five: Vec<Session> = (0..65).map(|_| stage.start(&private(stage, new_provider()))).collect();
-    assert_eq!(stage.refused(&stage.config()), 0);
+fn they_do_not_count(fixture: &Fixture) {
+    let sixty_five: Vec<Session> = (0..65).map(|_| fixture.start(&private(fixture, new_guid()))).collect();
+    assert_eq!(fixture.start_status(&fixture.session_config()), 0);
     drop(sixty_five);
 }
 
-fn what_changes(stage: &Stage) {
-    let (session, provider, _guid, path) = here(stage);
-    let update = |update: &Update| stage.controller().update(&session.id, update);
+fn what_changes(fixture: &Fixture) {
+    let (session, provider, _guid, path) = here(fixture);
+    let update = |update: &Update| fixture.connect().update(&session.id, update);
     let timer = update(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
     assert_eq!(timer.config.flush_timer, 9);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let next = stage.path();
+    let next = fixture.unique_path();
     update(&Update { log_file: Some(next.clone()), ..Update::default() }).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     for wrong in [
@@ -219,29 +222,30 @@ fn what_changes(stage: &Stage) {
     ] {
         assert_eq!(status(update(&wrong)), 87, "{wrong:?}");
     }
-    stage.end(session);
+    fixture.stop(session);
     assert_eq!((ids(&path), ids(&next)), (vec![1], vec![2]));
 }
 
-fn no_other_control(stage: &Stage) {
-    let (session, _provider, _guid, _path) = here(stage);
-    assert_eq!(status(stage.controller().increment(&session.id)), 1);
-    assert_eq!(status(stage.controller().convert_to_real_time(&session.id)), 1);
+fn no_other_control(fixture: &Fixture) {
+    let (session, _provider, _guid, _path) = here(fixture);
+    assert_eq!(status(fixture.connect().increment(&session.id)), 1);
+    assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), 1);
 }
 
-fn the_local_flusher(stage: &Stage) {
-    let (session, _provider, _guid, _path) = here(stage);
-    let thread = stage.query(&session).logger_thread_id;
+fn the_local_flusher(fixture: &Fixture) {
+    let (session, _provider, _guid, _path) = here(fixture);
+    let thread = fixture.query(&session).logger_thread_id;
     assert!(Path::new(&format!("/proc/self/task/{thread}")).exists(), "{thread} is a thread of this process");
 }
 
-fn in_process_only(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x2_0801, ..private(stage, new_provider()) };
-    assert_eq!(stage.refused(&config), 87);
+fn in_process_only(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: 0x2_0801, ..private(fixture, new_guid()) };
+    assert_eq!(fixture.start_status(&config), 87);
 }
 
-fn paging_is_ignored(stage: &Stage) {
-    let (guid, config) = (new_provider(), SessionConfig { log_file_mode: 0x0100_0001, ..stage.config() });
+fn paging_is_ignored(fixture: &Fixture) {
+    let (guid, config) =
+        (new_guid(), SessionConfig { log_file_mode: 0x0100_0001, ..fixture.session_config() });
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     Provider::register(guid, None).unwrap().write(&event(1, 4, 1), &[]).unwrap();
@@ -249,11 +253,11 @@ fn paging_is_ignored(stage: &Stage) {
     assert_eq!(ids(&config.log_file.unwrap()), [1]);
 }
 
-fn no_daemon_is_needed(stage: &Stage) {
-    let (path, empty) = (stage.path(), stage.folder().join("nobody is here"));
-    let mut alone = Other::start_alone(new_provider(), &empty, &path);
+fn no_daemon_is_needed(fixture: &Fixture) {
+    let (path, empty) = (fixture.unique_path(), fixture.folder().join("nobody is here"));
+    let mut alone = OtherProcess::start_without_daemon(new_guid(), &empty, &path);
     alone.write(1);
-    alone.leave();
+    alone.exit_and_wait();
     until("its file", || path.exists());
     assert_eq!(ids(&path), [1]);
 }

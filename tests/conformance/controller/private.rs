@@ -5,7 +5,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, status};
+use crate::stage::{CallbackLog, Fixture, event, events_of, header_of, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -38,12 +38,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn config(stage: &Stage) -> SessionConfig {
-    SessionConfig { log_file_mode: 1, ..stage.config() }
+fn config(fixture: &Fixture) -> SessionConfig {
+    SessionConfig { log_file_mode: 1, ..fixture.session_config() }
 }
 
-fn it_receives_its_own_process(stage: &Stage) {
-    let (guid, config) = (new_provider(), config(stage));
+fn it_receives_its_own_process(fixture: &Fixture) {
+    let (guid, config) = (new_guid(), config(fixture));
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     let provider = Provider::register(guid, None).unwrap();
@@ -53,56 +53,60 @@ fn it_receives_its_own_process(stage: &Stage) {
     assert_eq!((seen.len(), seen[0].process), (1, std::process::id()));
 }
 
-fn three_in_a_process(stage: &Stage) {
-    let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&config(stage)).unwrap()).collect();
-    assert_eq!(status(PrivateSession::start(&config(stage))), 1450);
+fn three_in_a_process(fixture: &Fixture) {
+    let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&config(fixture)).unwrap()).collect();
+    assert_eq!(status(PrivateSession::start(&config(fixture))), 1450);
     sessions.pop().unwrap().stop().unwrap();
-    PrivateSession::start(&config(stage)).unwrap().stop().unwrap();
+    PrivateSession::start(&config(fixture)).unwrap().stop().unwrap();
 }
 
-fn what_private_sessions_cannot_do(stage: &Stage) {
+fn what_private_sessions_cannot_do(fixture: &Fixture) {
     for mode in [0x100, 0x8, 0x21] {
-        let log_file = Some(stage.folder().join("private %d.etl"));
-        let wrong = SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..stage.config() };
+        let log_file = Some(fixture.folder().join("private %d.etl"));
+        let wrong =
+            SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.session_config() };
         assert_eq!(status(PrivateSession::start(&wrong)), 87, "mode {mode:#x}");
     }
 }
 
-fn no_groups(stage: &Stage) {
-    let session = PrivateSession::start(&config(stage)).unwrap();
+fn no_groups(fixture: &Fixture) {
+    let session = PrivateSession::start(&config(fixture)).unwrap();
     let group = EnableParams { property: 0x20, ..EnableParams::default() };
-    assert_eq!(status(session.enable(new_provider(), &group)), 87);
+    assert_eq!(status(session.enable(new_guid(), &group)), 87);
 }
 
-fn beside_the_daemons(stage: &Stage) {
-    let config = config(stage);
+fn beside_the_daemons(fixture: &Fixture) {
+    let config = config(fixture);
     let private = PrivateSession::start(&config).unwrap();
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     private.enable(guid, &EnableParams::default()).unwrap();
     provider.write(&event(1, 4, 1), &[b"both"]).unwrap();
     private.stop().unwrap();
-    assert_eq!((stage.stop(session).len(), events_of(&config.log_file.unwrap()).len()), (1, 1));
+    assert_eq!(
+        (fixture.stop_and_read_events(session).len(), events_of(&config.log_file.unwrap()).len()),
+        (1, 1)
+    );
 }
 
-fn the_mode_is_in_the_file(stage: &Stage) {
-    let config = config(stage);
+fn the_mode_is_in_the_file(fixture: &Fixture) {
+    let config = config(fixture);
     PrivateSession::start(&config).unwrap().stop().unwrap();
     assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & 0x2_0800, 0x2_0800);
 }
 
-fn private_files_are_taken(stage: &Stage) {
-    let config = config(stage);
+fn private_files_are_taken(fixture: &Fixture) {
+    let config = config(fixture);
     let _first = PrivateSession::start(&config).unwrap();
     let second = SessionConfig { name: "another".to_owned(), ..config };
     assert_eq!(status(PrivateSession::start(&second)), 161);
 }
 
-fn callbacks_are_called_for_private_sessions(stage: &Stage) {
-    let (calls, guid) = (Calls::default(), new_provider());
+fn callbacks_are_called_for_private_sessions(fixture: &Fixture) {
+    let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let session = PrivateSession::start(&config(stage)).unwrap();
-    session.enable(guid, &crate::stage::wants(3, 5, 1)).unwrap();
-    assert_eq!(calls.last().state(), (1, 3, 5, 1));
+    let session = PrivateSession::start(&config(fixture)).unwrap();
+    session.enable(guid, &crate::stage::enable_params(3, 5, 1)).unwrap();
+    assert_eq!(calls.last().code_level_masks(), (1, 3, 5, 1));
     session.stop().unwrap();
     assert_eq!(calls.last().code, 0);
 }

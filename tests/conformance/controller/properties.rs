@@ -7,7 +7,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir_format::time::FileTime;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, events_of, header_of, new_provider, until};
+use crate::stage::{Fixture, event, events_of, header_of, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -84,32 +84,36 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", no_limit),
 ];
 
-fn clocks_are_echoed(stage: &Stage) {
+fn clocks_are_echoed(fixture: &Fixture) {
     for (asked, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
-        let config = SessionConfig { clock: asked, ..stage.config() };
-        let session = stage.start(&config);
+        let config = SessionConfig { clock: asked, ..fixture.session_config() };
+        let session = fixture.start(&config);
         assert_eq!(session.properties.config.clock, expected);
-        stage.end(session);
+        fixture.stop(session);
         assert_eq!(header_of(&config.log_file.unwrap()).clock_type, expected);
     }
 }
 
-fn unknown_clocks_are_refused(stage: &Stage) {
+fn unknown_clocks_are_refused(fixture: &Fixture) {
     for clock in [4, 5, 0x8000_0001, u32::MAX] {
-        assert_eq!(stage.refused(&SessionConfig { clock, ..stage.config() }), 87, "clock {clock}");
+        assert_eq!(
+            fixture.start_status(&SessionConfig { clock, ..fixture.session_config() }),
+            87,
+            "clock {clock}"
+        );
     }
 }
 
-fn clocks_agree(stage: &Stage) {
+fn clocks_agree(fixture: &Fixture) {
     for clock in 1..=3 {
-        let config = SessionConfig { clock, ..stage.config() };
-        let (guid, session) = (new_provider(), stage.start(&config));
+        let config = SessionConfig { clock, ..fixture.session_config() };
+        let (guid, session) = (new_guid(), fixture.start(&config));
         let provider = Provider::register(guid, None).unwrap();
-        stage.enable(&session, guid, &EnableParams::default());
+        fixture.enable(&session, guid, &EnableParams::default());
         let before = now();
         provider.write(&event(1, 4, 1), &[]).unwrap();
         let after = now();
-        stage.stop(session);
+        fixture.stop_and_read_events(session);
         let path = config.log_file.unwrap();
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
         let seen = events_of(&path);
@@ -128,10 +132,10 @@ fn now() -> FileTime {
     FileTime::from_unix(i64::try_from(now.as_secs()).unwrap(), now.subsec_nanos())
 }
 
-fn rates_are_in_the_header(stage: &Stage) {
+fn rates_are_in_the_header(fixture: &Fixture) {
     for clock in [1, 3] {
-        let config = SessionConfig { clock, ..stage.config() };
-        stage.end(stage.start(&config));
+        let config = SessionConfig { clock, ..fixture.session_config() };
+        fixture.stop(fixture.start(&config));
         let header = header_of(&config.log_file.unwrap());
         assert!(header.perf_freq > 1_000_000, "{}", header.perf_freq);
         let mhz = i64::from(header.cpu_speed_mhz);
@@ -142,13 +146,13 @@ fn rates_are_in_the_header(stage: &Stage) {
     }
 }
 
-fn the_default_buffer(stage: &Stage) {
-    assert_eq!(stage.start(&stage.config()).properties.config.buffer_size, 64);
+fn the_default_buffer(fixture: &Fixture) {
+    assert_eq!(fixture.start(&fixture.session_config()).properties.config.buffer_size, 64);
 }
 
-fn buffers_are_rounded_and_clamped(stage: &Stage) {
+fn buffers_are_rounded_and_clamped(fixture: &Fixture) {
     for (asked, got) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
-        let session = stage.start(&SessionConfig { buffer_size: asked, ..stage.config() });
+        let session = fixture.start(&SessionConfig { buffer_size: asked, ..fixture.session_config() });
         assert_eq!(session.properties.config.buffer_size, got, "{asked} KiB");
     }
 }
@@ -157,53 +161,60 @@ fn processors() -> u32 {
     u32::from(traceweir_transport::cpu::possible())
 }
 
-fn buffers_at_least(stage: &Stage) {
-    let session = stage.start(&SessionConfig { minimum_buffers: 1, ..stage.config() });
+fn buffers_at_least(fixture: &Fixture) {
+    let session = fixture.start(&SessionConfig { minimum_buffers: 1, ..fixture.session_config() });
     assert_eq!(session.properties.config.minimum_buffers, 2 * processors());
     let mode = 0x1000_0001;
-    let session = stage.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..stage.config() });
+    let session =
+        fixture.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..fixture.session_config() });
     assert_eq!(session.properties.config.minimum_buffers, 2);
     let many = 2 * processors() + 7;
-    let session = stage.start(&SessionConfig { minimum_buffers: many, ..stage.config() });
+    let session = fixture.start(&SessionConfig { minimum_buffers: many, ..fixture.session_config() });
     assert_eq!(session.properties.config.minimum_buffers, many);
 }
 
-fn the_maximum_is_raised(stage: &Stage) {
-    let config =
-        SessionConfig { minimum_buffers: 40 + 2 * processors(), maximum_buffers: 5, ..stage.config() };
-    let got = stage.start(&config).properties.config.clone();
+fn the_maximum_is_raised(fixture: &Fixture) {
+    let config = SessionConfig {
+        minimum_buffers: 40 + 2 * processors(),
+        maximum_buffers: 5,
+        ..fixture.session_config()
+    };
+    let got = fixture.start(&config).properties.config.clone();
     assert_eq!(got.maximum_buffers, got.minimum_buffers);
 }
 
-fn the_default_maximum(stage: &Stage) {
-    let got = stage.start(&stage.config()).properties.config.clone();
+fn the_default_maximum(fixture: &Fixture) {
+    let got = fixture.start(&fixture.session_config()).properties.config.clone();
     assert_eq!(got.maximum_buffers, got.minimum_buffers + 20);
 }
 
-fn buffering_has_no_maximum(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x400, maximum_buffers: 500, ..stage.config() };
-    let got = stage.start(&config).properties.config.clone();
+fn buffering_has_no_maximum(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: 0x400, maximum_buffers: 500, ..fixture.session_config() };
+    let got = fixture.start(&config).properties.config.clone();
     assert_eq!(got.maximum_buffers, got.minimum_buffers);
 }
 
-fn the_flush_timer(stage: &Stage) {
-    assert_eq!(stage.start(&stage.config()).properties.config.flush_timer, 0);
-    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..stage.config() };
-    assert_eq!(stage.start(&live).properties.config.flush_timer, 1);
-    let slow = SessionConfig { flush_timer: 7, ..SessionConfig { log_file_mode: 0x100, ..stage.config() } };
-    assert_eq!(stage.start(&slow).properties.config.flush_timer, 7);
+fn the_flush_timer(fixture: &Fixture) {
+    assert_eq!(fixture.start(&fixture.session_config()).properties.config.flush_timer, 0);
+    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..fixture.session_config() };
+    assert_eq!(fixture.start(&live).properties.config.flush_timer, 1);
+    let slow = SessionConfig {
+        flush_timer: 7,
+        ..SessionConfig { log_file_mode: 0x100, ..fixture.session_config() }
+    };
+    assert_eq!(fixture.start(&slow).properties.config.flush_timer, 7);
 }
 
-fn statistics_come_back(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let at_first = stage.query(&session);
+fn statistics_come_back(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let at_first = fixture.query(&session);
     assert!(at_first.number_of_buffers >= at_first.config.minimum_buffers);
     assert!(at_first.free_buffers <= at_first.number_of_buffers);
     assert!(Path::new(&format!("/proc/{}", at_first.logger_thread_id)).exists(), "a thread of the daemon");
     for _ in 0..10 {
         provider.write(&event(1, 4, 1), &[&[7; 100]]).unwrap();
     }
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert_eq!(
         (end.events, end.events_lost, end.log_buffers_lost, end.real_time_buffers_lost),
         (10, 0, 0, 0)
@@ -213,42 +224,46 @@ fn statistics_come_back(stage: &Stage) {
     assert!(end.buffers_written >= 2, "the header's and one of events");
 }
 
-fn relative_paths(stage: &Stage) {
-    let (path, here) = (stage.path(), std::env::current_dir().unwrap());
+fn relative_paths(fixture: &Fixture) {
+    let (path, here) = (fixture.unique_path(), std::env::current_dir().unwrap());
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
     let relative = up.join(path.strip_prefix("/").unwrap());
     assert!(relative.is_relative());
-    stage.end(stage.start(&SessionConfig { log_file: Some(relative), ..stage.config() }));
+    fixture.stop(fixture.start(&SessionConfig { log_file: Some(relative), ..fixture.session_config() }));
     assert_eq!(events_of(&path), []);
 }
 
-fn paths_are_taken_as_they_are(stage: &Stage) {
-    let path = stage.folder().join("$HOME ~ %TEMP% ${PATH}.etl");
-    stage.end(stage.start(&SessionConfig { log_file: Some(path.clone()), ..stage.config() }));
+fn paths_are_taken_as_they_are(fixture: &Fixture) {
+    let path = fixture.folder().join("$HOME ~ %TEMP% ${PATH}.etl");
+    fixture.stop(fixture.start(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }));
     assert_eq!(events_of(&path), []);
 }
 
-fn losses_are_counted(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn losses_are_counted(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
     let mut refused = 0;
     for _ in 0..2_000 {
         refused += u64::from(provider.write(&event(1, 4, 1), &[&data]).is_err());
     }
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     let kept = events_of(end.config.log_file.as_deref().unwrap()).len() as u64;
     assert_eq!((end.events, end.events + end.events_lost), (kept, 2_000));
     assert!(end.events_lost >= refused, "{} lost, {refused} refused", end.events_lost);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
 }
 
-fn buffers_are_added(stage: &Stage) {
-    let config =
-        SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
+fn buffers_are_added(fixture: &Fixture) {
+    let config = SessionConfig {
+        buffer_size: 4,
+        maximum_buffers: 200,
+        ring_bytes: 4 << 20,
+        ..fixture.session_config()
+    };
+    let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
-    let buffers = || stage.query(&session).number_of_buffers;
+    fixture.enable(&session, guid, &EnableParams::default());
+    let buffers = || fixture.query(&session).number_of_buffers;
     let at_first = buffers();
     let mut most = at_first;
     until("more buffers", || {
@@ -260,74 +275,81 @@ fn buffers_are_added(stage: &Stage) {
         most = now;
         most > at_first
     });
-    stage.controller().flush(&session.id, None).unwrap();
+    fixture.connect().flush(&session.id, None).unwrap();
     assert!(buffers() >= most);
 }
 
-fn the_timer_flushes(stage: &Stage) {
-    let config = SessionConfig { flush_timer: 1, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
+fn the_timer_flushes(fixture: &Fixture) {
+    let config = SessionConfig { flush_timer: 1, ..fixture.session_config() };
+    let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
-    let before = stage.query(&session).buffers_written;
+    fixture.enable(&session, guid, &EnableParams::default());
+    let before = fixture.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
-    until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
+    until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
 }
 
-fn a_recorder_has_no_timer(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x400, flush_timer: 1, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
+fn a_recorder_has_no_timer(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: 0x400, flush_timer: 1, ..fixture.session_config() };
+    let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1_500));
-    assert_eq!(stage.query(&session).buffers_written, 0);
+    assert_eq!(fixture.query(&session).buffers_written, 0);
 }
 
-fn buffers_gather(stage: &Stage) {
+fn buffers_gather(fixture: &Fixture) {
     let config = |flush_threshold| SessionConfig {
         flush_threshold,
         log_file_mode: 0x1000_0001,
         buffer_size: 4,
         minimum_buffers: 40,
-        ..stage.config()
+        ..fixture.session_config()
     };
-    let (guid, at_once, later) = (new_provider(), stage.start(&config(0)), stage.start(&config(20)));
+    let (guid, at_once, later) = (new_guid(), fixture.start(&config(0)), fixture.start(&config(20)));
     let provider = Provider::register(guid, None).unwrap();
     for session in [&at_once, &later] {
-        stage.enable(session, guid, &EnableParams::default());
+        fixture.enable(session, guid, &EnableParams::default());
     }
     // Five buffers and a part.
     for _ in 0..22 {
         provider.write(&event(1, 4, 1), &[&[0; 900]]).unwrap();
     }
-    until("the full buffers in the file", || stage.query(&at_once).buffers_written >= 5);
-    until("all in buffers", || stage.query(&later).events == 22);
-    assert_eq!(stage.query(&later).buffers_written, 1, "the header's");
-    stage.controller().flush(&later.id, None).unwrap();
-    assert!(stage.query(&later).buffers_written >= 6);
-    assert_eq!((stage.stop(at_once).len(), stage.stop(later).len()), (22, 22));
+    until("the full buffers in the file", || fixture.query(&at_once).buffers_written >= 5);
+    until("all in buffers", || fixture.query(&later).events == 22);
+    assert_eq!(fixture.query(&later).buffers_written, 1, "the header's");
+    fixture.connect().flush(&later.id, None).unwrap();
+    assert!(fixture.query(&later).buffers_written >= 6);
+    assert_eq!(
+        (fixture.stop_and_read_events(at_once).len(), fixture.stop_and_read_events(later).len()),
+        (22, 22)
+    );
 }
 
-fn options_are_kept(stage: &Stage) {
-    let session = stage.start(&SessionConfig { options: 0xE, ..stage.config() });
-    assert_eq!(stage.query(&session).config.options, 0xE);
+fn options_are_kept(fixture: &Fixture) {
+    let session = fixture.start(&SessionConfig { options: 0xE, ..fixture.session_config() });
+    assert_eq!(fixture.query(&session).config.options, 0xE);
 }
 
-fn flags_of_kernel_events(stage: &Stage) {
+fn flags_of_kernel_events(fixture: &Fixture) {
     for enable_flags in [1, 0x0300_0000, 0x8000_0000] {
-        assert_eq!(stage.refused(&SessionConfig { enable_flags, ..stage.config() }), 87, "{enable_flags:#x}");
+        assert_eq!(
+            fixture.start_status(&SessionConfig { enable_flags, ..fixture.session_config() }),
+            87,
+            "{enable_flags:#x}"
+        );
     }
 }
 
-fn no_limit(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn no_limit(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for _ in 0..300 {
         while provider.write(&event(1, 4, 1), &[&[0; 60_000]]).is_err() {
             std::thread::yield_now();
         }
     }
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert_eq!((end.events, end.end_status), (300, 0));
     assert!(std::fs::metadata(end.config.log_file.unwrap()).unwrap().len() > 300 * 60_000);
 }

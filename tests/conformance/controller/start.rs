@@ -6,7 +6,7 @@ use traceweir::Guid;
 use traceweir::controller::{SessionConfig, SessionRef};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, status, unique};
+use crate::stage::{Fixture, status, unique_number};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -93,166 +93,173 @@ pub(crate) const RULES: &[Rule] = &[
 
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
 
-fn a_session_has_an_identity(stage: &Stage) {
-    let config = stage.config();
-    let session = stage.start(&config);
+fn a_session_has_an_identity(fixture: &Fixture) {
+    let config = fixture.session_config();
+    let session = fixture.start(&config);
     assert_ne!(session.properties.id, 0);
     assert_eq!(session.properties.config.name, config.name);
     assert!(!session.properties.config.guid.is_null());
-    let given = Guid::from_u128(0xabcd_0000_0000 + u128::from(unique()));
-    let other = stage.start(&SessionConfig { guid: given, ..stage.config() });
+    let given = Guid::from_u128(0xabcd_0000_0000 + u128::from(unique_number()));
+    let other = fixture.start(&SessionConfig { guid: given, ..fixture.session_config() });
     assert_eq!(other.properties.config.guid, given);
 }
 
-fn a_session_outlives_its_controller(stage: &Stage) {
-    let mut controller = stage.controller();
-    let id = controller.start(&stage.config()).unwrap().id;
+fn a_session_outlives_its_controller(fixture: &Fixture) {
+    let mut controller = fixture.connect();
+    let id = controller.start(&fixture.session_config()).unwrap().id;
     drop(controller);
-    assert_eq!(stage.controller().query(&SessionRef::Id(id)).unwrap().id, id);
-    stage.controller().stop(&SessionRef::Id(id)).unwrap();
+    assert_eq!(fixture.connect().query(&SessionRef::Id(id)).unwrap().id, id);
+    fixture.connect().stop(&SessionRef::Id(id)).unwrap();
 }
 
-fn a_stale_id_names_nothing(stage: &Stage) {
-    let first = stage.start(&stage.config());
+fn a_stale_id_names_nothing(fixture: &Fixture) {
+    let first = fixture.start(&fixture.session_config());
     let old = first.id.clone();
-    stage.end(first);
+    fixture.stop(first);
     // More sessions than there are logger ids, so that the first id is reused.
     for _ in 0..70 {
-        let next = stage.start(&stage.config());
+        let next = fixture.start(&fixture.session_config());
         assert_ne!(next.id, old);
-        assert_eq!(status(stage.controller().query(&old)), 4201);
-        stage.end(next);
+        assert_eq!(status(fixture.connect().query(&old)), 4201);
+        fixture.stop(next);
     }
 }
 
-fn the_low_bits_are_the_logger_id(stage: &Stage) {
-    let (a, b) = (stage.start(&stage.config()), stage.start(&stage.config()));
+fn the_low_bits_are_the_logger_id(fixture: &Fixture) {
+    let (a, b) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     let logger = |id: u64| id & 0xFFFF;
     assert!(logger(a.properties.id) != 0 && logger(b.properties.id) != 0);
     assert_ne!(logger(a.properties.id), logger(b.properties.id));
 }
 
-fn long_names_are_refused(stage: &Stage) {
-    let mut config = stage.config();
+fn long_names_are_refused(fixture: &Fixture) {
+    let mut config = fixture.session_config();
     config.name = "n".repeat(1023);
-    assert_eq!(stage.refused(&config), 0);
+    assert_eq!(fixture.start_status(&config), 0);
     config.name.push('n');
-    assert_eq!(stage.refused(&config), 87);
+    assert_eq!(fixture.start_status(&config), 87);
 }
 
-fn long_paths_are_refused(stage: &Stage) {
-    let mut config = stage.config();
-    let mut path = stage.folder().to_owned();
+fn long_paths_are_refused(fixture: &Fixture) {
+    let mut config = fixture.session_config();
+    let mut path = fixture.folder().to_owned();
     while path.as_os_str().len() + 250 < 1024 {
         path.push("f".repeat(199));
     }
     std::fs::create_dir_all(&path).unwrap();
     path.push("f".repeat(1023 - path.as_os_str().len() - 1));
     config.log_file = Some(path.clone());
-    assert_eq!(stage.refused(&config), 0, "1,023 units and the terminator");
+    assert_eq!(fixture.start_status(&config), 0, "1,023 units and the terminator");
     path.set_file_name(format!("{}f", path.file_name().unwrap().display()));
     config.log_file = Some(path);
-    assert_eq!(stage.refused(&config), 87);
+    assert_eq!(fixture.start_status(&config), 87);
 }
 
-fn names_are_counted_in_utf16(stage: &Stage) {
-    let mut config = stage.config();
+fn names_are_counted_in_utf16(fixture: &Fixture) {
+    let mut config = fixture.session_config();
     config.name = "ä".repeat(1023);
-    assert_eq!(stage.refused(&config), 0, "two bytes each in UTF-8");
+    assert_eq!(fixture.start_status(&config), 0, "two bytes each in UTF-8");
     config.name = "🦀".repeat(512);
-    assert_eq!(stage.refused(&config), 87, "two units each");
+    assert_eq!(fixture.start_status(&config), 87, "two units each");
 }
 
-fn a_name_is_needed(stage: &Stage) {
-    assert_eq!(stage.refused(&SessionConfig { name: String::new(), ..stage.config() }), 87);
+fn a_name_is_needed(fixture: &Fixture) {
+    assert_eq!(fixture.start_status(&SessionConfig { name: String::new(), ..fixture.session_config() }), 87);
 }
 
-fn flags_come_before_guid_and_path(stage: &Stage) {
-    let wrong = SessionConfig { log_file_mode: 3, maximum_file_size: 8, ..stage.config() };
-    assert_eq!(stage.refused(&wrong), 87);
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
+fn flags_come_before_guid_and_path(fixture: &Fixture) {
+    let wrong = SessionConfig { log_file_mode: 3, maximum_file_size: 8, ..fixture.session_config() };
+    assert_eq!(fixture.start_status(&wrong), 87);
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
 }
 
-fn the_kernel_guid_has_its_name(stage: &Stage) {
-    let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..stage.config() };
-    assert_eq!(stage.refused(&wrong), 87);
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
+fn the_kernel_guid_has_its_name(fixture: &Fixture) {
+    let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.session_config() };
+    assert_eq!(fixture.start_status(&wrong), 87);
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
 }
 
-fn a_path_is_needed(stage: &Stage) {
+fn a_path_is_needed(fixture: &Fixture) {
     for mode in [0, 1] {
-        let config = SessionConfig { log_file_mode: mode, log_file: None, ..stage.config() };
-        assert_eq!(stage.refused(&config), 161, "mode {mode}");
+        let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
+        assert_eq!(fixture.start_status(&config), 161, "mode {mode}");
     }
-    let circular = SessionConfig { log_file_mode: 2, maximum_file_size: 8, log_file: None, ..stage.config() };
-    assert_eq!(stage.refused(&circular), 161);
+    let circular =
+        SessionConfig { log_file_mode: 2, maximum_file_size: 8, log_file: None, ..fixture.session_config() };
+    assert_eq!(fixture.start_status(&circular), 161);
 }
 
-fn a_path_comes_before_the_name(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..config }), 161);
+fn a_path_comes_before_the_name(fixture: &Fixture) {
+    let config = fixture.session_config();
+    let _running = fixture.start(&config);
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..config }), 161);
 }
 
-fn a_refused_file_is_access_denied(stage: &Stage) {
-    let link = stage.path();
-    symlink(stage.path(), &link).unwrap();
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(link), ..stage.config() }), 5);
+fn a_refused_file_is_access_denied(fixture: &Fixture) {
+    let link = fixture.unique_path();
+    symlink(fixture.unique_path(), &link).unwrap();
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: Some(link), ..fixture.session_config() }), 5);
 }
 
-fn a_name_is_taken_in_any_case(stage: &Stage) {
-    let mut config = stage.config();
-    config.name = format!("Rule Of Names {}", unique());
-    let _running = stage.start(&config);
+fn a_name_is_taken_in_any_case(fixture: &Fixture) {
+    let mut config = fixture.session_config();
+    config.name = format!("Rule Of Names {}", unique_number());
+    let _running = fixture.start(&config);
     config.name = config.name.to_uppercase();
-    config.log_file = Some(stage.path());
-    assert_eq!(stage.refused(&config), 183);
+    config.log_file = Some(fixture.unique_path());
+    assert_eq!(fixture.start_status(&config), 183);
 }
 
-fn a_guid_is_taken(stage: &Stage) {
-    let mut config = stage.config();
-    config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique()));
-    let _running = stage.start(&config);
-    let other = SessionConfig { guid: config.guid, ..stage.config() };
-    assert_eq!(stage.refused(&other), 183);
+fn a_guid_is_taken(fixture: &Fixture) {
+    let mut config = fixture.session_config();
+    config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique_number()));
+    let _running = fixture.start(&config);
+    let other = SessionConfig { guid: config.guid, ..fixture.session_config() };
+    assert_eq!(fixture.start_status(&other), 183);
 }
 
-fn a_name_comes_before_the_file(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    assert_eq!(stage.refused(&config), 183, "the same name and the same file");
+fn a_name_comes_before_the_file(fixture: &Fixture) {
+    let config = fixture.session_config();
+    let _running = fixture.start(&config);
+    assert_eq!(fixture.start_status(&config), 183, "the same name and the same file");
 }
 
-fn a_name_comes_before_the_folder(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    let missing = stage.folder().join("missing").join("x.etl");
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(missing), ..config }), 183);
+fn a_name_comes_before_the_folder(fixture: &Fixture) {
+    let config = fixture.session_config();
+    let _running = fixture.start(&config);
+    let missing = fixture.folder().join("missing").join("x.etl");
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: Some(missing), ..config }), 183);
 }
 
-fn a_file_is_taken(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
+fn a_file_is_taken(fixture: &Fixture) {
+    let config = fixture.session_config();
+    let _running = fixture.start(&config);
     let path = config.log_file.unwrap();
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(path.clone()), ..stage.config() }), 161);
-    let second = stage.path();
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }),
+        161
+    );
+    let second = fixture.unique_path();
     std::fs::hard_link(&path, &second).unwrap();
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(second), ..stage.config() }), 161);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(second), ..fixture.session_config() }),
+        161
+    );
 }
 
-fn folders_are_not_created(stage: &Stage) {
-    let folder = stage.folder().join(format!("missing {}", unique()));
-    let config = SessionConfig { log_file: Some(folder.join("x.etl")), ..stage.config() };
-    assert_eq!(stage.refused(&config), 3);
+fn folders_are_not_created(fixture: &Fixture) {
+    let folder = fixture.folder().join(format!("missing {}", unique_number()));
+    let config = SessionConfig { log_file: Some(folder.join("x.etl")), ..fixture.session_config() };
+    assert_eq!(fixture.start_status(&config), 3);
     assert!(!folder.exists());
 }
 
-fn a_refusal_leaves_nothing(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    let before = stage.controller().query_all().unwrap().len();
-    let again = SessionConfig { log_file: Some(stage.path()), ..config };
-    assert_eq!(stage.refused(&again), 183);
+fn a_refusal_leaves_nothing(fixture: &Fixture) {
+    let config = fixture.session_config();
+    let _running = fixture.start(&config);
+    let before = fixture.connect().query_all().unwrap().len();
+    let again = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
+    assert_eq!(fixture.start_status(&again), 183);
     assert!(!again.log_file.unwrap().exists());
-    assert_eq!(stage.controller().query_all().unwrap().len(), before);
+    assert_eq!(fixture.connect().query_all().unwrap().len(), before);
 }

@@ -4,7 +4,7 @@ use traceweir::Status;
 use traceweir_transport::error::status_of;
 
 use crate::rule::{Rule, rule};
-use crate::stage::Stage;
+use crate::stage::Fixture;
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("api 5", P, "each status has its name and its text", names_and_texts),
@@ -61,19 +61,19 @@ const ALL: &[(u32, &str, &str)] = &[
     (15100, "ERROR_MUI_FILE_NOT_FOUND", "localized strings missing"),
 ];
 
-fn names_and_texts(_: &Stage) {
+fn names_and_texts(_: &Fixture) {
     for (code, name, text) in ALL {
         assert_eq!((Status(*code).name(), Status(*code).text()), (Some(*name), Some(*text)), "{code}");
     }
 }
 
-fn one_line_each(_: &Stage) {
+fn one_line_each(_: &Fixture) {
     for text in (0..20_000).filter_map(|code| Status(code).text()) {
         assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{text:?}");
     }
 }
 
-fn errors_of_the_system(_: &Stage) {
+fn errors_of_the_system(_: &Fixture) {
     for (errors, status) in [
         (&[libc::EPERM, libc::EACCES][..], 5),
         (&[libc::ENOENT], 2),

@@ -17,7 +17,7 @@ use traceweir_format::spec::system::{NO_SYSCONFIG, SYSTEM_PROVIDERS};
 
 use crate::rule::{Rule, rule};
 use crate::skip;
-use crate::stage::{Session, Stage, new_provider, status};
+use crate::stage::{Fixture, Session, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -77,26 +77,26 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn system(stage: &Stage) -> SessionConfig {
-    SessionConfig { log_file_mode: 1 | EVENT_TRACE_SYSTEM_LOGGER_MODE, ..stage.config() }
+fn system(fixture: &Fixture) -> SessionConfig {
+    SessionConfig { log_file_mode: 1 | EVENT_TRACE_SYSTEM_LOGGER_MODE, ..fixture.session_config() }
 }
 
-fn groups(stage: &Stage, session: &Session) -> GroupMask {
-    match stage.controller().query_information(&session.id, Query::SystemTraceEnableFlags) {
+fn groups(fixture: &Fixture, session: &Session) -> GroupMask {
+    match fixture.connect().query_information(&session.id, Query::SystemTraceEnableFlags) {
         Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
         other => panic!("{other:?}"),
     }
 }
 
-fn update(stage: &Stage, session: &Session, flags: u32) -> u32 {
+fn update(fixture: &Fixture, session: &Session, flags: u32) -> u32 {
     let update = Update { enable_flags: Some(flags), ..Update::default() };
-    status(stage.controller().update(&session.id, &update))
+    status(fixture.connect().update(&session.id, &update))
 }
 
 /// Starts a session with these EnableFlags. Returns `None` where the machine does not provide them.
-fn started(stage: &Stage, flags: u32) -> Option<Session> {
-    let session = stage.start(&system(stage));
-    match update(stage, &session, flags) {
+fn started(fixture: &Fixture, flags: u32) -> Option<Session> {
+    let session = fixture.start(&system(fixture));
+    match update(fixture, &session, flags) {
         0 => Some(session),
         50 | 1314 => {
             skip::skip("kernel events", "the kernel's events are not to be had");
@@ -106,79 +106,81 @@ fn started(stage: &Stage, flags: u32) -> Option<Session> {
     }
 }
 
-fn loggers_by_mode_and_name(stage: &Stage) {
-    let by_mode = stage.start(&system(stage));
-    assert_eq!(groups(stage, &by_mode), [0; 8]);
-    let named = |name: &str| SessionConfig { name: name.into(), guid: new_provider(), ..stage.config() };
-    let kernel = stage.start(&named("nt kernel logger"));
+fn loggers_by_mode_and_name(fixture: &Fixture) {
+    let by_mode = fixture.start(&system(fixture));
+    assert_eq!(groups(fixture, &by_mode), [0; 8]);
+    let named =
+        |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.session_config() };
+    let kernel = fixture.start(&named("nt kernel logger"));
     assert_eq!(kernel.properties.config.guid, class::SYSTEM_TRACE_CONTROL);
-    assert_eq!(groups(stage, &kernel), [0; 8]);
-    let circular = stage.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
-    assert_eq!(groups(stage, &circular), [0; 8]);
-    assert_eq!(stage.refused(&named(KERNEL_LOGGER_NAME)), 183);
-    let plain = stage.start(&stage.config());
-    let asked = stage.controller().query_information(&plain.id, Query::SystemTraceEnableFlags);
+    assert_eq!(groups(fixture, &kernel), [0; 8]);
+    let circular = fixture.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
+    assert_eq!(groups(fixture, &circular), [0; 8]);
+    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), 183);
+    let plain = fixture.start(&fixture.session_config());
+    let asked = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
     assert_eq!(status(asked), 87);
 }
 
-fn named_and_paged(stage: &Stage) {
+fn named_and_paged(fixture: &Fixture) {
     let log_file_mode = 1 | EVENT_TRACE_USE_PAGED_MEMORY;
-    let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..stage.config() };
-    assert_eq!(stage.refused(&config), 87);
+    let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..fixture.session_config() };
+    assert_eq!(fixture.start_status(&config), 87);
 }
 
-fn a_row_of_system_files(stage: &Stage) {
+fn a_row_of_system_files(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
-        log_file: Some(stage.folder().join(format!("row-{}-%d.etl", crate::stage::unique()))),
+        log_file: Some(fixture.folder().join(format!("row-{}-%d.etl", crate::stage::unique_number()))),
         maximum_file_size: 1,
-        ..stage.config()
+        ..fixture.session_config()
     };
-    stage.end(stage.start(&config));
+    fixture.stop(fixture.start(&config));
 }
 
-fn eight_system_loggers(stage: &Stage) {
-    let others: Vec<Session> = (0..6).map(|_| stage.start(&system(stage))).collect();
-    assert_eq!(stage.refused(&system(stage)), 1450);
-    let named = |name: &str| SessionConfig { name: name.into(), ..system(stage) };
-    let own = [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| stage.start(&named(name)));
-    assert_eq!(stage.refused(&system(stage)), 1450);
-    assert_eq!(stage.refused(&stage.config()), 0, "others are not meant");
+fn eight_system_loggers(fixture: &Fixture) {
+    let others: Vec<Session> = (0..6).map(|_| fixture.start(&system(fixture))).collect();
+    assert_eq!(fixture.start_status(&system(fixture)), 1450);
+    let named = |name: &str| SessionConfig { name: name.into(), ..system(fixture) };
+    let own =
+        [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named(name)));
+    assert_eq!(fixture.start_status(&system(fixture)), 1450);
+    assert_eq!(fixture.start_status(&fixture.session_config()), 0, "others are not meant");
     drop(own);
-    assert_eq!(stage.refused(&system(stage)), 1450, "their places are kept");
+    assert_eq!(fixture.start_status(&system(fixture)), 1450, "their places are kept");
     drop(others);
-    assert_eq!(stage.refused(&system(stage)), 0);
+    assert_eq!(fixture.start_status(&system(fixture)), 0);
 }
 
-fn flags_of_system_loggers(stage: &Stage) {
-    let session = stage.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system(stage) });
+fn flags_of_system_loggers(fixture: &Fixture) {
+    let session = fixture.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system(fixture) });
     assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
-    assert_eq!(groups(stage, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
-    let extension = SessionConfig { enable_flags: 0x8000_0000, ..system(stage) };
-    assert_eq!(stage.refused(&extension), 87);
-    assert_eq!(update(stage, &session, 0x8000_0001), 87);
-    assert_eq!(groups(stage, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(groups(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    let extension = SessionConfig { enable_flags: 0x8000_0000, ..system(fixture) };
+    assert_eq!(fixture.start_status(&extension), 87);
+    assert_eq!(update(fixture, &session, 0x8000_0001), 87);
+    assert_eq!(groups(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-fn flags_are_replaced(stage: &Stage) {
-    let Some(session) = started(stage, 0x11) else { return };
-    assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "with the other name");
+fn flags_are_replaced(fixture: &Fixture) {
+    let Some(session) = started(fixture, 0x11) else { return };
+    assert_eq!(groups(fixture, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "with the other name");
     let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
-    let further = stage.controller().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
+    let further = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
     assert_eq!(status(further), 0);
-    assert_eq!(groups(stage, &session), mask);
-    assert_eq!(update(stage, &session, 0x3), 0);
-    assert_eq!(groups(stage, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(update(stage, &session, 0), 0);
-    assert_eq!(groups(stage, &session), [0; 8]);
+    assert_eq!(groups(fixture, &session), mask);
+    assert_eq!(update(fixture, &session, 0x3), 0);
+    assert_eq!(groups(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update(fixture, &session, 0), 0);
+    assert_eq!(groups(fixture, &session), [0; 8]);
 }
 
-fn kernel_events_arrive(stage: &Stage) {
-    let Some(session) = started(stage, 0x10) else { return };
+fn kernel_events_arrive(fixture: &Fixture) {
+    let Some(session) = started(fixture, 0x10) else { return };
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let file = stage.end(session).config.log_file.expect("a file");
+    let file = fixture.stop(session).config.log_file.expect("a file");
     let seen = hooks(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
     assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
@@ -195,34 +197,34 @@ fn hooks(file: &Path) -> Vec<u16> {
     hooks
 }
 
-fn groups_without_a_source(stage: &Stage) {
+fn groups_without_a_source(fixture: &Fixture) {
     // The groups REGISTRY, ALPC and DRIVER.
-    let Some(session) = started(stage, 0x0092_0000) else { return };
-    assert_eq!(groups(stage, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
-    let file = stage.end(session).config.log_file.expect("a file");
+    let Some(session) = started(fixture, 0x0092_0000) else { return };
+    assert_eq!(groups(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
+    let file = fixture.stop(session).config.log_file.expect("a file");
     let without_a_source = [0x09, 0x1A];
     assert!(hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))), "nothing is invented");
 }
 
-fn providers_switch_groups(stage: &Stage) {
-    let Some(session) = started(stage, 0x1) else { return };
+fn providers_switch_groups(fixture: &Fixture) {
+    let Some(session) = started(fixture, 0x1) else { return };
     let provider =
         |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
-    stage.enable(&session, provider("Scheduler"), &keywords(0x200));
-    stage.enable(&session, provider("Process"), &keywords(0x801));
-    assert_eq!(groups(stage, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
-    stage.disable(&session, provider("Process"));
-    assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "what EnableFlags want stays");
-    stage.disable(&session, provider("Scheduler"));
-    assert_eq!(groups(stage, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
+    fixture.enable(&session, provider("Scheduler"), &keywords(0x200));
+    fixture.enable(&session, provider("Process"), &keywords(0x801));
+    assert_eq!(groups(fixture, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
+    fixture.disable(&session, provider("Process"));
+    assert_eq!(groups(fixture, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "what EnableFlags want stays");
+    fixture.disable(&session, provider("Scheduler"));
+    assert_eq!(groups(fixture, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-fn state_of_the_kernel(stage: &Stage) {
-    let (plain, session) = (stage.start(&stage.config()), stage.start(&system(stage)));
+fn state_of_the_kernel(fixture: &Fixture) {
+    let (plain, session) = (fixture.start(&fixture.session_config()), fixture.start(&system(fixture)));
     let ask = |session: &Session, code| {
         let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());
-        status(stage.controller().enable(&session.id, guid, code, &params, 0))
+        status(fixture.connect().enable(&session.id, guid, code, &params, 0))
     };
     assert_eq!(ask(&session, EnableCode::CaptureState), 0);
     assert_eq!(ask(&plain, EnableCode::CaptureState), 87);

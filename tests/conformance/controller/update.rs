@@ -4,7 +4,7 @@ use traceweir::Provider;
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, events_of, new_provider, status};
+use crate::stage::{Fixture, Session, event, events_of, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 4.1 #FlushTimer", D, "a new timer is taken, 0 leaves it", the_timer_changes),
@@ -51,104 +51,110 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 #[track_caller]
-fn update(stage: &Stage, session: &Session, update: Update) -> Properties {
-    stage.controller().update(&session.id, &update).expect("the session changes")
+fn update(fixture: &Fixture, session: &Session, update: Update) -> Properties {
+    fixture.connect().update(&session.id, &update).expect("the session changes")
 }
 
-fn the_timer_changes(stage: &Stage) {
-    let session = stage.start(&SessionConfig { flush_timer: 9, ..stage.config() });
-    let properties = update(stage, &session, Update { flush_timer: Some(4), ..Update::default() });
+fn the_timer_changes(fixture: &Fixture) {
+    let session = fixture.start(&SessionConfig { flush_timer: 9, ..fixture.session_config() });
+    let properties = update(fixture, &session, Update { flush_timer: Some(4), ..Update::default() });
     assert_eq!(properties.config.flush_timer, 4);
-    let properties = update(stage, &session, Update { flush_timer: Some(0), ..Update::default() });
+    let properties = update(fixture, &session, Update { flush_timer: Some(0), ..Update::default() });
     assert_eq!(properties.config.flush_timer, 4);
-    assert_eq!(stage.query(&session).config.flush_timer, 4);
+    assert_eq!(fixture.query(&session).config.flush_timer, 4);
 }
 
-fn the_file_switches(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let (old, new) = (session.properties.config.log_file.clone().unwrap(), stage.path());
+fn the_file_switches(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let (old, new) = (session.properties.config.log_file.clone().unwrap(), fixture.unique_path());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let properties = update(stage, &session, Update { log_file: Some(new.clone()), ..Update::default() });
+    let properties = update(fixture, &session, Update { log_file: Some(new.clone()), ..Update::default() });
     assert_eq!(properties.config.log_file.as_ref(), Some(&new));
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids = |seen: &[crate::stage::Seen]| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
-    assert_eq!(ids(&stage.stop(session)), [2]);
+    let ids = |seen: &[crate::stage::RecordedEvent]| {
+        seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&fixture.stop_and_read_events(session)), [2]);
     assert_eq!(ids(&events_of(&old)), [1]);
 }
 
-fn the_same_file_is_refused(stage: &Stage) {
-    let session = stage.start(&stage.config());
+fn the_same_file_is_refused(fixture: &Fixture) {
+    let session = fixture.start(&fixture.session_config());
     let same = Update { log_file: session.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(stage.controller().update(&session.id, &same)), 161);
-    assert_eq!(stage.stop(session), [], "and the log is as it was");
+    assert_eq!(status(fixture.connect().update(&session.id, &same)), 161);
+    assert_eq!(fixture.stop_and_read_events(session), [], "and the log is as it was");
 }
 
-fn another_sessions_file_is_refused(stage: &Stage) {
-    let (one, other) = (stage.start(&stage.config()), stage.start(&stage.config()));
+fn another_sessions_file_is_refused(fixture: &Fixture) {
+    let (one, other) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     let taken = Update { log_file: other.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(stage.controller().update(&one.id, &taken)), 161);
-    assert_eq!((stage.stop(one), stage.stop(other)), (vec![], vec![]));
+    assert_eq!(status(fixture.connect().update(&one.id, &taken)), 161);
+    assert_eq!((fixture.stop_and_read_events(one), fixture.stop_and_read_events(other)), (vec![], vec![]));
 }
 
-fn a_recorder_writes_its_snapshot(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x400, log_file: None, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
+fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: 0x400, log_file: None, ..fixture.session_config() };
+    let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let path = stage.path();
-    update(stage, &session, Update { log_file: Some(path.clone()), ..Update::default() });
+    let path = fixture.unique_path();
+    update(fixture, &session, Update { log_file: Some(path.clone()), ..Update::default() });
     assert_eq!(events_of(&path).len(), 1);
 }
 
-fn the_file_stays(stage: &Stage) {
-    let session = stage.start(&stage.config());
-    let properties = update(stage, &session, Update::default());
+fn the_file_stays(fixture: &Fixture) {
+    let session = fixture.start(&fixture.session_config());
+    let properties = update(fixture, &session, Update::default());
     assert_eq!(properties.config, session.properties.config);
 }
 
-fn real_time_switches(stage: &Stage) {
+fn real_time_switches(fixture: &Fixture) {
     use traceweir::consumer::Trace;
-    let session = stage.start(&stage.config());
+    let session = fixture.start(&fixture.session_config());
     assert_eq!(status(Trace::live(&session.properties.config.name)), 4201);
-    let properties = update(stage, &session, Update { real_time: Some(true), ..Update::default() });
+    let properties = update(fixture, &session, Update { real_time: Some(true), ..Update::default() });
     assert_eq!((properties.config.log_file_mode & 0x100, properties.config.flush_timer), (0x100, 1));
     assert_eq!(status(Trace::live(&session.properties.config.name)), 0);
-    let properties = update(stage, &session, Update { real_time: Some(false), ..Update::default() });
+    let properties = update(fixture, &session, Update { real_time: Some(false), ..Update::default() });
     assert_eq!(properties.config.log_file_mode & 0x100, 0);
     assert_eq!(status(Trace::live(&session.properties.config.name)), 4201);
 }
 
-fn the_maximum_changes(stage: &Stage) {
-    let session = stage.start(&SessionConfig { maximum_buffers: 60, ..stage.config() });
-    let properties = update(stage, &session, Update { maximum_buffers: Some(90), ..Update::default() });
+fn the_maximum_changes(fixture: &Fixture) {
+    let session = fixture.start(&SessionConfig { maximum_buffers: 60, ..fixture.session_config() });
+    let properties = update(fixture, &session, Update { maximum_buffers: Some(90), ..Update::default() });
     assert_eq!(properties.config.maximum_buffers, 90);
-    let properties = update(stage, &session, Update { maximum_buffers: Some(0), ..Update::default() });
+    let properties = update(fixture, &session, Update { maximum_buffers: Some(0), ..Update::default() });
     assert_eq!(properties.config.maximum_buffers, 90);
 }
 
-fn a_recorder_keeps_its_memory(stage: &Stage) {
-    let config =
-        SessionConfig { log_file_mode: 0x400, minimum_buffers: 40, log_file: None, ..stage.config() };
-    let session = stage.start(&config);
+fn a_recorder_keeps_its_memory(fixture: &Fixture) {
+    let config = SessionConfig {
+        log_file_mode: 0x400,
+        minimum_buffers: 40,
+        log_file: None,
+        ..fixture.session_config()
+    };
+    let session = fixture.start(&config);
     for maximum in [1, 90] {
         let properties =
-            update(stage, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
+            update(fixture, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
         assert_eq!((properties.config.minimum_buffers, properties.config.maximum_buffers), (40, 40));
     }
 }
 
-fn no_kernel_events(stage: &Stage) {
-    let session = stage.start(&stage.config());
+fn no_kernel_events(fixture: &Fixture) {
+    let session = fixture.start(&fixture.session_config());
     let flags = |flags| Update { enable_flags: Some(flags), ..Update::default() };
-    assert_eq!(status(stage.controller().update(&session.id, &flags(1))), 87);
-    assert_eq!(status(stage.controller().update(&session.id, &flags(0))), 0);
+    assert_eq!(status(fixture.connect().update(&session.id, &flags(1))), 87);
+    assert_eq!(status(fixture.connect().update(&session.id, &flags(0))), 0);
 }
 
-fn a_missing_folder(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let missing = Update { log_file: Some(stage.folder().join("missing/x.etl")), ..Update::default() };
-    assert_eq!(status(stage.controller().update(&session.id, &missing)), 3);
+fn a_missing_folder(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let missing = Update { log_file: Some(fixture.folder().join("missing/x.etl")), ..Update::default() };
+    assert_eq!(status(fixture.connect().update(&session.id, &missing)), 3);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use traceweir::Guid;
 use traceweir::provider::activity;
 
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, new_provider};
+use crate::stage::{Fixture, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.5", P, "a new id is never equal to a random UUID", ids_are_no_random_uuids),
 ];
 
-fn set_and_get(_stage: &Stage) {
+fn set_and_get(_fixture: &Fixture) {
     let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
     let before = activity::set(one);
     assert_eq!(activity::current(), one);
@@ -33,13 +33,13 @@ fn set_and_get(_stage: &Stage) {
     assert_eq!(activity::set(before), two);
 }
 
-fn threads_start_at_zero(_stage: &Stage) {
+fn threads_start_at_zero(_fixture: &Fixture) {
     let before = activity::set(Guid::from_u128(1));
     assert_eq!(std::thread::spawn(activity::current).join().unwrap(), Guid::NULL);
     activity::set(before);
 }
 
-fn ids_are_unique(_stage: &Stage) {
+fn ids_are_unique(_fixture: &Fixture) {
     let make = || (0..10_000).map(|_| activity::create()).collect::<Vec<_>>();
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(make)).collect();
     let ids: HashSet<Guid> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
@@ -54,7 +54,7 @@ fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
     (status, id, activity::set(outer))
 }
 
-fn the_codes(_stage: &Stage) {
+fn the_codes(_fixture: &Fixture) {
     let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
     assert_eq!(control(1, thread, given), (0, thread, thread));
     assert_eq!(control(2, thread, given), (0, given, given));
@@ -65,7 +65,7 @@ fn the_codes(_stage: &Stage) {
     assert!(status == 0 && old == thread && ![thread, given, Guid::NULL].contains(&new));
 }
 
-fn unknown_codes(_stage: &Stage) {
+fn unknown_codes(_fixture: &Fixture) {
     let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
     for code in [0, 6, 7, u32::MAX] {
         assert_eq!(control(code, thread, given), (87, given, thread), "{code}");
@@ -77,20 +77,20 @@ fn process_of(id: Guid) -> (u32, u16) {
     (id.data1, id.data2)
 }
 
-fn ids_of_two_processes(_stage: &Stage) {
-    let (one, two) = (Other::start(new_provider(), None), Other::start(new_provider(), None));
+fn ids_of_two_processes(_fixture: &Fixture) {
+    let (one, two) = (OtherProcess::start(new_guid(), None), OtherProcess::start(new_guid(), None));
     let processes = [activity::create(), one.activity(), two.activity()].map(process_of);
     assert_eq!(processes.iter().collect::<HashSet<_>>().len(), 3, "{processes:?}");
 }
 
-fn the_layout(_stage: &Stage) {
+fn the_layout(_fixture: &Fixture) {
     let ids: Vec<Guid> = (0..100).map(|_| activity::create()).collect();
     assert!(ids.iter().all(|id| process_of(*id) == process_of(ids[0])));
     let counts: Vec<u64> = ids.iter().map(|id| u64::from_be_bytes(id.data4)).collect();
     assert!(counts.is_sorted_by(|a, b| a < b), "{counts:x?}");
 }
 
-fn ids_are_no_random_uuids(_stage: &Stage) {
+fn ids_are_no_random_uuids(_fixture: &Fixture) {
     // The version of a random UUID is 4.
     assert!((0..1_000).all(|_| activity::create().data3 >> 12 != 4));
 }

@@ -9,7 +9,7 @@ use traceweir::{Guid, Provider};
 use traceweir_format::filter::Header;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Call, Calls, Stage, new_provider, until, wants};
+use crate::stage::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -75,85 +75,85 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Registers a provider whose callback records its calls.
-fn noted() -> (Calls, Guid, Provider) {
-    let (calls, guid) = (Calls::default(), new_provider());
+fn noted() -> (CallbackLog, Guid, Provider) {
+    let (calls, guid) = (CallbackLog::default(), new_guid());
     let provider = Provider::register(guid, calls.callback()).unwrap();
     (calls, guid, provider)
 }
 
-fn states(calls: &Calls) -> Vec<(u32, u8, u64, u64)> {
-    calls.all().iter().map(Call::state).collect()
+fn states(calls: &CallbackLog) -> Vec<(u32, u8, u64, u64)> {
+    calls.all().iter().map(CallbackCall::code_level_masks).collect()
 }
 
-fn capture(stage: &Stage, session: &crate::stage::Session, guid: Guid) {
+fn capture(fixture: &Fixture, session: &crate::stage::Session, guid: Guid) {
     let params = EnableParams::default();
-    stage.controller().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
+    fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
 }
 
-fn the_three_codes(stage: &Stage) {
+fn the_three_codes(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &EnableParams::default());
-    capture(stage, &session, guid);
-    stage.disable(&session, guid);
+    let session = fixture.start(&fixture.session_config());
+    fixture.enable(&session, guid, &EnableParams::default());
+    capture(fixture, &session, guid);
+    fixture.disable(&session, guid);
     assert_eq!(calls.all().iter().map(|call| call.code).collect::<Vec<_>>(), [1, 2, 0]);
 }
 
-fn one_of_two(stage: &Stage) {
+fn one_of_two(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 0));
-    stage.enable(&two, guid, &wants(5, 2, 0));
-    stage.disable(&two, guid);
-    assert_eq!(calls.last().state(), (1, 3, 1, 0));
-    stage.disable(&one, guid);
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 0));
+    fixture.enable(&two, guid, &enable_params(5, 2, 0));
+    fixture.disable(&two, guid);
+    assert_eq!(calls.last().code_level_masks(), (1, 3, 1, 0));
+    fixture.disable(&one, guid);
     assert_eq!(calls.last().code, 0);
 }
 
-fn values_are_combined(stage: &Stage) {
+fn values_are_combined(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 0b110));
-    stage.enable(&two, guid, &wants(5, 2, 0b011));
-    assert_eq!(calls.last().state(), (1, 5, 3, 0b010));
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 0b110));
+    fixture.enable(&two, guid, &enable_params(5, 2, 0b011));
+    assert_eq!(calls.last().code_level_masks(), (1, 5, 3, 0b010));
 }
 
-fn zeros_in_combination(stage: &Stage) {
+fn zeros_in_combination(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 0));
-    stage.enable(&two, guid, &wants(0, 0, 0));
-    assert_eq!(calls.last().state(), (1, 255, u64::MAX, 0));
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 0));
+    fixture.enable(&two, guid, &enable_params(0, 0, 0));
+    assert_eq!(calls.last().code_level_masks(), (1, 255, u64::MAX, 0));
 }
 
-fn one_session_is_passed_raw(stage: &Stage) {
+fn one_session_is_passed_raw(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(0, 0, 7));
-    assert_eq!(calls.last().state(), (1, 0, 0, 7));
+    let session = fixture.start(&fixture.session_config());
+    fixture.enable(&session, guid, &enable_params(0, 0, 7));
+    assert_eq!(calls.last().code_level_masks(), (1, 0, 0, 7));
 }
 
-fn callback_gets_the_source(stage: &Stage) {
+fn callback_gets_the_source(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let (session, source) = (stage.start(&stage.config()), Guid::from_u128(0x50_0e_ce));
-    stage.enable(&session, guid, &EnableParams { source, ..wants(1, 0, 0) });
+    let (session, source) = (fixture.start(&fixture.session_config()), Guid::from_u128(0x50_0e_ce));
+    fixture.enable(&session, guid, &EnableParams { source, ..enable_params(1, 0, 0) });
     assert_eq!(calls.last().source, source);
 }
 
-fn no_source(stage: &Stage) {
+fn no_source(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(1, 0, 0));
+    let session = fixture.start(&fixture.session_config());
+    fixture.enable(&session, guid, &enable_params(1, 0, 0));
     assert_eq!(calls.last().source, Guid::NULL);
-    stage.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..wants(2, 0, 0) });
-    stage.end(session);
+    fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..enable_params(2, 0, 0) });
+    fixture.stop(session);
     until("the last call", || calls.last().code == 0);
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
-fn no_filter(stage: &Stage) {
+fn no_filter(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    stage.enable(&stage.start(&stage.config()), guid, &EnableParams::default());
+    fixture.enable(&fixture.start(&fixture.session_config()), guid, &EnableParams::default());
     assert_eq!(calls.all()[0].filter, None);
 }
 
@@ -166,90 +166,90 @@ pub(super) fn schematized(data: &[u8]) -> EnableParams {
 }
 
 /// Returns data and session bit of each filter in the chain of a call.
-pub(super) fn chain_of(call: &Call) -> Vec<(Vec<u8>, u64)> {
+pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
     let Some((0x8000_0000, bytes)) = &call.filter else { return Vec::new() };
     Header::chain(bytes).map(|filter| (filter.data.to_vec(), filter.instance)).collect()
 }
 
-fn filters_are_chained(stage: &Stage) {
+fn filters_are_chained(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &schematized(b"of the first"));
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&one, guid, &schematized(b"of the first"));
     let chain = chain_of(&calls.last());
     assert_eq!(chain.len(), 1);
     assert_eq!((&chain[0].0[..], chain[0].1.count_ones()), (&b"of the first"[..], 1));
-    stage.enable(&two, guid, &schematized(b"of the second!"));
+    fixture.enable(&two, guid, &schematized(b"of the second!"));
     let mut chain = chain_of(&calls.last());
     chain.sort();
     assert_eq!(chain.len(), 2);
     assert_eq!((&chain[0].0[..], &chain[1].0[..]), (&b"of the first"[..], &b"of the second!"[..]));
     assert!(chain[1].1.count_ones() == 1 && chain[0].1 != chain[1].1, "a bit for each: {chain:?}");
-    stage.disable(&one, guid);
+    fixture.disable(&one, guid);
     assert_eq!(chain_of(&calls.last()), [chain.remove(1)]);
 }
 
-fn own_filters(stage: &Stage) {
+fn own_filters(fixture: &Fixture) {
     type Received = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
-    let (guid, received) = (new_provider(), Received::default());
+    let (guid, received) = (new_guid(), Received::default());
     let to = Arc::clone(&received);
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
         *to.lock().unwrap() = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     let with = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..EnableParams::default()
     };
-    stage.enable(&one, guid, &with(0x1234, b"any bytes"));
-    stage.enable(&two, guid, &with(0x7FFF_FFFF, &[0; 1024]));
+    fixture.enable(&one, guid, &with(0x1234, b"any bytes"));
+    fixture.enable(&two, guid, &with(0x7FFF_FFFF, &[0; 1024]));
     let mut received = received.lock().unwrap().clone();
     received.sort();
     assert_eq!(received, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
 }
 
-fn capture_has_the_sessions_values(stage: &Stage) {
+fn capture_has_the_sessions_values(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 4));
-    stage.enable(&two, guid, &wants(5, 2, 8));
-    capture(stage, &one, guid);
-    assert_eq!(calls.last().state(), (2, 3, 1, 4));
-    capture(stage, &two, guid);
-    assert_eq!(calls.last().state(), (2, 5, 2, 8));
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 4));
+    fixture.enable(&two, guid, &enable_params(5, 2, 8));
+    capture(fixture, &one, guid);
+    assert_eq!(calls.last().code_level_masks(), (2, 3, 1, 4));
+    capture(fixture, &two, guid);
+    assert_eq!(calls.last().code_level_masks(), (2, 5, 2, 8));
 }
 
-fn when_it_is_fired(stage: &Stage) {
+fn when_it_is_fired(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(3, 1, 0));
-    stage.enable(&session, guid, &wants(4, 1, 0));
-    capture(stage, &session, guid);
-    stage.disable(&session, guid);
-    stage.enable(&session, guid, &wants(2, 1, 0));
-    stage.end(session);
+    let session = fixture.start(&fixture.session_config());
+    fixture.enable(&session, guid, &enable_params(3, 1, 0));
+    fixture.enable(&session, guid, &enable_params(4, 1, 0));
+    capture(fixture, &session, guid);
+    fixture.disable(&session, guid);
+    fixture.enable(&session, guid, &enable_params(2, 1, 0));
+    fixture.stop(session);
     until("all calls", || calls.all().len() == 6);
     let want = [(1, 3, 1, 0), (1, 4, 1, 0), (2, 4, 1, 0), (0, 0, 0, 0), (1, 2, 1, 0), (0, 0, 0, 0)];
     assert_eq!(states(&calls), want);
 }
 
-fn not_fired_without_change(stage: &Stage) {
+fn not_fired_without_change(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
+    let session = fixture.start(&fixture.session_config());
     for _ in 0..3 {
-        stage.enable(&session, guid, &wants(3, 1, 0));
+        fixture.enable(&session, guid, &enable_params(3, 1, 0));
     }
     assert_eq!(calls.all().len(), 1);
-    capture(stage, &session, guid);
-    capture(stage, &session, guid);
+    capture(fixture, &session, guid);
+    capture(fixture, &session, guid);
     assert_eq!(calls.all().len(), 3);
-    stage.disable(&session, guid);
-    stage.disable(&session, guid);
+    fixture.disable(&session, guid);
+    fixture.disable(&session, guid);
     assert_eq!(calls.all().len(), 4);
 }
 
-fn calls_come_one_by_one(stage: &Stage) {
-    let (guid, inside, most) = (new_provider(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+fn calls_come_one_by_one(fixture: &Fixture) {
+    let (guid, inside, most) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let levels: Arc<Mutex<Vec<u8>>> = Arc::default();
     let (i, m, l) = (Arc::clone(&inside), Arc::clone(&most), Arc::clone(&levels));
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
@@ -259,21 +259,21 @@ fn calls_come_one_by_one(stage: &Stage) {
         i.fetch_sub(1, Ordering::SeqCst);
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let session = stage.start(&stage.config());
-    let mut controller = stage.controller();
+    let session = fixture.start(&fixture.session_config());
+    let mut controller = fixture.connect();
     for level in 1..=100 {
-        controller.enable(&session.id, guid, EnableCode::Enable, &wants(level, 0, 0), 0).unwrap();
+        controller.enable(&session.id, guid, EnableCode::Enable, &enable_params(level, 0, 0), 0).unwrap();
     }
     until("the last level", || levels.lock().unwrap().last() == Some(&100));
     assert_eq!(most.load(Ordering::SeqCst), 1);
     assert!(levels.lock().unwrap().is_sorted());
 }
 
-fn calls_come_on_the_librarys_thread(stage: &Stage) {
+fn calls_come_on_the_librarys_thread(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(1, 0, 0));
-    stage.enable(&session, guid, &wants(2, 0, 0));
+    let session = fixture.start(&fixture.session_config());
+    fixture.enable(&session, guid, &enable_params(1, 0, 0));
+    fixture.enable(&session, guid, &enable_params(2, 0, 0));
     let threads: Vec<_> = calls.all().iter().map(|call| call.thread).collect();
     assert_eq!(threads.len(), 2);
     assert!(threads[0] == threads[1] && threads[0] != std::thread::current().id());

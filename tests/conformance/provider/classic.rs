@@ -14,7 +14,7 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::class::EVENT_TRACE;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, new_provider, until, wants};
+use crate::stage::{Fixture, Session, enable_params, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", H, "requests: 4 enable, 5 disable, 10 capture state", the_request_codes),
@@ -86,11 +86,11 @@ pub(super) struct Classic {
 
 impl Classic {
     pub(super) fn register() -> Self {
-        Self::register_control(new_provider())
+        Self::register_control(new_guid())
     }
 
     fn register_control(control: Guid) -> Self {
-        let (class, heard) = (new_provider(), Heard::default());
+        let (class, heard) = (new_guid(), Heard::default());
         let to = Arc::clone(&heard);
         let callback = move |notice: &Notice| {
             let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
@@ -102,9 +102,9 @@ impl Classic {
     }
 
     /// Registers a provider and enables it in a new session. Returns the logger handle, too.
-    pub(super) fn listened(stage: &Stage, config: &SessionConfig) -> (Session, Self, u64) {
-        let (session, own) = (stage.start(config), Self::register());
-        stage.enable(&session, own.control, &EnableParams::default());
+    pub(super) fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
+        let (session, own) = (fixture.start(config), Self::register());
+        fixture.enable(&session, own.control, &EnableParams::default());
         let logger = own.last().0.logger;
         (session, own, logger)
     }
@@ -136,8 +136,8 @@ pub(super) fn code(outcome: Result<(), TraceError>) -> u32 {
 
 /// Stops a session and maps all its records except those about the session itself.
 #[track_caller]
-pub(super) fn records<T>(stage: &Stage, session: Session, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
-    records_of(&stage.end(session).config.log_file.unwrap(), view)
+pub(super) fn records<T>(fixture: &Fixture, session: Session, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+    records_of(&fixture.stop(session).config.log_file.unwrap(), view)
 }
 
 #[track_caller]
@@ -153,26 +153,26 @@ fn records_of<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> 
     seen
 }
 
-fn payloads(stage: &Stage, session: Session) -> Vec<Vec<u8>> {
-    records(stage, session, |record| record.payload().to_vec())
+fn payloads(fixture: &Fixture, session: Session) -> Vec<Vec<u8>> {
+    records(fixture, session, |record| record.payload().to_vec())
 }
 
-fn the_request_codes(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn the_request_codes(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let params = EnableParams::default();
-    let mut controller = stage.controller();
+    let mut controller = fixture.connect();
     controller.enable(&session.id, own.control, EnableCode::CaptureState, &params, 10_000).unwrap();
-    stage.disable(&session, own.control);
+    fixture.disable(&session, own.control);
     let heard = own.heard.lock().unwrap();
     assert_eq!(heard.iter().map(|(notice, ..)| notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
     assert!(heard.iter().all(|(notice, ..)| notice.logger == logger));
 }
 
-fn the_callbacks_answer(stage: &Stage) {
-    let (session, control) = (stage.start(&stage.config()), new_provider());
+fn the_callbacks_answer(fixture: &Fixture) {
+    let (session, control) = (fixture.start(&fixture.session_config()), new_guid());
     let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
     assert!(classic::register(control, &[], busy()).is_ok(), "no session enables it: no call");
-    stage.enable(&session, control, &wants(3, 4, 0));
+    fixture.enable(&session, control, &enable_params(3, 4, 0));
     let own = Classic::register_control(control);
     let (notice, level, flags) = own.last();
     assert_eq!((notice.request, level, flags), (Request::Enable, Some(3), Some(4)), "before the return");
@@ -182,37 +182,37 @@ fn the_callbacks_answer(stage: &Stage) {
     assert_eq!(status, Status::ERROR_BUSY);
 }
 
-fn unregistering_the_unknown(_stage: &Stage) {
+fn unregistering_the_unknown(_fixture: &Fixture) {
     let raw = Classic::register().registration.into_raw();
     assert!(classic::unregister(raw).is_ok());
-    let modern = Provider::register(new_provider(), None).unwrap();
+    let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, raw, u64::MAX, modern.handle().to_raw()] {
         assert_eq!(classic::unregister(wrong).unwrap_err().status().0, 87, "{wrong:#x}");
     }
     assert!(modern.handle().is_current());
 }
 
-fn logger_level_and_flags(stage: &Stage) {
-    let (session, own, _) = Classic::listened(stage, &stage.config());
+fn logger_level_and_flags(fixture: &Fixture) {
+    let (session, own, _) = Classic::start_with_provider(fixture, &fixture.session_config());
     assert_eq!(own.last(), (own.last().0, Some(0), Some(0)), "as the session said it");
-    stage.enable(&session, own.control, &wants(4, 0x1_0000_0003, 7));
+    fixture.enable(&session, own.control, &enable_params(4, 0x1_0000_0003, 7));
     assert_eq!((own.last().1, own.last().2), (Some(4), Some(3)), "32 bits of the mask");
 }
 
-fn no_level(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn no_level(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     for wrong in [0, 1, INVALID_LOGGER, logger ^ 1 << 32] {
         assert_eq!(enable_level(wrong), Err(TraceError::InvalidHandle));
         assert_eq!(enable_flags(wrong), Err(TraceError::InvalidHandle));
     }
-    stage.disable(&session, own.control);
+    fixture.disable(&session, own.control);
     assert!(enable_level(logger).is_err() && enable_flags(logger).is_err());
 }
 
-fn one_block(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn one_block(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     trace_event(logger, &own.block(48, TRACED, b"data"), &PointerTargets::default()).unwrap();
-    let seen = records(stage, session, |record| {
+    let seen = records(fixture, session, |record| {
         let d = record.descriptor();
         let version = u16::from_le_bytes([record.bytes()[6], record.bytes()[7]]);
         (record.family(), record.provider(), d.opcode, d.level, version, record.payload().to_vec())
@@ -220,40 +220,41 @@ fn one_block(stage: &Stage) {
     assert_eq!(seen, [(Family::Full, own.class, 5, 3, 0x122, b"data".to_vec())]);
 }
 
-fn ids_are_filled_in(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn ids_are_filled_in(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread: u32 = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
     trace_event(logger, &own.block(48, TRACED, b""), &PointerTargets::default()).unwrap();
-    let seen = records(stage, session, |record| (record.process_id(), record.thread_id(), record.time() > 0));
+    let seen =
+        records(fixture, session, |record| (record.process_id(), record.thread_id(), record.time() > 0));
     assert_eq!(seen, [(std::process::id(), thread, true)]);
 }
 
-fn untraced_events(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn untraced_events(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     for flags in [0, 0x40000, 0x80000, 0x200] {
         assert_eq!(code(trace_event(logger, &own.block(48, flags, b""), &PointerTargets::default())), 186);
     }
-    assert_eq!(payloads(stage, session).len(), 0);
+    assert_eq!(payloads(fixture, session).len(), 0);
 }
 
-fn log_wnode(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn log_wnode(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let block = own.block(48, TRACED | flag::WNODE_FLAG_LOG_WNODE, b"x");
     assert_eq!(trace_event(logger, &block, &PointerTargets::default()), Ok(()));
-    assert_eq!(payloads(stage, session), [b"x"]);
+    assert_eq!(payloads(fixture, session), [b"x"]);
 }
 
-fn classes_by_address(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let (block, other) = (own.block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_provider());
+fn classes_by_address(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (block, other) = (own.block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
     trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
     assert_eq!(code(trace_event(logger, &block, &PointerTargets::default())), 87, "nothing is there");
-    assert_eq!(records(stage, session, |record| record.provider()), [other]);
+    assert_eq!(records(fixture, session, |record| record.provider()), [other]);
 }
 
-fn fields(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn fields(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let write = |data: &[&[u8]], described: &[u32]| {
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
         let fields: Vec<u8> = described.iter().flat_map(field).collect();
@@ -265,22 +266,22 @@ fn fields(stage: &Stage) {
     assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), 87);
     assert_eq!(write(&[b"x"], &[1; 2]), 87);
     assert_eq!(write(&[b"xy"], &[1]), 87);
-    assert_eq!(payloads(stage, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
+    assert_eq!(payloads(fixture, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
 }
 
-fn stamps_are_kept(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn stamps_are_kept(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let mut block = own.block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
     block[0x10..0x18].copy_from_slice(&12_345_i64.to_le_bytes());
     trace_event(logger, &block, &PointerTargets::default()).unwrap();
     trace(logger, &Event { time: Some(67), ..own.event(1) }, &[]).unwrap();
-    let mut times = records(stage, session, |record| record.time());
+    let mut times = records(fixture, session, |record| record.time());
     times.sort_unstable();
     assert_eq!(times, [67, 12_345]);
 }
 
-fn wrong_sizes(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn wrong_sizes(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let right = own.block(48, TRACED, b"data");
     let write = |block: &[u8]| code(trace_event(logger, block, &PointerTargets::default()));
     for size in [0_u16, 47, 53, u16::MAX] {
@@ -289,17 +290,17 @@ fn wrong_sizes(stage: &Stage) {
         assert_eq!(write(&block), 87, "{size}");
     }
     assert_eq!((write(&right[..47]), write(&[])), (87, 87));
-    assert_eq!(payloads(stage, session).len(), 0);
+    assert_eq!(payloads(fixture, session).len(), 0);
 }
 
-fn instances(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn instances(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let classes: Vec<u64> = own.registration.class_handles().collect();
     let (parent, child) = (create_instance_id(classes[1]).unwrap(), create_instance_id(classes[0]).unwrap());
     let (block, behind) = (own.block(56, TRACED, b"i"), PointerTargets::default());
     trace_event_instance(logger, &block, &child, Some(&parent), &behind).unwrap();
     trace_event_instance(logger, &block, &parent, None, &behind).unwrap();
-    let seen = records(stage, session, |record| {
+    let seen = records(fixture, session, |record| {
         let instance = record.instance().unwrap();
         (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
@@ -309,8 +310,8 @@ fn instances(stage: &Stage) {
     assert_eq!(seen, want);
 }
 
-fn untraced_instances(stage: &Stage) {
-    let (_session, own, logger) = Classic::listened(stage, &stage.config());
+fn untraced_instances(fixture: &Fixture) {
+    let (_session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let info = create_instance_id(own.registration.class_handles().next().unwrap()).unwrap();
     let write = |header, flags| {
         code(trace_event_instance(
@@ -324,7 +325,7 @@ fn untraced_instances(stage: &Stage) {
     assert_eq!((write(56, 0), write(48, TRACED), write(56, TRACED)), (1004, 87, 0));
 }
 
-fn instances_are_numbered(_stage: &Stage) {
+fn instances_are_numbered(_fixture: &Fixture) {
     let own = Classic::register();
     let classes: Vec<u64> = own.registration.class_handles().collect();
     // Other tests in this process may have used some numbers before.
@@ -334,8 +335,8 @@ fn instances_are_numbered(_stage: &Stage) {
     assert_eq!(next, (first + 1..first + 7).collect::<Vec<_>>(), "one counter for all classes");
 }
 
-fn instances_of_nothing(stage: &Stage) {
-    let (_session, own, logger) = Classic::listened(stage, &stage.config());
+fn instances_of_nothing(fixture: &Fixture) {
+    let (_session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let class = own.registration.class_handles().last().unwrap();
     let beyond = class + (1 << 11);
     for wrong in [0, u64::MAX, beyond] {
@@ -349,65 +350,65 @@ fn instances_of_nothing(stage: &Stage) {
     }
 }
 
-fn wrong_loggers(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let modern = Provider::register(new_provider(), None).unwrap();
-    stage.enable(&session, own.control, &EnableParams::default());
+fn wrong_loggers(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let modern = Provider::register(new_guid(), None).unwrap();
+    fixture.enable(&session, own.control, &EnableParams::default());
     for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
         assert_eq!(code(trace_event(wrong, &[], &PointerTargets::default())), 6, "{wrong:#x}");
         assert_eq!(code(trace(wrong, &own.event(1), &[])), 6, "{wrong:#x}");
     }
-    stage.end(session);
+    fixture.stop(session);
     until("the notice of the end", || own.last().0.request == Request::Disable);
     assert_eq!(code(trace(logger, &own.event(1), &[])), 6);
 }
 
-fn classic_too_large(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 16, ..stage.config() };
-    let (session, own, logger) = Classic::listened(stage, &config);
+fn classic_too_large(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
+    let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let most = (16 << 10) - 72 - 48;
     let block = |length| own.block(48, TRACED, &vec![0; length]);
     assert_eq!(code(trace_event(logger, &block(most), &PointerTargets::default())), 0);
     assert_eq!(code(trace_event(logger, &block(most + 1), &PointerTargets::default())), 234);
     assert_eq!(code(trace(logger, &own.event(1), &[&[0; 70_000]])), 234);
-    assert_eq!(stage.end(session).events_lost, 2);
+    assert_eq!(fixture.stop(session).events_lost, 2);
 }
 
-fn classic_without_room(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn classic_without_room(fixture: &Fixture) {
+    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| trace(logger, &own.event(1), &[&data]).err());
     assert_eq!(refused.map(|e| e.status().0), Some(8));
-    assert!(stage.end(session).lost_by_cause.no_room >= 1);
+    assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }
 
-fn nothing_is_filtered(stage: &Stage) {
-    let (session, own, _) = Classic::listened(stage, &stage.config());
-    stage.enable(&session, own.control, &wants(1, 1, 1));
+fn nothing_is_filtered(fixture: &Fixture) {
+    let (session, own, _) = Classic::start_with_provider(fixture, &fixture.session_config());
+    fixture.enable(&session, own.control, &enable_params(1, 1, 1));
     let logger = own.last().0.logger;
     for level in [0, 1, 2, 255] {
         trace(logger, &Event { level, ..own.event(1) }, &[]).unwrap();
     }
-    assert_eq!(payloads(stage, session).len(), 4);
+    assert_eq!(payloads(fixture, session).len(), 4);
 }
 
-fn the_newest(stage: &Stage) {
-    let (one, own, first) = Classic::listened(stage, &stage.config());
+fn the_newest(fixture: &Fixture) {
+    let (one, own, first) = Classic::start_with_provider(fixture, &fixture.session_config());
     trace(first, &own.event(1), &[]).unwrap();
-    let two = stage.start(&stage.config());
-    stage.enable(&two, own.control, &EnableParams::default());
+    let two = fixture.start(&fixture.session_config());
+    fixture.enable(&two, own.control, &EnableParams::default());
     let second = own.last().0.logger;
     assert_eq!(code(trace(first, &own.event(2), &[])), 6, "it is not the first one's any more");
     trace(second, &own.event(3), &[]).unwrap();
-    stage.disable(&one, own.control);
+    fixture.disable(&one, own.control);
     trace(second, &own.event(4), &[]).unwrap();
-    let kinds = |session| records(stage, session, |record| record.descriptor().opcode);
+    let kinds = |session| records(fixture, session, |record| record.descriptor().opcode);
     assert_eq!((kinds(one), kinds(two)), (vec![1], vec![3, 4]));
 }
 
-fn they_count_as_registrations(_stage: &Stage) {
+fn they_count_as_registrations(_fixture: &Fixture) {
     let mut own: Vec<Classic> = (0..8).map(|_| Classic::register()).collect();
-    let (control, mut modern) = (new_provider(), Vec::new());
+    let (control, mut modern) = (new_guid(), Vec::new());
     while let Ok(provider) = Provider::register(control, None) {
         modern.push(provider);
     }

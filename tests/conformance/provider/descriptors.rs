@@ -8,7 +8,7 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::classic::records;
 use crate::rule::{Rule, rule};
-use crate::stage::{Seen, Session, Stage, event};
+use crate::stage::{Fixture, RecordedEvent, Session, event};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -76,46 +76,46 @@ fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescri
 }
 
 /// Registers a provider that has opted in to descriptor types, and starts its session.
-fn typed(stage: &Stage) -> (Session, Provider) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn typed(fixture: &Fixture) -> (Session, Provider) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.set_information(USE_TYPES, Some(&[1])).unwrap();
     (session, provider)
 }
 
 /// Stops the session and returns its only event.
-fn only(stage: &Stage, session: Session) -> Seen {
-    let mut seen = stage.stop(session);
+fn only(fixture: &Fixture, session: Session) -> RecordedEvent {
+    let mut seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.len(), 1, "{seen:?}");
     seen.remove(0)
 }
 
-fn null_blocks(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn null_blocks(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
     assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]), 87);
     assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), 0);
-    let seen = only(stage, session);
+    let seen = only(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
 
-fn too_many(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn too_many(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = vec![block(PAYLOAD, b"b"); 129];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 87);
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), 0);
-    assert_eq!(only(stage, session).payload, [b'b'; 128]);
+    assert_eq!(only(fixture, session).payload, [b'b'; 128]);
 }
 
-fn data_too_large(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn data_too_large(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     let large = vec![7; 40_000];
     assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]), 534);
     assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, &large), block(PAYLOAD, &large)]), 534);
-    assert!(stage.stop(session).is_empty());
+    assert!(fixture.stop_and_read_events(session).is_empty());
 }
 
-fn types_are_ignored(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn types_are_ignored(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = [
         block(METADATA, b"a"),
         block(PROVIDER, b"b"),
@@ -124,99 +124,100 @@ fn types_are_ignored(stage: &Stage) {
         block(METADATA, b"e"),
     ];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
-    let seen = only(stage, session);
+    let seen = only(fixture, session);
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
 
-fn metadata_as_payload(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn metadata_as_payload(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("Name").finish().unwrap().to_vec();
     let metadata = b"\x06\0\0ab\0";
     let descriptor = EventDescriptor { channel: 11, ..event(0, 4, 1) };
     let blocks = [block(PROVIDER, &traits), block(METADATA, metadata), block(PAYLOAD, b"data")];
     assert_eq!(write(&provider, &descriptor, &blocks), 0);
-    let seen = only(stage, session);
+    let seen = only(fixture, session);
     assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
     assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
 }
 
-fn payload(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn payload(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     let blocks = [block(PAYLOAD, b"one"), block(METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
-    assert_eq!(only(stage, session).payload, b"onetwo");
+    assert_eq!(only(fixture, session).payload, b"onetwo");
 }
 
-fn event_metadata(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn event_metadata(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     let metadata = b"\x06\0\0ab\0";
     assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, metadata), block(PAYLOAD, b"data")]), 0);
-    let seen = only(stage, session);
+    let seen = only(fixture, session);
     assert_eq!(seen.items, [(ExtType::EVENT_SCHEMA_TL, metadata.to_vec())]);
     assert_eq!(seen.payload, b"data");
 }
 
-fn provider_metadata(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn provider_metadata(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
     let blocks = [block(PROVIDER, &traits), block(METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
     assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), 0);
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     let items = [(ExtType::PROV_TRAITS, traits), (ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())];
     assert_eq!(seen[0].items, items);
     assert_eq!(seen[1].items, [], "of this event only");
 }
 
-fn provider_metadata_and_traits(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn provider_metadata_and_traits(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("OfTheProvider").finish().unwrap().to_vec();
     provider.set_traits(&traits).unwrap();
     assert_eq!(write(&provider, &event(1, 4, 1), &[block(PROVIDER, b"other"), block(PAYLOAD, b"data")]), 0);
-    let seen = only(stage, session);
+    let seen = only(fixture, session);
     assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
 }
 
-fn time_stamps(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn time_stamps(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     assert_eq!(write(&provider, &event(1, 4, 1), &[]), 0);
     let early = 1_000_i64.to_ne_bytes();
     assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]), 0);
     assert_eq!(write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]), 0);
-    let seen =
-        records(stage, session, |record| (record.descriptor().id, record.time(), record.payload().to_vec()));
+    let seen = records(fixture, session, |record| {
+        (record.descriptor().id, record.time(), record.payload().to_vec())
+    });
     let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
     assert!(seen.contains(&(2, 1_000, b"x".to_vec())), "{seen:?}");
     assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "none from the future");
 }
 
-fn sizes_of_stamps(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn sizes_of_stamps(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     for wrong in [0, 1, 4, 7, 9, 16] {
         assert_eq!(write(&provider, &event(1, 4, 1), &[block(STAMP, &[0; 16][..wrong])]), 87, "{wrong}");
     }
-    assert!(stage.stop(session).is_empty());
+    assert!(fixture.stop_and_read_events(session).is_empty());
 }
 
-fn unknown_types_of_data(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn unknown_types_of_data(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     for kind in 4..=u8::MAX {
         assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), 87, "{kind}");
     }
-    assert!(stage.stop(session).is_empty());
+    assert!(fixture.stop_and_read_events(session).is_empty());
 }
 
-fn repeated_types(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn repeated_types(fixture: &Fixture) {
+    let (session, provider) = typed(fixture);
     for kind in [METADATA, PROVIDER, STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
         assert_eq!(write(&provider, &event(1, 4, 1), &twice), 87, "{kind}");
     }
-    assert!(stage.stop(session).is_empty());
+    assert!(fixture.stop_and_read_events(session).is_empty());
 }
 
-fn descriptors_are_checked_only_for_listeners(_stage: &Stage) {
-    let provider = Provider::register(crate::stage::new_provider(), None).unwrap();
+fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
+    let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
     provider.set_information(USE_TYPES, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
     assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), 0);
@@ -229,8 +230,8 @@ fn descriptors_are_checked_only_for_listeners(_stage: &Stage) {
     assert_eq!(written.unwrap_err().status().0, 6);
 }
 
-fn all_parameters(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn all_parameters(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(1), Guid::from_u128(2));
     let blocks = [block(PAYLOAD, b"x")];
     let write = |id, exclude, flags| {
@@ -242,7 +243,7 @@ fn all_parameters(stage: &Stage) {
         written.map_or_else(|e| e.status().0, |()| 0)
     };
     assert_eq!([write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)], [0, 0, 0, 87]);
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(), [1, 3]);
     for event in seen {
         assert_eq!(event.activity, Some(activity));

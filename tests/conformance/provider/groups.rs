@@ -5,7 +5,9 @@ use traceweir::{Guid, PrivateSession, Provider};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Call, Calls, Session, Stage, event, new_provider, status, until, wants};
+use crate::stage::{
+    CallbackCall, CallbackLog, Fixture, Session, enable_params, event, new_guid, status, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "enabling a group enables its members with its level and keywords", members),
@@ -38,121 +40,120 @@ fn of_group(params: EnableParams) -> EnableParams {
     EnableParams { property: OF_GROUP, ..params }
 }
 
-fn disable(stage: &Stage, session: &Session, guid: Guid, property: u32) {
+fn disable(fixture: &Fixture, session: &Session, guid: Guid, property: u32) {
     let params = EnableParams { property, ..EnableParams::default() };
-    stage.controller().enable(&session.id, guid, EnableCode::Disable, &params, 10_000).unwrap();
+    fixture.connect().enable(&session.id, guid, EnableCode::Disable, &params, 10_000).unwrap();
 }
 
-fn listed(stage: &Stage, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
-    let all = stage.controller().provider_entries().unwrap();
+fn listed(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
+    let all = fixture.connect().provider_entries().unwrap();
     all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
 }
 
-fn members(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    let calls = [Calls::default(), Calls::default()];
+fn members(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let calls = [CallbackLog::default(), CallbackLog::default()];
     let members: Vec<Provider> = calls
         .iter()
-        .map(|calls| {
-            Provider::register_with_traits(new_provider(), &traits(&group), calls.callback()).unwrap()
-        })
+        .map(|calls| Provider::register_with_traits(new_guid(), &traits(&group), calls.callback()).unwrap())
         .collect();
-    stage.enable(&session, group, &of_group(wants(3, 6, 2)));
-    assert!(calls.iter().all(|calls| calls.last().state() == (1, 3, 6, 2)));
+    fixture.enable(&session, group, &of_group(enable_params(3, 6, 2)));
+    assert!(calls.iter().all(|calls| calls.last().code_level_masks() == (1, 3, 6, 2)));
     for (id, member) in (1..).zip(&members) {
         member.write(&event(id, 3, 2), &[]).unwrap();
         member.write(&event(100, 4, 2), &[]).unwrap();
         member.write(&event(100, 3, 4), &[]).unwrap();
     }
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1, 2]);
 }
 
-fn later_members(stage: &Stage) {
-    let (group, session, calls) = (new_provider(), stage.start(&stage.config()), Calls::default());
-    stage.enable(&session, group, &of_group(wants(3, 0, 0)));
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), calls.callback()).unwrap();
-    assert_eq!(calls.all().iter().map(Call::state).collect::<Vec<_>>(), [(1, 3, 0, 0)]);
+fn later_members(fixture: &Fixture) {
+    let (group, session, calls) =
+        (new_guid(), fixture.start(&fixture.session_config()), CallbackLog::default());
+    fixture.enable(&session, group, &of_group(enable_params(3, 0, 0)));
+    let member = Provider::register_with_traits(new_guid(), &traits(&group), calls.callback()).unwrap();
+    assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 3, 0, 0)]);
     member.write(&event(1, 3, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn no_members(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
+fn no_members(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let same = Provider::register(group, None).unwrap();
-    let other = Provider::register_with_traits(new_provider(), &traits(&new_provider()), None).unwrap();
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), None).unwrap();
-    stage.enable(&session, group, &of_group(wants(5, 0, 0)));
+    let other = Provider::register_with_traits(new_guid(), &traits(&new_guid()), None).unwrap();
+    let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
+    fixture.enable(&session, group, &of_group(enable_params(5, 0, 0)));
     assert!(!same.enabled(1, 1) && !other.enabled(1, 1) && member.enabled(1, 1));
-    disable(stage, &session, group, OF_GROUP);
-    stage.enable(&session, group, &wants(5, 0, 0));
+    disable(fixture, &session, group, OF_GROUP);
+    fixture.enable(&session, group, &enable_params(5, 0, 0));
     assert!(same.enabled(1, 1) && !other.enabled(1, 1) && !member.enabled(1, 1));
 }
 
-fn both_together(stage: &Stage) {
-    let (group, guid, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
-    let calls = Calls::default();
+fn both_together(fixture: &Fixture) {
+    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
+    let calls = CallbackLog::default();
     let member = Provider::register_with_traits(guid, &traits(&group), calls.callback()).unwrap();
-    stage.enable(&session, group, &of_group(wants(2, 1, 0)));
-    stage.enable(&session, guid, &wants(4, 6, 0));
-    assert_eq!(calls.last().state(), (1, 4, 7, 0));
+    fixture.enable(&session, group, &of_group(enable_params(2, 1, 0)));
+    fixture.enable(&session, guid, &enable_params(4, 6, 0));
+    assert_eq!(calls.last().code_level_masks(), (1, 4, 7, 0));
     member.write(&event(1, 2, 1), &[]).unwrap();
     member.write(&event(2, 4, 2), &[]).unwrap();
-    disable(stage, &session, group, OF_GROUP);
-    assert_eq!(calls.last().state(), (1, 4, 6, 0));
-    stage.enable(&session, group, &of_group(wants(2, 1, 0)));
-    disable(stage, &session, guid, 0);
-    assert_eq!(calls.last().state(), (1, 2, 1, 0));
-    disable(stage, &session, group, OF_GROUP);
+    disable(fixture, &session, group, OF_GROUP);
+    assert_eq!(calls.last().code_level_masks(), (1, 4, 6, 0));
+    fixture.enable(&session, group, &of_group(enable_params(2, 1, 0)));
+    disable(fixture, &session, guid, 0);
+    assert_eq!(calls.last().code_level_masks(), (1, 2, 1, 0));
+    disable(fixture, &session, group, OF_GROUP);
     assert_eq!(calls.last().code, 0);
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1, 2], "each event once");
 }
 
-fn one_group_each(stage: &Stage) {
-    let (group, guid) = (new_provider(), new_provider());
+fn one_group_each(fixture: &Fixture) {
+    let (group, guid) = (new_guid(), new_guid());
     let member = Provider::register_with_traits(guid, &traits(&group), None).unwrap();
-    assert_eq!(status(member.set_traits(&traits(&new_provider()))), 87);
-    assert_eq!(listed(stage, guid, false).unwrap().groups, [group]);
-    assert_eq!(listed(stage, group, true).unwrap().pids, [std::process::id()]);
+    assert_eq!(status(member.set_traits(&traits(&new_guid()))), 87);
+    assert_eq!(listed(fixture, guid, false).unwrap().groups, [group]);
+    assert_eq!(listed(fixture, group, true).unwrap().pids, [std::process::id()]);
     drop(member);
-    until("it has left its group", || listed(stage, group, true).is_none());
+    until("it has left its group", || listed(fixture, group, true).is_none());
 }
 
-fn groups_of_private_sessions(stage: &Stage) {
-    let group = new_provider();
-    let session = PrivateSession::start(&stage.config()).unwrap();
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), None).unwrap();
-    assert_eq!(status(session.enable(group, &of_group(wants(5, 0, 0)))), 87);
+fn groups_of_private_sessions(fixture: &Fixture) {
+    let group = new_guid();
+    let session = PrivateSession::start(&fixture.session_config()).unwrap();
+    let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
+    assert_eq!(status(session.enable(group, &of_group(enable_params(5, 0, 0)))), 87);
     assert!(!member.enabled(1, 1));
 }
 
-fn no_filters_of_events(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), None).unwrap();
+fn no_filters_of_events(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
     let with = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
-        ..of_group(wants(5, 0, 0))
+        ..of_group(enable_params(5, 0, 0))
     };
     // Filters by id, by name and by payload.
     for kind in [0x8000_0200, 0x8000_0400, 0x8000_0100] {
         let params = with(kind, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(status(stage.try_enable(&session, group, &params)), 87, "{kind:#x}");
+        assert_eq!(status(fixture.try_enable(&session, group, &params)), 87, "{kind:#x}");
     }
     assert!(!member.enabled(1, 1));
     let here = with(0x8000_0004, &std::process::id().to_le_bytes());
-    assert_eq!(status(stage.try_enable(&session, group, &here)), 0, "processes can be picked");
+    assert_eq!(status(fixture.try_enable(&session, group, &here)), 0, "processes can be picked");
     assert!(member.enabled(1, 1));
 }
 
-fn joining_later(stage: &Stage) {
-    let (group, guid, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, group, &of_group(wants(4, 0, 0)));
-    let calls = Calls::default();
+fn joining_later(fixture: &Fixture) {
+    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
+    fixture.enable(&session, group, &of_group(enable_params(4, 0, 0)));
+    let calls = CallbackLog::default();
     let provider = Provider::register(guid, calls.callback()).unwrap();
     assert!(!provider.enabled(1, 1) && calls.all().is_empty());
     provider.set_traits(&traits(&group)).unwrap();
-    assert_eq!(calls.all().iter().map(Call::state).collect::<Vec<_>>(), [(1, 4, 0, 0)]);
+    assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 4, 0, 0)]);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }

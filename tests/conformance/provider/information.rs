@@ -6,7 +6,7 @@ use traceweir::provider::{DataDescriptor, set_information};
 use traceweir_format::spec::event::{EventInfoClass as Class, ExtType};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, new_provider, status};
+use crate::stage::{Fixture, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 6", D, "a handle that is 0, unknown or gone → 87, not 6", wrong_handles),
@@ -45,7 +45,7 @@ fn set(provider: &Provider, class: u32, info: Option<&[u8]>) -> u32 {
 }
 
 fn registered() -> Provider {
-    Provider::register(new_provider(), None).unwrap()
+    Provider::register(new_guid(), None).unwrap()
 }
 
 /// Returns whether descriptor types are in force: then this write is refused.
@@ -55,7 +55,7 @@ fn has_types(provider: &Provider) -> bool {
     unsafe { provider.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }.is_err()
 }
 
-fn wrong_handles(_stage: &Stage) {
+fn wrong_handles(_fixture: &Fixture) {
     let provider = registered();
     let handle = provider.handle();
     let found = handle.provider().unwrap();
@@ -68,7 +68,7 @@ fn wrong_handles(_stage: &Stage) {
     }
 }
 
-fn wrong_lengths(_stage: &Stage) {
+fn wrong_lengths(_fixture: &Fixture) {
     let provider = registered();
     for wrong in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
         assert_eq!(set(&provider, TYPES, wrong), 87, "{wrong:?}");
@@ -79,7 +79,7 @@ fn wrong_lengths(_stage: &Stage) {
     assert_eq!(set(&provider, TRAITS, Some(NAME)), 0, "none of that was taken");
 }
 
-fn unknown_classes(_stage: &Stage) {
+fn unknown_classes(_fixture: &Fixture) {
     let provider = registered();
     for class in [4, 5, 100, 0x8000_0000, u32::MAX] {
         assert_eq!(set(&provider, class, None), 50, "{class}");
@@ -88,7 +88,7 @@ fn unknown_classes(_stage: &Stage) {
     }
 }
 
-fn the_class_comes_first(_stage: &Stage) {
+fn the_class_comes_first(_fixture: &Fixture) {
     for class in [1, 4, u32::MAX] {
         for raw in [0, u64::MAX] {
             assert_eq!(set_information(raw, class, None).0, 50, "{class}");
@@ -97,29 +97,29 @@ fn the_class_comes_first(_stage: &Stage) {
     }
 }
 
-fn tracking_needs_no_buffer(_stage: &Stage) {
+fn tracking_needs_no_buffer(_fixture: &Fixture) {
     let provider = registered();
     for info in [None, Some(&[][..]), Some(&[1]), Some(&[0; 100])] {
         assert_eq!(set(&provider, TRACK, info), 0, "{info:?}");
     }
 }
 
-fn reserved(_stage: &Stage) {
+fn reserved(_fixture: &Fixture) {
     let provider = registered();
     assert_eq!(set(&provider, 1, None), 50);
     assert_eq!(set(&provider, 1, Some(&[1])), 50);
 }
 
-fn traits_by_class(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn traits_by_class(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
     assert_eq!(set(&provider, TRAITS, Some(NAME)), 87, "a second time");
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
+    assert_eq!(fixture.stop_and_read_events(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
 }
 
-fn traits_turn_types_on(stage: &Stage) {
-    let (_session, provider, guid) = stage.listened(&EnableParams::default());
+fn traits_turn_types_on(fixture: &Fixture) {
+    let (_session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     assert!(!has_types(&provider));
     assert_eq!(set(&provider, TRAITS, Some(b"\x05\0n\0")), 87);
     assert!(!has_types(&provider), "none were set");
@@ -129,30 +129,30 @@ fn traits_turn_types_on(stage: &Stage) {
     assert!(has_types(&with), "it came with some");
 }
 
-fn types_on_and_off(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+fn types_on_and_off(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for (byte, on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
         assert_eq!(set(&provider, TYPES, Some(&[byte])), 0);
         assert_eq!(has_types(&provider), on);
     }
 }
 
-fn one_byte(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+fn one_byte(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set(&provider, TYPES, Some(&[1, 0, 0, 0])), 87, "a BOOL of four bytes");
     assert_eq!(set(&provider, TYPES, None), 87);
     assert!(!has_types(&provider));
 }
 
-fn traits_keep_types_on(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+fn traits_keep_types_on(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
     assert_eq!(set(&provider, TYPES, Some(&[0])), 0);
     assert!(has_types(&provider));
 }
 
-fn true_is_not_zero(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&EnableParams::default());
+fn true_is_not_zero(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for byte in [2, 255] {
         assert_eq!(set(&provider, TYPES, Some(&[0])), 0);
         assert_eq!(set(&provider, TYPES, Some(&[byte])), 0);
@@ -160,13 +160,13 @@ fn true_is_not_zero(stage: &Stage) {
     }
 }
 
-fn the_first_invalid(_stage: &Stage) {
+fn the_first_invalid(_fixture: &Fixture) {
     assert_eq!(Class::MaxEventInfo.0, 4);
     assert_eq!(set(&registered(), Class::MaxEventInfo.0, Some(&[1])), 50);
 }
 
-fn each_its_own(stage: &Stage) {
-    let (_session, first, guid) = stage.listened(&EnableParams::default());
+fn each_its_own(fixture: &Fixture) {
+    let (_session, first, guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set(&first, TYPES, Some(&[1])), 0);
     let second = Provider::register(guid, None).unwrap();
     assert!(has_types(&first) && !has_types(&second));

@@ -8,9 +8,9 @@ use traceweir::controller::{Controller, EnableParams};
 use traceweir::provider::Handle;
 use traceweir::{Guid, Provider};
 
-use crate::other::{Daemon, Other};
+use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, new_provider, until, wants};
+use crate::stage::{CallbackLog, Fixture, enable_params, event, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", D, "a registration has a non-zero handle", handles_are_not_zero),
@@ -36,45 +36,47 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn handles_are_not_zero(_stage: &Stage) {
-    let provider = Provider::register(new_provider(), None).unwrap();
+fn handles_are_not_zero(_fixture: &Fixture) {
+    let provider = Provider::register(new_guid(), None).unwrap();
     assert_ne!(provider.handle().to_raw(), 0);
     assert_eq!(Handle::from_raw(provider.handle().to_raw()), Some(provider.handle()));
 }
 
-fn many_of_one(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let calls: Vec<Calls> = (0..5).map(|_| Calls::default()).collect();
+fn many_of_one(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let calls: Vec<CallbackLog> = (0..5).map(|_| CallbackLog::default()).collect();
     let mut providers: Vec<_> =
         calls.iter().map(|calls| Provider::register(guid, calls.callback()).unwrap()).collect();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     assert!(calls.iter().all(|calls| calls.all().len() == 1), "each callback is called");
     for (id, provider) in (1..).zip(&providers) {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
     providers.pop();
     assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "the others go on");
-    assert_eq!(stage.stop(session).len(), 5);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 5);
 }
 
-fn the_callback_comes_first(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &wants(3, 6, 2));
+fn the_callback_comes_first(fixture: &Fixture) {
+    let (calls, guid, session) =
+        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    fixture.enable(&session, guid, &enable_params(3, 6, 2));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     let all = calls.all();
     assert_eq!(all.len(), 1);
-    assert_eq!((all[0].state(), all[0].thread), ((1, 3, 6, 2), std::thread::current().id()));
+    assert_eq!((all[0].code_level_masks(), all[0].thread), ((1, 3, 6, 2), std::thread::current().id()));
 }
 
-fn the_first_callback_has_no_source(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &EnableParams { source: Guid::from_u128(77), ..EnableParams::default() });
+fn the_first_callback_has_no_source(fixture: &Fixture) {
+    let (calls, guid, session) =
+        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(77), ..EnableParams::default() });
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
-fn unregistering_nothing(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn unregistering_nothing(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(Handle::from_raw(0), None);
     let handle = Provider::register(guid, None).unwrap().into_handle();
     assert!(handle.unregister().is_ok());
@@ -86,11 +88,11 @@ fn unregistering_nothing(stage: &Stage) {
     assert_eq!(handle.unregister().unwrap_err().status().0, 6);
     assert!(next.iter().all(|provider| provider.handle().is_current()));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn unregistering_waits(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn unregistering_waits(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (b, e) = (Arc::clone(&begun), Arc::clone(&ended));
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
@@ -99,7 +101,7 @@ fn unregistering_waits(stage: &Stage) {
         e.store(true, Ordering::Release);
     };
     let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let _ = stage.controller().enable(
+    let _ = fixture.connect().enable(
         &session.id,
         guid,
         traceweir::controller::EnableCode::Enable,
@@ -111,8 +113,8 @@ fn unregistering_waits(stage: &Stage) {
     assert!(ended.load(Ordering::Acquire));
 }
 
-fn unregistering_inside(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn unregistering_inside(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let own: Arc<Mutex<Option<Provider>>> = Arc::default();
     let inside = Arc::clone(&own);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
@@ -122,12 +124,12 @@ fn unregistering_inside(stage: &Stage) {
     let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let handle = provider.handle();
     *own.lock().unwrap() = Some(provider);
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     assert!(!handle.is_current());
 }
 
-fn stale_handles_do_not_write(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn stale_handles_do_not_write(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
     let write = || {
         let written = handle.provider().and_then(|found| found.write(&event(1, 4, 1), &[]));
@@ -137,11 +139,11 @@ fn stale_handles_do_not_write(stage: &Stage) {
     handle.unregister().unwrap();
     assert_eq!(write(), Err(6));
     drop(provider);
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn stale_handles_are_not_enabled(stage: &Stage) {
-    let (_session, _provider, guid) = stage.listened(&EnableParams::default());
+fn stale_handles_are_not_enabled(fixture: &Fixture) {
+    let (_session, _provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
     let is_enabled = || handle.provider().is_ok_and(|found| found.enabled(4, 1));
     assert!(is_enabled());
@@ -149,10 +151,10 @@ fn stale_handles_are_not_enabled(stage: &Stage) {
     assert!(!is_enabled());
 }
 
-fn registrations_are_listed(stage: &Stage) {
-    let guid = new_provider();
+fn registrations_are_listed(fixture: &Fixture) {
+    let guid = new_guid();
     let listed =
-        || stage.controller().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
+        || fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed(), None);
     let provider = Provider::register(guid, None).unwrap();
     assert_eq!(listed().unwrap().pids, [std::process::id()]);
@@ -160,9 +162,9 @@ fn registrations_are_listed(stage: &Stage) {
     until("the end of the registration", || listed().is_none());
 }
 
-fn a_daemon_that_comes_later(stage: &Stage) {
-    let (guid, folder) = (new_provider(), stage.folder().join("a daemon that comes later"));
-    let other = Other::start(guid, Some(&folder));
+fn a_daemon_that_comes_later(fixture: &Fixture) {
+    let (guid, folder) = (new_guid(), fixture.folder().join("a daemon that comes later"));
+    let other = OtherProcess::start(guid, Some(&folder));
     let _daemon = Daemon::start(&folder);
     until("the registration", || {
         let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };

@@ -4,7 +4,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, new_provider};
+use crate::stage::{Fixture, event, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -32,41 +32,42 @@ pub(crate) const RULES: &[Rule] = &[
 const HEADER: usize = 80;
 
 /// Checks the statuses of writes with these payload sizes in a session with buffers of `kib` KiB.
-fn edge(stage: &Stage, kib: u32, sizes: &[(usize, u32)], related: Option<&Guid>) {
+fn edge(fixture: &Fixture, kib: u32, sizes: &[(usize, u32)], related: Option<&Guid>) {
     let (guid, session) =
-        (new_provider(), stage.start(&SessionConfig { buffer_size: kib, ..stage.config() }));
+        (new_guid(), fixture.start(&SessionConfig { buffer_size: kib, ..fixture.session_config() }));
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     let data = vec![0x5A; 70_000];
     let mut lost = 0;
     for (size, want) in sizes {
         let written = provider.write_transfer(&event(1, 4, 1), None, related, &[&data[..*size]]);
         assert_eq!(written.map_or_else(|e| e.status().0, |()| 0), *want, "{size} bytes of payload");
         // One at a time: a ring needs to hold only two of the largest events.
-        stage.controller().flush(&session.id, None).unwrap();
+        fixture.connect().flush(&session.id, None).unwrap();
         lost += u64::from(*want == 234);
     }
-    assert_eq!(stage.query(&session).events_lost, lost);
-    let seen: Vec<usize> = stage.stop(session).iter().map(|event| event.payload.len()).collect();
+    assert_eq!(fixture.query(&session).events_lost, lost);
+    let seen: Vec<usize> =
+        fixture.stop_and_read_events(session).iter().map(|event| event.payload.len()).collect();
     let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == 0).map(|(size, _)| *size).collect();
     assert_eq!(seen, kept);
 }
 
-fn the_largest_event(stage: &Stage) {
+fn the_largest_event(fixture: &Fixture) {
     let most = 65_535 - HEADER;
-    edge(stage, 128, &[(most - 1, 0), (most, 0), (most + 1, 534), (70_000, 534)], None);
+    edge(fixture, 128, &[(most - 1, 0), (most, 0), (most + 1, 534), (70_000, 534)], None);
 }
 
-fn items_count(stage: &Stage) {
+fn items_count(fixture: &Fixture) {
     let most = 65_535 - HEADER - 24;
-    edge(stage, 128, &[(most, 0), (most + 1, 534)], Some(&Guid::from_u128(1)));
+    edge(fixture, 128, &[(most, 0), (most + 1, 534)], Some(&Guid::from_u128(1)));
 }
 
-fn the_buffers_edge(stage: &Stage) {
+fn the_buffers_edge(fixture: &Fixture) {
     let most = 32_696 - HEADER;
-    edge(stage, 32, &[(most - 1, 0), (most, 0), (most + 1, 234), (60_000, 234)], None);
+    edge(fixture, 32, &[(most - 1, 0), (most, 0), (most + 1, 234), (60_000, 234)], None);
 }
 
-fn only_losses_of_sessions_are_counted(stage: &Stage) {
-    edge(stage, 64, &[(66_000, 534), (65_000, 0), (65_400, 234), (65_500, 534)], None);
+fn only_losses_of_sessions_are_counted(fixture: &Fixture) {
+    edge(fixture, 64, &[(66_000, 534), (65_000, 0), (65_400, 234), (65_500, 534)], None);
 }

@@ -6,7 +6,7 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Seen, Stage, event, new_provider, status};
+use crate::stage::{Fixture, RecordedEvent, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -47,7 +47,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// Returns the status of a registration with these traits.
 fn registered(traits: &[u8]) -> u32 {
-    status(Provider::register_with_traits(new_provider(), traits, None))
+    status(Provider::register_with_traits(new_guid(), traits, None))
 }
 
 /// Builds a trait blob of a name and raw traits, with the correct size in front.
@@ -61,11 +61,11 @@ fn one_trait(kind: u8, data: &[u8]) -> Vec<u8> {
     [&size.to_le_bytes()[..], &[kind], data].concat()
 }
 
-fn traits_are_attached(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn traits_are_attached(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let traits = TraitsBuilder::new("Named").add(200, b"own").finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
     provider
         .event(&event(2, 4, 1))
@@ -74,7 +74,7 @@ fn traits_are_attached(stage: &Stage) {
         .write(&[])
         .unwrap();
     provider.write_string(4, 1, "text").unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.len(), 3);
     for event in &seen {
         assert!(event.items.contains(&(ExtType::PROV_TRAITS, traits.clone())), "{event:?}");
@@ -83,13 +83,13 @@ fn traits_are_attached(stage: &Stage) {
 }
 
 /// Returns the traits that an event carries.
-fn carried(seen: &Seen) -> Vec<&[u8]> {
+fn carried(seen: &RecordedEvent) -> Vec<&[u8]> {
     let traits = seen.items.iter().filter(|(kind, _)| *kind == ExtType::PROV_TRAITS);
     traits.map(|(_, data)| &data[..]).collect()
 }
 
-fn traits_are_set_once(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn traits_are_set_once(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (first, second) = (blob(b"first\0", &[]), blob(b"second\0", &[]));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.set_traits(&first).unwrap();
@@ -97,43 +97,43 @@ fn traits_are_set_once(stage: &Stage) {
     assert_eq!(status(provider.set_traits(&second)), 87);
     assert_eq!(status(provider.set_traits(&first)), 87);
     provider.write(&event(3, 4, 1), &[]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     let carried: Vec<_> = seen.iter().map(carried).collect();
     assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
-    let with = Provider::register_with_traits(new_provider(), &first, None).unwrap();
+    let with = Provider::register_with_traits(new_guid(), &first, None).unwrap();
     assert_eq!(status(with.set_traits(&second)), 87, "it came with some");
 }
 
-fn traits_of_nothing(_stage: &Stage) {
-    let provider = Provider::register(new_provider(), None).unwrap();
+fn traits_of_nothing(_fixture: &Fixture) {
+    let provider = Provider::register(new_guid(), None).unwrap();
     let found = provider.handle().provider().unwrap();
     drop(provider);
     assert_eq!(status(found.set_traits(&blob(b"n\0", &[]))), 87);
 }
 
-fn wrong_traits_are_not_set(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn wrong_traits_are_not_set(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
         assert_eq!(status(provider.set_traits(wrong)), 87, "{wrong:?}");
     }
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, []);
+    assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
     assert_eq!(status(provider.set_traits(&blob(b"n\0", &[]))), 0, "there were none so far");
 }
 
-fn decode_guids(stage: &Stage) {
-    let (guid, decode, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
+fn decode_guids(fixture: &Fixture) {
+    let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
     let traits = TraitsBuilder::new("Decoded").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (decode, &b"x"[..]));
     let items = [(ExtType::CONTROL_GUID, guid.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits)];
     assert_eq!(seen[0].items, items);
 }
 
-fn traits_are_found(_stage: &Stage) {
+fn traits_are_found(_fixture: &Fixture) {
     let sound =
         blob(b"n\0", &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat());
     let traits = Traits::parse(&sound).unwrap();
@@ -143,7 +143,7 @@ fn traits_are_found(_stage: &Stage) {
     assert_eq!((traits.get(200), traits.get(9), traits.get(7)), (Some(&b"first"[..]), None, None));
 }
 
-fn sizes_are_checked(_stage: &Stage) {
+fn sizes_are_checked(_fixture: &Fixture) {
     let right = blob(b"name\0", &[]);
     assert_eq!(registered(&right), 0);
     for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {
@@ -156,17 +156,17 @@ fn sizes_are_checked(_stage: &Stage) {
     }
 }
 
-fn names_end(_stage: &Stage) {
+fn names_end(_fixture: &Fixture) {
     assert_eq!(registered(&blob(b"endless", &[])), 87);
 }
 
-fn traits_lie_inside(_stage: &Stage) {
+fn traits_lie_inside(_fixture: &Fixture) {
     for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
         assert_eq!(registered(&blob(b"n\0", wrong)), 87, "{wrong:?}");
     }
 }
 
-fn guids_are_whole(_stage: &Stage) {
+fn guids_are_whole(_fixture: &Fixture) {
     for kind in [1, 2] {
         assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &[7; 16]))), 0);
         for wrong in [0, 15, 17] {
@@ -175,32 +175,32 @@ fn guids_are_whole(_stage: &Stage) {
     }
 }
 
-fn one_group(_stage: &Stage) {
+fn one_group(_fixture: &Fixture) {
     let group = one_trait(1, &[7; 16]);
     assert_eq!(registered(&blob(b"n\0", &[group.clone(), group].concat())), 87);
 }
 
-fn unknown_types_are_kept(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn unknown_types_are_kept(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let traits = blob(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
+    assert_eq!(fixture.stop_and_read_events(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
 }
 
-fn empty_names(_stage: &Stage) {
+fn empty_names(_fixture: &Fixture) {
     assert_eq!(registered(&blob(b"\0", &[])), 0);
 }
 
-fn large_traits(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn large_traits(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let data = vec![1; 65_535 - 2 - 6 - 3];
     let traits = blob(b"large\0", &one_trait(200, &data));
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     let listed =
-        stage.controller().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
+        fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed.map(|entry| entry.name), Some("large".to_owned()));
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(4, 1), "the daemon still reaches this process");
 }

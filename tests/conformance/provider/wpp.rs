@@ -7,7 +7,7 @@ use traceweir_format::header::Family;
 
 use super::classic::{Classic, code, records};
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, new_provider};
+use crate::stage::{Fixture, Session, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 9", H, "size, marker 0x90, number and flags, then the arguments in order", the_header),
@@ -35,18 +35,18 @@ const GLOBAL_SEQUENCE: u32 = 0x4000;
 const LOCAL_SEQUENCE: u32 = 0x8000;
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.
-fn listened(stage: &Stage, mode: u32) -> (Session, Classic, u64) {
-    let config = stage.config();
+fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, Classic, u64) {
+    let config = fixture.session_config();
     let log_file_mode = config.log_file_mode | mode;
-    Classic::listened(stage, &SessionConfig { log_file_mode, ..config })
+    Classic::start_with_provider(fixture, &SessionConfig { log_file_mode, ..config })
 }
 
 /// Writes one message and returns the bytes of its record.
 #[track_caller]
-fn written(stage: &Stage, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
-    let (session, _own, logger) = listened(stage, mode);
+fn written(fixture: &Fixture, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
+    let (session, _own, logger) = start_with_provider(fixture, mode);
     trace_message(logger, flags, id, 0x1234, &[b"two", b"", b" arguments"]).unwrap();
-    let mut all = records(stage, session, |record| {
+    let mut all = records(fixture, session, |record| {
         assert_eq!((record.family(), record.payload()), (Family::Message, &b"two arguments"[..]));
         record.bytes().to_vec()
     });
@@ -59,75 +59,75 @@ fn thread() -> u32 {
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-fn the_header(stage: &Stage) {
-    let record = written(stage, 0, 0, &Guid::NULL);
+fn the_header(fixture: &Fixture) {
+    let record = written(fixture, 0, 0, &Guid::NULL);
     let size = 8 + b"two arguments".len();
     assert_eq!(usize::from(u16::from_le_bytes([record[0], record[1]])), size);
     assert_eq!((record[3], &record[4..6], record[7]), (0x90, &[0x34, 0x12][..], 0));
     assert_eq!(&record[8..size], b"two arguments");
 }
 
-fn the_order(stage: &Stage) {
+fn the_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
-    let record = written(stage, LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
+    let record = written(fixture, LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
     assert_ne!(record[28..36], [0; 8], "the time stamp");
     assert_eq!(record[36..40], thread().to_le_bytes());
     assert_eq!(record[40..44], std::process::id().to_le_bytes());
     assert_eq!(&record[44..44 + 13], b"two arguments");
-    let record = written(stage, 0, 8 | 32, &id);
+    let record = written(fixture, 0, 8 | 32, &id);
     assert_eq!(record[16..20], thread().to_le_bytes());
-    let record = written(stage, 0, 2, &id);
+    let record = written(fixture, 0, 2, &id);
     assert_eq!((&record[8..24], &record[24..37]), (&id.to_bytes()[..], &b"two arguments"[..]));
 }
 
-fn components(stage: &Stage) {
+fn components(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
-    let record = written(stage, LOCAL_SEQUENCE, 1 | 4 | 32, &id);
+    let record = written(fixture, LOCAL_SEQUENCE, 1 | 4 | 32, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
     assert_eq!(record[16..20], thread().to_le_bytes());
 }
 
 /// Returns the sequence numbers of `count` messages.
-fn sequence(stage: &Stage, mode: u32, count: u16) -> Vec<u32> {
-    let (session, own, logger) = listened(stage, mode);
+fn sequence(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
+    let (session, own, logger) = start_with_provider(fixture, mode);
     for number in 0..count {
         trace_message(logger, 1 | 2 | 8, &own.class, number, &[]).unwrap();
     }
     let mut numbers =
-        records(stage, session, |record| u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap()));
+        records(fixture, session, |record| u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap()));
     // The numbers follow the order of collection, which is the time order on each processor only.
     numbers.sort_unstable();
     numbers
 }
 
-fn numbers(stage: &Stage) {
-    assert_eq!(sequence(stage, LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
-    assert_eq!(sequence(stage, LOCAL_SEQUENCE, 2), [1, 2], "each session has its own");
-    let (one, two) = (sequence(stage, GLOBAL_SEQUENCE, 3), sequence(stage, GLOBAL_SEQUENCE, 3));
+fn numbers(fixture: &Fixture) {
+    assert_eq!(sequence(fixture, LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
+    assert_eq!(sequence(fixture, LOCAL_SEQUENCE, 2), [1, 2], "each session has its own");
+    let (one, two) = (sequence(fixture, GLOBAL_SEQUENCE, 3), sequence(fixture, GLOBAL_SEQUENCE, 3));
     assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the machine's goes on");
 }
 
-fn message_without_number(stage: &Stage) {
-    assert_eq!(sequence(stage, 0, 3), [0, 0, 0]);
+fn message_without_number(fixture: &Fixture) {
+    assert_eq!(sequence(fixture, 0, 3), [0, 0, 0]);
 }
 
-fn the_pointer_size(stage: &Stage) {
+fn the_pointer_size(fixture: &Fixture) {
     for given in [0, 0x40, 0x80, 0xC0] {
-        assert_eq!(written(stage, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
+        assert_eq!(written(fixture, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
     }
 }
 
-fn low_flags(stage: &Stage) {
-    let record = written(stage, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
+fn low_flags(fixture: &Fixture) {
+    let record = written(fixture, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
 
-fn not_flagged(stage: &Stage) {
-    let (session, own, logger) = listened(stage, 0);
+fn not_flagged(fixture: &Fixture) {
+    let (session, own, logger) = start_with_provider(fixture, 0);
     trace_message(logger, 0, &own.class, 1, &[]).unwrap();
     trace_message(logger, 2 | 32, &own.class, 2, &[]).unwrap();
-    let mut seen = records(stage, session, |record| {
+    let mut seen = records(fixture, session, |record| {
         (record.descriptor().id, record.provider(), record.thread_id(), record.process_id())
     });
     seen.sort_unstable_by_key(|message| message.0);
@@ -136,51 +136,51 @@ fn not_flagged(stage: &Stage) {
 }
 
 /// Returns the status of a message with these flags.
-fn answer(stage: &Stage, flags: u32) -> u32 {
-    let (_session, own, logger) = listened(stage, 0);
+fn answer(fixture: &Fixture, flags: u32) -> u32 {
+    let (_session, own, logger) = start_with_provider(fixture, 0);
     code(trace_message(logger, flags, &own.class, 1, &[]))
 }
 
-fn two_names(stage: &Stage) {
-    assert_eq!((answer(stage, 2 | 4), answer(stage, 63)), (87, 87));
+fn two_names(fixture: &Fixture) {
+    assert_eq!((answer(fixture, 2 | 4), answer(fixture, 63)), (87, 87));
 }
 
-fn unknown_flags(stage: &Stage) {
+fn unknown_flags(fixture: &Fixture) {
     for flags in [0x100, 0x200, 0x8000] {
-        assert_eq!(answer(stage, flags), 87, "{flags:#x}");
+        assert_eq!(answer(fixture, flags), 87, "{flags:#x}");
     }
-    assert_eq!(answer(stage, 16), 0);
+    assert_eq!(answer(fixture, 16), 0);
 }
 
-fn no_logger(_stage: &Stage) {
-    let modern = Provider::register(new_provider(), None).unwrap();
+fn no_logger(_fixture: &Fixture) {
+    let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
         assert_eq!(code(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), 6, "{wrong:#x}");
     }
 }
 
-fn large_arguments(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 16, ..stage.config() };
-    let (session, own, logger) = Classic::listened(stage, &config);
+fn large_arguments(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
+    let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let most = (16 << 10) - 72 - 8;
     let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
     assert_eq!((write(most), write(most + 1)), (0, 234));
-    assert_eq!(stage.end(session).events_lost, 1);
+    assert_eq!(fixture.stop(session).events_lost, 1);
 }
 
-fn beyond_64_kib(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 128, ..stage.config() };
-    let (session, own, logger) = Classic::listened(stage, &config);
+fn beyond_64_kib(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
+    let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
     assert_eq!((write(65_535 - 8), write(65_535 - 7), write(1 << 20)), (0, 234, 234));
-    assert_eq!(records(stage, session, |record| record.payload().len()), [65_535 - 8]);
+    assert_eq!(records(fixture, session, |record| record.payload().len()), [65_535 - 8]);
 }
 
-fn no_room_for_messages(stage: &Stage) {
-    let (session, own, logger) = listened(stage, 0);
+fn no_room_for_messages(fixture: &Fixture) {
+    let (session, own, logger) = start_with_provider(fixture, 0);
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &own.class, 1, &[&data]).err());
     assert_eq!(refused.map(|e| e.status().0), Some(8));
-    assert!(stage.end(session).lost_by_cause.no_room >= 1);
+    assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }

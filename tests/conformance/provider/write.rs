@@ -8,7 +8,7 @@ use traceweir_format::spec::event::ExtType;
 use super::callback::{chain_of, schematized};
 use super::classic::records;
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, until, wants};
+use crate::stage::{CallbackLog, Fixture, enable_params, event, events_of, header_of, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.1", D, "0 when written, or when no session listens", write_without_session_succeeds),
@@ -69,21 +69,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.6", D, "a string that is too long → 534", long_strings),
 ];
 
-fn write_without_session_succeeds(_stage: &Stage) {
-    let provider = Provider::register(new_provider(), None).unwrap();
+fn write_without_session_succeeds(_fixture: &Fixture) {
+    let provider = Provider::register(new_guid(), None).unwrap();
     assert_eq!(provider.write(&event(1, 4, 1), &[b"unheard"]), Ok(()));
 }
 
-fn a_hundred_and_twenty_eight_blocks(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn a_hundred_and_twenty_eight_blocks(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status().0);
     assert_eq!(write(128), Ok(()));
     assert_eq!(write(129), Err(87));
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn the_order_of_checks(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&wants(4, 1, 0));
+fn the_order_of_checks(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&enable_params(4, 1, 0));
     let handle = provider.handle();
     let blocks = vec![&b"x"[..]; 129];
     let write = |level| {
@@ -96,33 +96,33 @@ fn the_order_of_checks(stage: &Stage) {
     assert_eq!((write(4), write(5)), (Err(6), Err(6)));
 }
 
-fn write_without_room(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn write_without_room(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| provider.write(&event(1, 4, 1), &[&data]).err());
     assert_eq!(refused.map(|e| e.status().0), Some(8));
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert!(end.lost_by_cause.no_room >= 1, "{:?}", end.lost_by_cause);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
 }
 
-fn a_full_store(stage: &Stage) {
+fn a_full_store(fixture: &Fixture) {
     const REAL_TIME: u32 = 0x100;
-    let guid = new_provider();
+    let guid = new_guid();
     let config = SessionConfig {
         log_file_mode: REAL_TIME,
         log_file: None,
         buffer_size: 4,
         maximum_buffers: 4,
-        ..stage.config()
+        ..fixture.session_config()
     };
-    let session = stage.start(&config);
+    let session = fixture.start(&config);
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0);
     let fill = || {
         until("the store is full", || {
-            stage.controller().flush(&session.id, None).unwrap();
+            fixture.connect().flush(&session.id, None).unwrap();
             write() == 0xC000_0188
         });
     };
@@ -132,37 +132,37 @@ fn a_full_store(stage: &Stage) {
     assert_eq!(write(), 0, "once a consumer reads it");
     drop(consumer);
     fill();
-    let with_file = Update { log_file: Some(stage.path()), ..Update::default() };
-    stage.controller().update(&session.id, &with_file).unwrap();
+    let with_file = Update { log_file: Some(fixture.unique_path()), ..Update::default() };
+    fixture.connect().update(&session.id, &with_file).unwrap();
     assert_eq!(write(), 0, "a file takes what comes");
 }
 
-fn the_first_failure(stage: &Stage) {
-    let (large, provider, guid) = stage.listened(&EnableParams::default());
-    let small = stage.start(&SessionConfig { buffer_size: 4, ..stage.config() });
-    stage.enable(&small, guid, &EnableParams::default());
+fn the_first_failure(fixture: &Fixture) {
+    let (large, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.session_config() });
+    fixture.enable(&small, guid, &EnableParams::default());
     let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
     assert_eq!(written.map_err(|e| e.status().0), Err(234));
-    assert_eq!(stage.end(small).events_lost, 1);
+    assert_eq!(fixture.stop(small).events_lost, 1);
     drop(large);
 }
 
 /// Writes an event that does not fit into the small one of two sessions with these additional
 /// modes. Returns its status, and the lost and recorded events of the large and the small session.
-fn fate(stage: &Stage, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2]) {
-    let (guid, with) = (new_provider(), |mode, buffer_size| SessionConfig {
+fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2]) {
+    let (guid, with) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: 1 | mode,
         buffer_size,
-        ..stage.config()
+        ..fixture.session_config()
     });
     let provider = Provider::register(guid, None).unwrap();
     // The session without an obstacle comes first: nothing may be written to it before the other
     // one is checked.
-    let sessions = [stage.start(&with(of_large, 64)), stage.start(&with(of_small, 4))];
-    sessions.iter().for_each(|session| stage.enable(session, guid, &EnableParams::default()));
+    let sessions = [fixture.start(&with(of_large, 64)), fixture.start(&with(of_small, 4))];
+    sessions.iter().for_each(|session| fixture.enable(session, guid, &EnableParams::default()));
     let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
     let outcome = sessions.map(|session| {
-        let end = stage.end(session);
+        let end = fixture.stop(session);
         (end.events_lost, events_of(&end.config.log_file.unwrap()).len())
     });
     (written.map_or_else(|e| e.status().0, |()| 0), outcome)
@@ -170,35 +170,37 @@ fn fate(stage: &Stage, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2])
 
 const INDEPENDENT: u32 = 0x0800_0000;
 
-fn a_common_fate(stage: &Stage) {
-    assert_eq!(fate(stage, 0, 0), (234, [(1, 0), (1, 0)]));
+fn a_common_fate(fixture: &Fixture) {
+    assert_eq!(fate(fixture, 0, 0), (234, [(1, 0), (1, 0)]));
 }
 
-fn no_common_fate(stage: &Stage) {
-    assert_eq!(fate(stage, 0, INDEPENDENT), (234, [(0, 1), (1, 0)]), "its failure is its own");
-    assert_eq!(fate(stage, INDEPENDENT, 0), (234, [(0, 1), (1, 0)]), "nor does it share another's");
+fn no_common_fate(fixture: &Fixture) {
+    assert_eq!(fate(fixture, 0, INDEPENDENT), (234, [(0, 1), (1, 0)]), "its failure is its own");
+    assert_eq!(fate(fixture, INDEPENDENT, 0), (234, [(0, 1), (1, 0)]), "nor does it share another's");
 }
 
-fn room_comes_first(stage: &Stage) {
-    let (one, provider, guid) = stage.listened(&EnableParams::default());
-    let two = stage.start(&SessionConfig { buffer_size: 4, ..stage.config() });
-    stage.enable(&two, guid, &EnableParams::default());
+fn room_comes_first(fixture: &Fixture) {
+    let (one, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    let two = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.session_config() });
+    fixture.enable(&two, guid, &EnableParams::default());
     for size in [100, 10_000, 100] {
         let _ = provider.write(&event(1, 4, 1), &[&vec![0; size]]);
     }
-    let payloads = |session| stage.stop(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>();
+    let payloads = |session| {
+        fixture.stop_and_read_events(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>()
+    };
     assert_eq!((payloads(one), payloads(two)), (vec![100, 100], vec![100, 100]));
 }
 
-fn all_ways_are_ex(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn all_ways_are_ex(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
     let (what, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
     provider.write(&what, &data).unwrap();
     provider.event(&what).flags(1).write(&data).unwrap();
     provider.write_transfer(&what, Some(&activity), Some(&related), &data).unwrap();
     provider.event(&what).activity(&activity).related(&related).flags(1).write(&data).unwrap();
-    let mut seen = records(stage, session, |record| record.bytes().to_vec());
+    let mut seen = records(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.
         record[0x10..0x18].fill(0);
@@ -206,48 +208,52 @@ fn all_ways_are_ex(stage: &Stage) {
     assert!(seen.len() == 4 && seen[0] == seen[1] && seen[2] == seen[3] && seen[0] != seen[2]);
 }
 
-fn exclusion(stage: &Stage) {
-    let (guid, calls) = (new_provider(), Calls::default());
+fn exclusion(fixture: &Fixture) {
+    let (guid, calls) = (new_guid(), CallbackLog::default());
     let provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &schematized(b"one"));
-    stage.enable(&two, guid, &schematized(b"two"));
+    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    fixture.enable(&one, guid, &schematized(b"one"));
+    fixture.enable(&two, guid, &schematized(b"two"));
     let chain = chain_of(&calls.last());
     let bit = |data: &[u8]| chain.iter().find(|(bytes, _)| bytes == data).unwrap().1;
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
         provider.event(&event(id, 4, 1)).exclude(exclude).write(&[]).unwrap();
     }
     provider.event(&event(5, 4, 1)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
-    let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
+    let ids = |session| {
+        fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>()
+    };
     assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
 }
 
-fn no_faulting(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn no_faulting(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(1).write(&[b"x"]).unwrap();
-    assert_eq!(stage.stop(session)[0].payload, b"x");
+    assert_eq!(fixture.stop_and_read_events(session)[0].payload, b"x");
 }
 
-fn written_in_private(stage: &Stage) {
+fn written_in_private(fixture: &Fixture) {
     const EXCLUDE_INPRIVATE: u32 = 0x200;
     let strict = EnableParams { property: EXCLUDE_INPRIVATE, ..EnableParams::default() };
-    let (without, provider, guid) = stage.listened(&strict);
-    let with = stage.start(&stage.config());
-    stage.enable(&with, guid, &EnableParams::default());
+    let (without, provider, guid) = fixture.start_with_provider(&strict);
+    let with = fixture.start(&fixture.session_config());
+    fixture.enable(&with, guid, &EnableParams::default());
     for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
         provider.event(&event(id, 4, 1)).flags(flags).write(&[]).unwrap();
     }
-    let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
+    let ids = |session| {
+        fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>()
+    };
     assert_eq!((ids(without), ids(with)), (vec![1, 4], vec![1, 2, 3, 4]));
 }
 
-fn other_write_flags(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn other_write_flags(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
         let written = provider.event(&event(1, 4, 1)).flags(flags).write(&[]);
         assert_eq!(written.map_err(|e| e.status().0), Err(87), "{flags:#x}");
     }
-    assert_eq!(stage.stop(session), []);
+    assert_eq!(fixture.stop_and_read_events(session), []);
 }
 
 /// Writes an event from `depth` nested calls.
@@ -262,30 +268,30 @@ fn from_below(provider: &Provider, depth: u32) {
     std::hint::black_box(depth);
 }
 
-fn write_deep_stacks(stage: &Stage) {
+fn write_deep_stacks(fixture: &Fixture) {
     const STACK_TRACE: u32 = 4;
     let with_stacks = EnableParams { property: STACK_TRACE, ..EnableParams::default() };
-    let (session, provider, _guid) = stage.listened(&with_stacks);
+    let (session, provider, _guid) = fixture.start_with_provider(&with_stacks);
     from_below(&provider, 10);
     from_below(&provider, 1_000);
     let stacks =
-        records(stage, session, |record| record.items().stack().unwrap().frames().collect::<Vec<u64>>());
+        records(fixture, session, |record| record.items().stack().unwrap().frames().collect::<Vec<u64>>());
     assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
     assert_eq!(stacks[1].len(), 192);
     // Ten frames in, both stacks are the same.
     assert_eq!(stacks[0][..10], stacks[1][..10]);
 }
 
-fn no_cpu_times(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn no_cpu_times(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(records(stage, session, |record| record.cpu_times()), [Some((0, 0))]);
+    assert_eq!(records(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
 }
 
-fn blocks_are_joined(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn blocks_are_joined(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(7, 4, 1), &[b"one", b"", b"two"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].descriptor.id, &seen[0].payload[..]), (7, &b"onetwo"[..]));
 }
@@ -298,34 +304,34 @@ fn with_activity<T>(id: Guid, work: impl FnOnce() -> T) -> T {
     result
 }
 
-fn the_threads_activity(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn the_threads_activity(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let mine = Guid::from_u128(0xAC);
     with_activity(mine, || provider.write(&event(1, 4, 1), &[])).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!((seen[0].activity, seen[1].activity), (Some(mine), None));
 }
 
-fn transfers(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn transfers(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (mine, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
     with_activity(mine, || provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"]))
         .unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen[0].activity, Some(given));
     assert_eq!(seen[0].items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
     assert_eq!(seen[0].payload, b"x");
 }
 
-fn no_related_item(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn no_related_item(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write_transfer(&event(1, 4, 1), Some(&Guid::from_u128(2)), None, &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, []);
+    assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
 }
 
-fn descriptors_arrive(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn descriptors_arrive(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let all = EventDescriptor {
         id: 0xFEDC,
         version: 0xBA,
@@ -336,12 +342,12 @@ fn descriptors_arrive(stage: &Stage) {
         keyword: 0x8123_4567_89AB_CDEF,
     };
     provider.write(&all, &[]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!((seen[0].descriptor, seen[0].provider), (all, guid));
 }
 
-fn writers_are_named(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn writers_are_named(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let thread = std::thread::scope(|scope| {
         scope
             .spawn(|| {
@@ -352,26 +358,26 @@ fn writers_are_named(stage: &Stage) {
             .join()
             .unwrap()
     });
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read_events(session);
     assert_eq!((seen[0].process, seen[0].thread), (std::process::id(), thread));
 }
 
-fn flags_on_disk(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn flags_on_disk(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.write_transfer(&event(1, 4, 1), None, Some(&Guid::from_u128(3)), &[]).unwrap();
     provider.write_string(4, 1, "text").unwrap();
-    let flags: Vec<u16> = stage.stop(session).iter().map(|seen| seen.flags).collect();
+    let flags: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.flags).collect();
     assert_eq!(flags, [0, 1, 4]);
 }
 
-fn strings(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn strings(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let long = "long 🦀 ".repeat(400);
     for text in ["", "Grüße 🦀", &long] {
         provider.write_string(3, 0x11, text).unwrap();
     }
-    for (seen, text) in stage.stop(session).iter().zip(["", "Grüße 🦀", &long]) {
+    for (seen, text) in fixture.stop_and_read_events(session).iter().zip(["", "Grüße 🦀", &long]) {
         let bytes: Vec<u8> = text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
         assert_eq!(seen.payload, bytes);
         assert_eq!(
@@ -382,16 +388,16 @@ fn strings(stage: &Stage) {
     }
 }
 
-fn strings_have_an_activity(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn strings_have_an_activity(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let mine = Guid::from_u128(0x57);
     with_activity(mine, || provider.write_string(4, 1, "x")).unwrap();
-    assert_eq!(stage.stop(session)[0].activity, Some(mine));
+    assert_eq!(fixture.stop_and_read_events(session)[0].activity, Some(mine));
 }
 
-fn long_strings(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn long_strings(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let text = "x".repeat(40_000);
     assert_eq!(provider.write_string(4, 1, &text).map_err(|e| e.status().0), Err(534));
-    assert_eq!(stage.end(session).events_lost, 0);
+    assert_eq!(fixture.stop(session).events_lost, 0);
 }

@@ -22,7 +22,7 @@ use traceweir::{Error, Guid, Provider};
 use super::Times;
 use super::model::{Ledger, Listener, MEMBER, Running};
 use super::private::Own;
-use crate::stage::{Stage, status};
+use crate::stage::{Fixture, status};
 
 /// Prefix of the shared session names.
 pub(super) const SHARED: &str = "random shared";
@@ -35,7 +35,7 @@ pub(super) const INSTANCES: usize = 3;
 pub(super) const HEARD: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor<'s> {
-    pub(super) stage: &'s Stage,
+    pub(super) fixture: &'s Fixture,
     pub(super) controller: Controller,
     random: u64,
     pub(super) number: u64,
@@ -91,10 +91,10 @@ impl<'s> Actor<'s> {
         ("shared", 10, Self::any_of_the_shared),
     ];
 
-    pub(super) fn new(stage: &'s Stage, number: u64, seed: u64) -> Self {
+    pub(super) fn new(fixture: &'s Fixture, number: u64, seed: u64) -> Self {
         Self {
-            stage,
-            controller: stage.controller(),
+            fixture,
+            controller: fixture.connect(),
             // A state of 0 would stay 0.
             random: (seed << 8 | number).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             number,

@@ -8,7 +8,7 @@ use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 
 use super::actor::Actor;
 use super::model::{Keeps, Ledger};
-use crate::stage::{Seen, events_of};
+use crate::stage::{RecordedEvent, events_of};
 
 impl Actor<'_> {
     /// Checks that the files of one log together hold the predicted events, and returns their
@@ -59,13 +59,13 @@ pub(super) fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0)
 }
 
-fn read(path: &Path) -> Result<Vec<Seen>, String> {
+fn read(path: &Path) -> Result<Vec<RecordedEvent>, String> {
     catch_unwind(|| events_of(path)).map_err(|reason| match reason.downcast::<String>() {
         Ok(reason) => *reason,
         Err(_) => "it cannot be read".to_owned(),
     })
 }
 
-fn number_of(seen: &Seen) -> u64 {
+fn number_of(seen: &RecordedEvent) -> u64 {
     seen.payload.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }

@@ -20,7 +20,7 @@ const SLACK_KIB: u64 = 24 << 10;
 
 impl Holdings {
     pub(super) fn of_daemon() -> Self {
-        let id = std::env::var(crate::DAEMON).expect("the daemon's process id");
+        let id = std::env::var(crate::DAEMON_PID_VARIABLE).expect("the daemon's process id");
         Self::read("the daemon", PathBuf::from("/proc").join(id))
     }
 

@@ -16,7 +16,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use super::actor::{Actor, PROVIDERS};
 use super::model::{Keeps, Ledger, Listener, Running};
 use super::providers::PROMPT;
-use crate::stage::{event, status, unique, wants};
+use crate::stage::{enable_params, event, status, unique_number};
 
 const SEQUENTIAL: u32 = 0x1;
 const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE;
@@ -33,7 +33,7 @@ impl Actor<'_> {
     pub(super) fn any_of_its_own_process(&mut self) {
         let (choice, provider) = (self.below(8), self.pick(PROVIDERS));
         let (request, guid) = (self.request(true, false), self.provider(provider));
-        let (seconds, new) = (1 + self.below(4) as u32, self.stage.path());
+        let (seconds, new) = (1 + self.below(4) as u32, self.fixture.unique_path());
         let Some(own) = &mut self.own else { return self.start_own() };
         let statuses = match choice {
             0 => return self.stop_own(),
@@ -69,9 +69,9 @@ impl Actor<'_> {
     }
 
     fn start_own(&mut self) {
-        let path = self.stage.path();
+        let path = self.fixture.unique_path();
         let config = SessionConfig {
-            name: format!("own {}", unique()),
+            name: format!("own {}", unique_number()),
             log_file_mode: SEQUENTIAL,
             log_file: Some(path.clone()),
             buffer_size: 4,
@@ -119,8 +119,8 @@ impl Actor<'_> {
     /// Runs a private session of a controller from its start to its end. Only this process has the
     /// provider, so only it takes part.
     pub(super) fn outside(&mut self) {
-        let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique()));
-        let (comes_late, path) = (self.is_one_of(2), self.stage.path());
+        let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique_number()));
+        let (comes_late, path) = (self.is_one_of(2), self.fixture.unique_path());
         let early = (!comes_late).then(|| Provider::register(guid, None));
         let name = format!("random {} outside", self.number);
         let session = SessionRef::Name(name.clone());
@@ -136,7 +136,8 @@ impl Actor<'_> {
             let status_of_start = status(self.controller.start(&config));
             self.expect("outside start", status_of_start, &[want]);
         }
-        let enabled = self.controller.enable(&session, guid, EnableCode::Enable, &wants(4, 1, 0), 10_000);
+        let enabled =
+            self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);
         self.expect("outside enable", status(enabled), &[0]);
         let begun = Instant::now();
         let mut ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {

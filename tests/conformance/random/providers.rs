@@ -12,7 +12,7 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::actor::{Actor, HEARD, INSTANCES, NAMES, PROVIDERS};
 use super::model::{Listener, MEMBER, Offered, Request};
-use crate::stage::{event, status, wants};
+use crate::stage::{enable_params, event, status};
 
 /// A filter type that only providers understand.
 const OF_THE_PROVIDER: u32 = 0x1234;
@@ -57,7 +57,7 @@ impl Actor<'_> {
 
     /// Returns random levels and masks, some properties, and occasionally filters that are allowed.
     pub(super) fn request(&mut self, may_limit_events: bool, may_limit_scope: bool) -> Request {
-        let params = wants(self.below(6) as u8, self.below(4), self.below(2));
+        let params = enable_params(self.below(6) as u8, self.below(4), self.below(2));
         let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][self.pick(2)];
         let mut request = Request { params: EnableParams { property, ..params }, ..Request::default() };
         if may_limit_events && self.is_one_of(3) {

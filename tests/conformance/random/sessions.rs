@@ -56,7 +56,7 @@ impl Actor<'_> {
 
     /// Returns a new name for a file, or for a file sequence.
     fn path(&self, mode: u32) -> PathBuf {
-        let path = self.stage.path();
+        let path = self.fixture.unique_path();
         match (mode & EVENT_TRACE_FILE_MODE_NEWFILE, path.file_stem()) {
             (0, _) | (_, None) => path,
             (_, Some(stem)) => path.with_file_name(format!("{}-%d.etl", stem.to_string_lossy())),
@@ -105,7 +105,7 @@ impl Actor<'_> {
         let (name, kind) = (self.pick(NAMES), self.pick(PLAIN));
         let config = self.small(self.name(name), kind);
         let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
-        let log_file = Some(self.stage.folder().join("no such folder").join("x.etl"));
+        let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
         let (wrong, allowed): (_, &[u32]) = match self.below(12) {
             0 => (mode(3), &[87]),
             1 => (SessionConfig { clock: 9, ..config }, &[87]),
@@ -113,7 +113,7 @@ impl Actor<'_> {
             3 => (SessionConfig { name: String::new(), ..config }, &[87]),
             4 => (SessionConfig { maximum_file_size: 0, ..mode(2) }, &[87]),
             5 => {
-                let log_file = Some(self.stage.path());
+                let log_file = Some(self.fixture.unique_path());
                 (SessionConfig { maximum_file_size: 64, log_file, ..mode(ROW) }, &[87])
             }
             6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[87]),
@@ -186,7 +186,7 @@ impl Actor<'_> {
             let answer = self.controller.flush(&reference, None);
             return self.compare("flush", name, answer);
         }
-        let path = self.stage.path();
+        let path = self.fixture.unique_path();
         let answer = self.controller.flush(&reference, Some(path.clone()));
         match (&self.running[name], answer) {
             (Some(model), Ok(properties)) if model.has(BUFFERING) => {
@@ -248,7 +248,7 @@ impl Actor<'_> {
         let (update, want) = match config.log_file_mode {
             _ if self.is_one_of(3) => flags,
             mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => {
-                (Update { log_file: Some(self.stage.path()), ..Update::default() }, 87)
+                (Update { log_file: Some(self.fixture.unique_path()), ..Update::default() }, 87)
             }
             BUFFERING => (Update { real_time: Some(true), ..Update::default() }, 87),
             _ if config.log_file.is_none() => (Update { real_time: Some(false), ..Update::default() }, 87),

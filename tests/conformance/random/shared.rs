@@ -4,7 +4,7 @@ use traceweir::controller::{EnableCode, SessionRef, Update};
 use traceweir::{Guid, Provider};
 
 use super::actor::{Actor, INSTANCES, SHARED};
-use crate::stage::{event, status, wants};
+use crate::stage::{enable_params, event, status};
 
 impl Actor<'_> {
     /// Performs a random operation on shared sessions and providers, while other threads do the
@@ -15,7 +15,7 @@ impl Actor<'_> {
         let session = SessionRef::Name(name.clone());
         // A session does not exist, is about to end, or is just starting.
         let gone = [0, 4201, 2402];
-        let params = wants(self.below(6) as u8, self.below(4), 0);
+        let params = enable_params(self.below(6) as u8, self.below(4), 0);
         match self.below(9) {
             0 => self.start_shared(name),
             1 => self.stop_shared(&session),
