@@ -4,7 +4,7 @@ use traceweir::controller::info::{Answer, Query};
 use traceweir::controller::{EnableParams, NO_SESSION, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 
 use crate::controller::daemon::{connected, with_settings};
 use crate::rule::{Rule, rule};
@@ -58,7 +58,7 @@ fn sixty_four_sessions(fixture: &Fixture) {
     let before = all();
     assert_eq!(before.len(), 64);
     let one_more = small(fixture);
-    assert_eq!(fixture.start_status(&one_more), 1450);
+    assert_eq!(fixture.start_status(&one_more), Status::ERROR_NO_SYSTEM_RESOURCES);
     assert!(!one_more.log_file.unwrap().exists(), "no file is left behind");
     assert_eq!(all(), before);
     assert!(provider.enabled(4, 1));
@@ -70,10 +70,10 @@ fn sixty_four_sessions(fixture: &Fixture) {
 fn a_full_disk_comes_before_a_full_daemon(fixture: &Fixture) {
     let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
     let huge = SessionConfig { maximum_file_size: u32::MAX, ..small(fixture) };
-    assert_eq!(fixture.start_status(&huge), 112);
+    assert_eq!(fixture.start_status(&huge), Status::ERROR_DISK_FULL);
     let old = small(fixture);
     std::fs::write(old.log_file.as_ref().unwrap(), "old").unwrap();
-    assert_eq!(fixture.start_status(&old), 1450);
+    assert_eq!(fixture.start_status(&old), Status::ERROR_NO_SYSTEM_RESOURCES);
     assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "looked at, and no more");
     drop(sessions);
 }
@@ -84,17 +84,17 @@ fn a_thousand_registrations(fixture: &Fixture) {
     let refused = loop {
         match Provider::register(guid, None) {
             Ok(provider) => others.push(provider),
-            Err(e) => break e.status().0,
+            Err(e) => break e.status(),
         }
         assert!(others.len() < 2 * MAX_REGISTRATIONS);
     };
-    assert_eq!((refused, others.len() + 1), (1450, MAX_REGISTRATIONS));
+    assert_eq!((refused, others.len() + 1), (Status::ERROR_NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
     assert!(others.iter().all(|other| other.enabled(4, 1)), "all are there and enabled");
     others.last().unwrap().write(&event(1, 4, 1), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     others.pop();
     others.push(Provider::register(guid, None).unwrap());
-    assert_eq!(status(Provider::register(guid, None)), 1450);
+    assert_eq!(status(Provider::register(guid, None)), Status::ERROR_NO_SYSTEM_RESOURCES);
     drop(others);
     assert_eq!(fixture.stop_and_read_events(session).len(), 2);
 }
@@ -117,7 +117,10 @@ fn eight_sessions_on_a_provider(fixture: &Fixture) {
             .unwrap()
     };
     let before = entry();
-    assert_eq!(status(fixture.try_enable(&ninth, guid, &EnableParams::default())), 1450);
+    assert_eq!(
+        status(fixture.try_enable(&ninth, guid, &EnableParams::default())),
+        Status::ERROR_NO_SYSTEM_RESOURCES
+    );
     assert_eq!(entry(), before);
     assert_eq!(before.sessions.len(), 8);
     fixture.enable(&sessions[0], guid, &crate::stage::enable_params(4, 0, 0));
@@ -168,7 +171,7 @@ fn full_blocks(fixture: &Fixture) {
 fn private_sessions_do_not_count(fixture: &Fixture) {
     let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
     let private = PrivateSession::start(&fixture.session_config()).unwrap();
-    assert_eq!(fixture.start_status(&small(fixture)), 1450);
+    assert_eq!(fixture.start_status(&small(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
     private.stop().unwrap();
     let _private = PrivateSession::start(&fixture.session_config()).unwrap();
     drop(sessions);
@@ -184,6 +187,6 @@ fn as_many_sessions_as_set(fixture: &Fixture) {
         let mut start =
             || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(fixture) });
         assert!((0..most).all(|_| start().is_ok()), "{setting}");
-        assert_eq!(status(start()), 1450, "{setting}");
+        assert_eq!(status(start()), Status::ERROR_NO_SYSTEM_RESOURCES, "{setting}");
     }
 }

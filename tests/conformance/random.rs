@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use traceweir::Status;
 use traceweir::controller::SessionRef;
 
 use crate::rule::{Rule, rule};
@@ -140,8 +141,8 @@ fn play(fixture: &Fixture, steps: u64, seed: u64, found: &mut Findings) -> Times
     let mut controller = fixture.connect();
     for session in controller.query_all().expect("a list") {
         let stopped = status(controller.stop(&SessionRef::Id(session.id)));
-        if stopped != 0 || !session.config.name.starts_with(actor::SHARED) {
-            found.divergences.push(format!("{:?} is left over, its stop: {stopped}", session.config.name));
+        if stopped != Status::ERROR_SUCCESS || !session.config.name.starts_with(actor::SHARED) {
+            found.divergences.push(format!("{:?} is left over, its stop: {stopped:?}", session.config.name));
         }
     }
     times

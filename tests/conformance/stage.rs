@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 
 use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
 use traceweir::provider::EnableCallback;
-use traceweir::{Error, EventDescriptor, Guid, Provider};
+use traceweir::{Error, EventDescriptor, Guid, Provider, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::ExtType;
@@ -82,13 +82,13 @@ impl Fixture {
 
     /// Returns the status with which a start is refused. Fails if it succeeds.
     #[track_caller]
-    pub(crate) fn start_status(&self, config: &SessionConfig) -> u32 {
+    pub(crate) fn start_status(&self, config: &SessionConfig) -> Status {
         match self.connect().start(config) {
             Ok(properties) => {
                 let _ = self.connect().stop(&SessionRef::Id(properties.id));
-                0
+                Status::ERROR_SUCCESS
             }
-            Err(e) => e.status().0,
+            Err(e) => e.status(),
         }
     }
 
@@ -261,8 +261,8 @@ pub(crate) fn new_guid() -> Guid {
 }
 
 /// Returns the status of an error, or 0 for success.
-pub(crate) fn status<T>(result: Result<T, Error>) -> u32 {
-    result.err().map_or(0, |e| e.status().0)
+pub(crate) fn status<T>(result: Result<T, Error>) -> Status {
+    result.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
 }
 
 /// Returns an event descriptor.

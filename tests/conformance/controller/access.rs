@@ -3,11 +3,11 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use traceweir::Guid;
 use traceweir::controller::SessionConfig;
 use traceweir::controller::access::{
     Ace, AceKind, DEFAULT_TRACE_SECURITY, Rights, SecurityDescriptor, SecurityOperation, Sid,
 };
+use traceweir::{Guid, Status};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, new_guid, status};
@@ -91,7 +91,7 @@ fn foreign_files_stay(fixture: &Fixture) {
     std::fs::hard_link(&path, folder.join("b.etl")).unwrap();
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }),
-        5
+        Status::ERROR_ACCESS_DENIED
     );
     assert_eq!(std::fs::read(path).unwrap(), b"precious");
 }
@@ -106,8 +106,8 @@ fn links_of_others(fixture: &Fixture) {
         let log_file = Some(folder.join("link").join("a.etl"));
         fixture.start_status(&SessionConfig { log_file, ..fixture.session_config() })
     };
-    assert_eq!(refused(&open), 5);
-    assert_eq!(refused(fixture.folder()), 0, "no other user could put a link there");
+    assert_eq!(refused(&open), Status::ERROR_ACCESS_DENIED);
+    assert_eq!(refused(fixture.folder()), Status::ERROR_SUCCESS, "no other user could put a link there");
 }
 
 fn values_of_rights(_: &Fixture) {
@@ -201,7 +201,7 @@ fn no_such_operation(fixture: &Fixture) {
     let object = new_guid();
     for operation in [4, 5, u32::MAX].map(SecurityOperation) {
         let refused = fixture.connect().set_access(object, operation, &Sid::user(1), ENABLE, true);
-        assert_eq!(status(refused), 87, "{operation:?}");
+        assert_eq!(status(refused), Status::ERROR_INVALID_PARAMETER, "{operation:?}");
     }
     assert_eq!(list_of(fixture, object), list_of(fixture, DEFAULT_TRACE_SECURITY));
 }
@@ -211,7 +211,7 @@ fn a_list_is_removed(fixture: &Fixture) {
     change(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), false);
     fixture.connect().remove_access(object).unwrap();
     assert_eq!(list_of(fixture, object), list_of(fixture, DEFAULT_TRACE_SECURITY));
-    assert_eq!(status(fixture.connect().remove_access(object)), 0, "nothing to remove");
+    assert_eq!(status(fixture.connect().remove_access(object)), Status::ERROR_SUCCESS, "nothing to remove");
 }
 
 fn lists_are_files(fixture: &Fixture) {

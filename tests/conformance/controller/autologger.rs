@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use traceweir::controller::{Controller, Properties, SessionRef};
-use traceweir::{EventDescriptor, Guid};
+use traceweir::{EventDescriptor, Guid, Status};
 use traceweir_daemon::Folders;
 use traceweir_daemon::autologger::{Autologgers, State};
 use traceweir_transport::runtime::RuntimeDir;
@@ -106,9 +106,9 @@ impl Booted {
         connected(&self.folder)
     }
 
-    fn query(&self) -> Result<Properties, u32> {
+    fn query(&self) -> Result<Properties, Status> {
         let boot = SessionRef::Name("Boot".to_owned());
-        self.controller().query(&boot).map_err(|e| e.status().0)
+        self.controller().query(&boot).map_err(|e| e.status())
     }
 
     /// Returns what the daemon stored about the start of the autologger.
@@ -147,13 +147,16 @@ fn it_runs_at_once(fixture: &Fixture) {
 fn it_is_not_started(fixture: &Fixture) {
     for start in ["", "Start = 0\n"] {
         let booted = Booted::plainly(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
-        assert_eq!(booted.query(), Err(4201), "{start:?}");
+        assert_eq!(booted.query(), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), "{start:?}");
     }
 }
 
 fn a_guid_is_required(fixture: &Fixture) {
     let booted = Booted::plainly(fixture, "Start = 1\n");
-    assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(87)));
+    assert_eq!(
+        (booted.query(), booted.state().status),
+        (Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), Some(87))
+    );
 }
 
 fn the_defaults(fixture: &Fixture) {
@@ -225,7 +228,7 @@ fn the_status(fixture: &Fixture) {
     assert_eq!(Booted::with(fixture, "").state().status, Some(0));
     let missing = fixture.folder().join("missing").join("x.etl");
     let booted = Booted::with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
-    assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(3)));
+    assert_eq!((booted.query(), booted.state().status), (Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), Some(3)));
     put(&booted.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
@@ -281,10 +284,10 @@ fn corrections(fixture: &Fixture) {
 fn it_cannot_be_stopped(fixture: &Fixture) {
     let booted = Booted::with(fixture, "LogFileMode = 0x41\n");
     let stopped = booted.controller().stop(&SessionRef::Name("Boot".to_owned()));
-    assert_eq!(status(stopped), 5);
+    assert_eq!(status(stopped), Status::ERROR_ACCESS_DENIED);
     assert!(booted.query().is_ok());
 }
 
 fn no_global_logger(fixture: &Fixture) {
-    assert_eq!(status(fixture.connect().query(&SessionRef::Id(1))), 4201);
+    assert_eq!(status(fixture.connect().query(&SessionRef::Id(1))), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }

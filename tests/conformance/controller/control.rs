@@ -1,7 +1,7 @@
 //! ControlTrace: query, stop, flush, and their errors.
 
-use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};
+use traceweir::{Provider, Status};
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
@@ -127,7 +127,7 @@ fn each_flush_is_a_snapshot(fixture: &Fixture) {
 fn a_session_must_be_named(fixture: &Fixture) {
     let mut controller = fixture.connect();
     for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
-        assert_eq!(status(controller.query(&nothing)), 87, "{nothing:?}");
+        assert_eq!(status(controller.query(&nothing)), Status::ERROR_INVALID_PARAMETER, "{nothing:?}");
     }
 }
 
@@ -138,11 +138,27 @@ fn not_running(fixture: &Fixture) {
     let never = [SessionRef::Id(0x77_0001), SessionRef::Name("nobody has this name".to_owned())];
     let mut controller = fixture.connect();
     for session in old.iter().chain(&never) {
-        assert_eq!(status(controller.query(session)), 4201, "query {session:?}");
-        assert_eq!(status(controller.stop(session)), 4201, "stop {session:?}");
-        assert_eq!(status(controller.flush(session, None)), 4201, "flush {session:?}");
+        assert_eq!(
+            status(controller.query(session)),
+            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+            "query {session:?}"
+        );
+        assert_eq!(
+            status(controller.stop(session)),
+            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+            "stop {session:?}"
+        );
+        assert_eq!(
+            status(controller.flush(session, None)),
+            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+            "flush {session:?}"
+        );
         let update = Update { flush_timer: Some(3), ..Update::default() };
-        assert_eq!(status(controller.update(session, &update)), 4201, "update {session:?}");
+        assert_eq!(
+            status(controller.update(session, &update)),
+            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+            "update {session:?}"
+        );
     }
 }
 
@@ -155,9 +171,9 @@ fn a_second_stop(fixture: &Fixture) {
     let id = session.id.clone();
     let mut controller = fixture.connect();
     let first = std::thread::spawn(move || status(controller.stop(&id)));
-    until("the first stop", || status(fixture.connect().flush(&session.id, None)) != 0);
-    assert_eq!(status(fixture.connect().stop(&session.id)), 2402);
-    assert_eq!(first.join().unwrap(), 0);
+    until("the first stop", || status(fixture.connect().flush(&session.id, None)) != Status::ERROR_SUCCESS);
+    assert_eq!(status(fixture.connect().stop(&session.id)), Status::ERROR_ACTIVE_CONNECTIONS);
+    assert_eq!(first.join().unwrap(), Status::ERROR_SUCCESS);
 }
 
 fn snapshots_do_not_overwrite_logs(fixture: &Fixture) {
@@ -165,6 +181,6 @@ fn snapshots_do_not_overwrite_logs(fixture: &Fixture) {
     let recorder =
         fixture.start(&SessionConfig { log_file_mode: 0x400, log_file: None, ..fixture.session_config() });
     let path = log.properties.config.log_file.clone();
-    assert_eq!(status(fixture.connect().flush(&recorder.id, path)), 161);
+    assert_eq!(status(fixture.connect().flush(&recorder.id, path)), Status::ERROR_BAD_PATHNAME);
     assert_eq!(fixture.stop_and_read_events(log), []);
 }

@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use traceweir::Provider;
 use traceweir::consumer::Trace;
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
+use traceweir::{Provider, Status};
 
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
@@ -102,18 +102,21 @@ fn an_idle_system(fixture: &Fixture) {
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);
     for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
-        assert_eq!(status(controller.query(&session)), 4201);
+        assert_eq!(status(controller.query(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     }
 }
 
 fn nothing_to_change(fixture: &Fixture) {
     let (folder, mut controller) = left_alone(fixture);
     let session = SessionRef::Name("somebody".to_owned());
-    assert_eq!(status(controller.stop(&session)), 4201);
-    assert_eq!(status(controller.update(&session, &Update::default())), 4201);
-    assert_eq!(status(controller.flush(&session, None)), 4201);
+    assert_eq!(status(controller.stop(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.update(&session, &Update::default())), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.flush(&session, None)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     let enable = (EnableCode::Enable, EnableParams::default());
-    assert_eq!(status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)), 4201);
+    assert_eq!(
+        status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)),
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND
+    );
     assert!(Controller::find_at(&folder).unwrap().is_none());
 }
 
@@ -123,7 +126,10 @@ fn daemons_are_apart(fixture: &Fixture) {
     let folder = no_folder_yet(fixture);
     let _daemon = Daemon::start(&folder);
     let mut there = connected(&folder);
-    assert_eq!(status(there.query(&SessionRef::Name(config.name.clone()))), 4201);
+    assert_eq!(
+        status(there.query(&SessionRef::Name(config.name.clone()))),
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND
+    );
     let same = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
     let id = there.start(&same).unwrap().id;
     there.stop(&SessionRef::Id(id)).unwrap();
@@ -153,24 +159,27 @@ fn low_latency(fixture: &Fixture) {
 }
 
 fn missing_files(fixture: &Fixture) {
-    assert_eq!(status(Trace::open(fixture.unique_path())), 2);
-    assert_eq!(status(Trace::open(fixture.folder().join("missing").join("x.etl"))), 3);
+    assert_eq!(status(Trace::open(fixture.unique_path())), Status::ERROR_FILE_NOT_FOUND);
+    assert_eq!(
+        status(Trace::open(fixture.folder().join("missing").join("x.etl"))),
+        Status::ERROR_PATH_NOT_FOUND
+    );
 }
 
-fn log_to(fixture: &Fixture, path: PathBuf) -> u32 {
+fn log_to(fixture: &Fixture, path: PathBuf) -> Status {
     fixture.start_status(&SessionConfig { log_file: Some(path), ..fixture.session_config() })
 }
 
 fn folders_are_no_logs(fixture: &Fixture) {
-    assert_eq!(log_to(fixture, fixture.folder().to_owned()), 161);
+    assert_eq!(log_to(fixture, fixture.folder().to_owned()), Status::ERROR_BAD_PATHNAME);
 }
 
 fn parts_that_are_too_long(fixture: &Fixture) {
-    assert_eq!(log_to(fixture, fixture.folder().join("x".repeat(256))), 161);
+    assert_eq!(log_to(fixture, fixture.folder().join("x".repeat(256))), Status::ERROR_BAD_PATHNAME);
 }
 
 fn paths_through_files(fixture: &Fixture) {
     let file = fixture.unique_path();
     std::fs::write(&file, "").unwrap();
-    assert_eq!(log_to(fixture, file.join("x.etl")), 161);
+    assert_eq!(log_to(fixture, file.join("x.etl")), Status::ERROR_BAD_PATHNAME);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, SessionRef};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
 use crate::rule::{Rule, rule};
@@ -193,14 +193,14 @@ fn held_provider(guid: Guid) -> (Provider, Holder) {
     (Provider::register(guid, Some(Box::new(callback))).unwrap(), Holder(held))
 }
 
-fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, ms: u32) -> u32 {
+fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, ms: u32) -> Status {
     status(fixture.connect().enable(session, guid, EnableCode::Enable, &EnableParams::default(), ms))
 }
 
 fn no_timeout_does_not_wait(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (_provider, callback) = held_provider(guid);
-    assert_eq!(enable_within(fixture, &session.id, guid, 0), 0);
+    assert_eq!(enable_within(fixture, &session.id, guid, 0), Status::ERROR_SUCCESS);
     assert!(!callback.has_returned(), "the callback runs later");
     callback.let_go();
     until("the callback", || callback.has_returned());
@@ -217,7 +217,7 @@ fn waits(fixture: &Fixture, ms: u32) {
             std::thread::sleep(Duration::from_millis(200));
             callback.let_go();
         });
-        assert_eq!(enable_within(fixture, &session.id, guid, ms), 0);
+        assert_eq!(enable_within(fixture, &session.id, guid, ms), Status::ERROR_SUCCESS);
         assert!(callback.has_returned());
     });
 }
@@ -229,7 +229,7 @@ fn a_timeout_waits_for_callbacks(fixture: &Fixture) {
 fn late_enable_stays_in_force(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (provider, callback) = held_provider(guid);
-    assert_eq!(enable_within(fixture, &session.id, guid, 100), 1460);
+    assert_eq!(enable_within(fixture, &session.id, guid, 100), Status::ERROR_TIMEOUT);
     assert!(!callback.has_returned());
     callback.let_go();
     until("the callback", || callback.has_returned());
@@ -244,15 +244,15 @@ fn for_ever(fixture: &Fixture) {
 
 fn an_enable_needs_provider_and_session(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
-    assert_eq!(enable_within(fixture, &session.id, Guid::NULL, 0), 87);
-    assert_eq!(enable_within(fixture, &SessionRef::Id(0), new_guid(), 0), 87);
+    assert_eq!(enable_within(fixture, &session.id, Guid::NULL, 0), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_within(fixture, &SessionRef::Id(0), new_guid(), 0), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn an_enable_needs_a_running_session(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     let old = session.id.clone();
     fixture.stop(session);
-    assert_eq!(enable_within(fixture, &old, new_guid(), 0), 4201);
+    assert_eq!(enable_within(fixture, &old, new_guid(), 0), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 fn capture_state_of_unknown_guid(fixture: &Fixture) {
@@ -307,7 +307,11 @@ fn system_providers(fixture: &Fixture) {
     let (session, private) =
         (fixture.start(&fixture.session_config()), PrivateSession::start(&fixture.session_config()).unwrap());
     for (name, guid) in SYSTEM_PROVIDERS {
-        assert_eq!(enable_within(fixture, &session.id, guid, 0), 87, "{name}");
-        assert_eq!(status(private.enable(guid, &EnableParams::default())), 87, "{name}");
+        assert_eq!(enable_within(fixture, &session.id, guid, 0), Status::ERROR_INVALID_PARAMETER, "{name}");
+        assert_eq!(
+            status(private.enable(guid, &EnableParams::default())),
+            Status::ERROR_INVALID_PARAMETER,
+            "{name}"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::filter::Header;
 use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
 use traceweir_format::spec::enable::PayloadOperator;
@@ -183,7 +183,7 @@ fn apart(fixture: &Fixture, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
     arrives(fixture, 0, filters).0.into_iter().partition(|number| *number < 100)
 }
 
-fn refused(fixture: &Fixture, provider: Guid, params: &EnableParams) -> u32 {
+fn refused(fixture: &Fixture, provider: Guid, params: &EnableParams) -> Status {
     status(fixture.try_enable(&fixture.start(&fixture.session_config()), provider, params))
 }
 
@@ -192,7 +192,7 @@ fn all_refused(fixture: &Fixture, wrong: Vec<Filter>) {
     for filter in wrong {
         let length = filter.data.len();
         let status = refused(fixture, new_guid(), &with(0, vec![filter.clone()]));
-        assert_eq!(status, 87, "{:#x} of {length} bytes", filter.kind);
+        assert_eq!(status, Status::ERROR_INVALID_PARAMETER, "{:#x} of {length} bytes", filter.kind);
     }
 }
 
@@ -227,7 +227,7 @@ fn schemas_have_their_size(fixture: &Fixture) {
     let mut lies = schema(1, b"data");
     lies.data[16] += 1;
     all_refused(fixture, vec![lies, filter(SCHEMATIZED, &[&[0; 23]]), schema(1, &[0; 1_001])]);
-    assert_eq!(refused(fixture, new_guid(), &with(0, vec![schema(1, &[0; 1_000])])), 0);
+    assert_eq!(refused(fixture, new_guid(), &with(0, vec![schema(1, &[0; 1_000])])), Status::ERROR_SUCCESS);
 }
 
 fn ids_in_and_out(fixture: &Fixture) {
@@ -249,7 +249,10 @@ fn sixty_four_ids(fixture: &Fixture) {
     long.data.extend([9, 0]);
     all_refused(fixture, vec![ids(EVENT_ID, true, &[]), ids(EVENT_ID, true, &many), short, long]);
     all_refused(fixture, vec![ids(STACKWALK, true, &[]), ids(STACKWALK, true, &many)]);
-    assert_eq!(refused(fixture, new_guid(), &with(0, vec![ids(EVENT_ID, true, &many[..64])])), 0);
+    assert_eq!(
+        refused(fixture, new_guid(), &with(0, vec![ids(EVENT_ID, true, &many[..64])])),
+        Status::ERROR_SUCCESS
+    );
 }
 
 fn names(part: Part, filter_in: bool, names: &[&str]) -> Vec<Filter> {
@@ -292,7 +295,7 @@ fn names_have_their_size(fixture: &Fixture) {
     let none = names_of(EVENT_NAME, EVERYTHING, true, &[]);
     all_refused(fixture, vec![more, fewer, endless, none, names_of(EVENT_NAME, EVERYTHING, true, &[&long])]);
     let longest = names(EVERYTHING, true, &[&long[1..]]);
-    assert_eq!(refused(fixture, new_guid(), &with(0, longest)), 0);
+    assert_eq!(refused(fixture, new_guid(), &with(0, longest)), Status::ERROR_SUCCESS);
 }
 
 /// Returns a payload filter for event 3 with a number of at most `most`.
@@ -383,7 +386,7 @@ fn not_of_groups(fixture: &Fixture) {
     let by_name = names_of(EVENT_NAME, EVERYTHING, true, &["start"]);
     for filter in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
         let (kind, group) = (filter.kind, with(0x20, vec![filter]));
-        assert_eq!(refused(fixture, new_guid(), &group), 87, "{kind:#x}");
+        assert_eq!(refused(fixture, new_guid(), &group), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
@@ -391,5 +394,5 @@ fn of_the_kernel(fixture: &Fixture) {
     all_refused(fixture, vec![filter(0x8000_0001, &[&[0; 4]]), filter(0x8000_0002, &[&[0; 8]])]);
     let private = PrivateSession::start(&fixture.session_config()).unwrap();
     let params = with(0, vec![filter(0x8000_0002, &[&[0; 8]])]);
-    assert_eq!(status(private.enable(new_guid(), &params)), 87);
+    assert_eq!(status(private.enable(new_guid(), &params)), Status::ERROR_INVALID_PARAMETER);
 }

@@ -1,7 +1,7 @@
 //! Sessions that share the fate of an event, and groups of providers that are enabled together.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
@@ -55,7 +55,10 @@ fn account(fixture: &Fixture, session: Session) -> (u64, u64) {
 
 fn one_fails_for_all(fixture: &Fixture) {
     let (small, large, provider) = small_and_large(fixture, 1, 1);
-    assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status().0), Err(234));
+    assert_eq!(
+        provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()),
+        Err(Status::ERROR_MORE_DATA)
+    );
     provider.write(&event(2, 4, 1), &[b"fits"]).unwrap();
     assert_eq!((account(fixture, small), account(fixture, large)), ((1, 1), (1, 1)));
 }
@@ -63,7 +66,10 @@ fn one_fails_for_all(fixture: &Fixture) {
 fn independent_sessions(fixture: &Fixture) {
     for (of_small, of_large) in [(INDEPENDENT, 1), (1, INDEPENDENT)] {
         let (small, large, provider) = small_and_large(fixture, of_small, of_large);
-        assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status().0), Err(234));
+        assert_eq!(
+            provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()),
+            Err(Status::ERROR_MORE_DATA)
+        );
         assert_eq!((account(fixture, small), account(fixture, large)), ((0, 1), (1, 0)), "{of_small:#x}");
     }
 }
@@ -102,6 +108,6 @@ fn a_group_is_disabled(fixture: &Fixture) {
     fixture.enable(&session, group, &of_group(0));
     assert!(provider.enabled(4, 1));
     let disabled = fixture.connect().enable(&session.id, group, EnableCode::Disable, &of_group(0), 10_000);
-    assert_eq!(status(disabled), 0);
+    assert_eq!(status(disabled), Status::ERROR_SUCCESS);
     assert!(!provider.enabled(4, 1));
 }

@@ -4,9 +4,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use traceweir::Provider;
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{Provider, Status};
 
 use super::daemon::{connected, with_settings};
 use crate::rule::{Rule, rule};
@@ -119,7 +119,11 @@ fn only_alike(fixture: &Fixture) {
         let path = first.log_file.clone().unwrap();
         fixture.stop(fixture.start(&first));
         let before = std::fs::read(&path).unwrap();
-        assert_eq!(fixture.start_status(&appending(fixture, &path)), 87, "{name}");
+        assert_eq!(
+            fixture.start_status(&appending(fixture, &path)),
+            Status::ERROR_INVALID_PARAMETER,
+            "{name}"
+        );
         assert_eq!(std::fs::read(&path).unwrap(), before, "{name}");
     }
 }
@@ -130,8 +134,11 @@ fn as_many_processors(fixture: &Fixture) {
     fixture.stop(fixture.start(&one(SEQUENTIAL | ONE_STREAM)));
     assert_eq!(header_of(&path).processors, 1);
     let several = traceweir_transport::cpu::possible() > 1;
-    assert_eq!(fixture.start_status(&one(APPEND)), if several { 87 } else { 0 });
-    assert_eq!(fixture.start_status(&one(APPEND | ONE_STREAM)), 0);
+    assert_eq!(
+        fixture.start_status(&one(APPEND)),
+        if several { Status::ERROR_INVALID_PARAMETER } else { Status::ERROR_SUCCESS }
+    );
+    assert_eq!(fixture.start_status(&one(APPEND | ONE_STREAM)), Status::ERROR_SUCCESS);
 }
 
 fn appending_creates(fixture: &Fixture) {
@@ -218,7 +225,7 @@ fn no_next_file(fixture: &Fixture) {
     let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..fixture.session_config() };
     for config in [fixture.session_config(), live] {
         let session = fixture.start(&config);
-        assert_eq!(status(fixture.connect().increment(&session.id)), 1);
+        assert_eq!(status(fixture.connect().increment(&session.id)), Status::ERROR_INVALID_FUNCTION);
     }
 }
 
@@ -231,7 +238,7 @@ fn a_file_becomes_live(fixture: &Fixture) {
     assert_eq!(ids(&path), [1]);
     assert_ne!(header_of(&path).end_time.0, 0);
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    assert_eq!(status(Trace::live(&session.properties.config.name)), 0);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_SUCCESS);
     fixture.stop(session);
     assert_eq!(ids(&path), [1]);
 }
@@ -240,7 +247,11 @@ fn no_file_to_convert(fixture: &Fixture) {
     for mode in [0x100, 0x400] {
         let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
         let session = fixture.start(&config);
-        assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), 1, "mode {mode:#x}");
+        assert_eq!(
+            status(fixture.connect().convert_to_real_time(&session.id)),
+            Status::ERROR_INVALID_FUNCTION,
+            "mode {mode:#x}"
+        );
     }
 }
 
@@ -254,7 +265,7 @@ fn a_log_needs_room(fixture: &Fixture) {
         ..fixture.session_config()
     };
     for mode in [SEQUENTIAL, 0x2, SEQUENTIAL | PREALLOCATE] {
-        assert_eq!(fixture.start_status(&huge(mode)), 112, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&huge(mode)), Status::ERROR_DISK_FULL, "mode {mode:#x}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 }
@@ -262,7 +273,10 @@ fn a_log_needs_room(fixture: &Fixture) {
 fn the_reserve(fixture: &Fixture) {
     let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
     let of_system = device(fixture.folder()) == device(Path::new("/"));
-    for (reserve, refusal) in [(u32::MAX, if of_system { 112 } else { 0 }), (0, 0)] {
+    for (reserve, refusal) in [
+        (u32::MAX, if of_system { Status::ERROR_DISK_FULL } else { Status::ERROR_SUCCESS }),
+        (0, Status::ERROR_SUCCESS),
+    ] {
         let (folder, _daemon) = with_settings(fixture, &format!("reserve_mb = {reserve}\n"));
         let started = connected(&folder).start(&fixture.session_config());
         assert_eq!(status(started), refusal, "reserve of {reserve} MB");

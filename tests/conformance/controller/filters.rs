@@ -1,8 +1,8 @@
 //! Filters of an enable call.
 
-use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
+use traceweir::{Provider, Status};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 
 use crate::control_group::{self, ControlGroup};
@@ -74,7 +74,7 @@ fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
     EnableParams { filters, ..EnableParams::default() }
 }
 
-fn enable(fixture: &Fixture, filters: Vec<(u32, Vec<u8>)>) -> u32 {
+fn enable(fixture: &Fixture, filters: Vec<(u32, Vec<u8>)>) -> Status {
     let session = fixture.start(&fixture.session_config());
     status(fixture.try_enable(&session, new_guid(), &with(filters)))
 }
@@ -84,19 +84,19 @@ fn ids(ids: &[u32]) -> Vec<u8> {
 }
 
 fn a_type_comes_once(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(7, vec![1]), (7, vec![2])]), 87);
-    assert_eq!(enable(fixture, vec![(PID, ids(&[1])), (PID, ids(&[2]))]), 87);
-    assert_eq!(enable(fixture, vec![(7, vec![1]), (8, vec![1])]), 0);
+    assert_eq!(enable(fixture, vec![(7, vec![1]), (7, vec![2])]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable(fixture, vec![(PID, ids(&[1])), (PID, ids(&[2]))]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable(fixture, vec![(7, vec![1]), (8, vec![1])]), Status::ERROR_SUCCESS);
 }
 
 fn thirteen_filters(fixture: &Fixture) {
     let many = |count| (1..=count).map(|kind| (kind, vec![1])).collect();
-    assert_eq!(enable(fixture, many(13)), 0);
-    assert_eq!(enable(fixture, many(14)), 87);
+    assert_eq!(enable(fixture, many(13)), Status::ERROR_SUCCESS);
+    assert_eq!(enable(fixture, many(14)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn none_is_ignored(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(0, vec![]), (0, vec![9; 5])]), 0);
+    assert_eq!(enable(fixture, vec![(0, vec![]), (0, vec![9; 5])]), Status::ERROR_SUCCESS);
 }
 
 fn processes_by_id(fixture: &Fixture) {
@@ -111,9 +111,9 @@ fn processes_by_id(fixture: &Fixture) {
 }
 
 fn eight_ids(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(PID, ids(&[1; 8]))]), 0);
+    assert_eq!(enable(fixture, vec![(PID, ids(&[1; 8]))]), Status::ERROR_SUCCESS);
     for wrong in [vec![], ids(&[1; 9]), vec![1; 3], vec![1; 6]] {
-        assert_eq!(enable(fixture, vec![(PID, wrong.clone())]), 87, "{wrong:?}");
+        assert_eq!(enable(fixture, vec![(PID, wrong.clone())]), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
@@ -133,7 +133,7 @@ fn started_again(fixture: &Fixture) {
 fn not_of_private_sessions(fixture: &Fixture) {
     let session = PrivateSession::start(&fixture.session_config()).unwrap();
     let own = with(vec![(PID, ids(&[std::process::id()]))]);
-    assert_eq!(status(session.enable(new_guid(), &own)), 87);
+    assert_eq!(status(session.enable(new_guid(), &own)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn wide(text: &str) -> Vec<u8> {
@@ -211,17 +211,21 @@ fn processes_in_control_groups(fixture: &Fixture) {
 fn lists_of_names(fixture: &Fixture) {
     for kind in NAMES {
         let longest = wide(&"n".repeat(512));
-        assert_eq!(enable(fixture, vec![(kind, longest.clone())]), 0, "{kind:#x}");
+        assert_eq!(enable(fixture, vec![(kind, longest.clone())]), Status::ERROR_SUCCESS, "{kind:#x}");
         let lone_surrogate = vec![0, 0xD8];
         for wrong in [vec![], wide(";;"), vec![b'a'], lone_surrogate, [longest, wide("n")].concat()] {
-            assert_eq!(enable(fixture, vec![(kind, wrong.clone())]), 87, "{kind:#x} {wrong:?}");
+            assert_eq!(
+                enable(fixture, vec![(kind, wrong.clone())]),
+                Status::ERROR_INVALID_PARAMETER,
+                "{kind:#x} {wrong:?}"
+            );
         }
     }
 }
 
 fn unknown_types_of_filters(fixture: &Fixture) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
-        assert_eq!(enable(fixture, vec![(kind, vec![1; 8])]), 87, "{kind:#x}");
+        assert_eq!(enable(fixture, vec![(kind, vec![1; 8])]), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
@@ -234,12 +238,15 @@ fn the_providers_own_filters(fixture: &Fixture) {
 }
 
 fn own_filters_are_bounded(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1024])]), 0);
-    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1025])]), 87);
+    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1024])]), Status::ERROR_SUCCESS);
+    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1025])]), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn a_refusal_changes_nothing(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&crate::stage::enable_params(4, 1, 0));
-    assert_eq!(status(fixture.try_enable(&session, guid, &with(vec![(PID, vec![])]))), 87);
+    assert_eq!(
+        status(fixture.try_enable(&session, guid, &with(vec![(PID, vec![])]))),
+        Status::ERROR_INVALID_PARAMETER
+    );
     assert!(provider.enabled(4, 1) && !provider.enabled(5, 1));
 }

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::mpsc;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use traceweir::Provider;
 use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{Provider, Status};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, PATIENCE, event, events_of, header_of, new_guid, status, until};
@@ -149,7 +149,11 @@ fn with(fixture: &Fixture, mode: u32) -> SessionConfig {
 #[track_caller]
 fn all_refused(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
-        assert_eq!(fixture.start_status(&with(fixture, *mode)), 87, "mode {mode:#x}");
+        assert_eq!(
+            fixture.start_status(&with(fixture, *mode)),
+            Status::ERROR_INVALID_PARAMETER,
+            "mode {mode:#x}"
+        );
     }
 }
 
@@ -319,7 +323,7 @@ fn append_excludes(fixture: &Fixture) {
 fn append_needs_system_time(fixture: &Fixture) {
     for clock in [0, 1, 3] {
         let config = SessionConfig { log_file_mode: APPEND, clock, ..fixture.session_config() };
-        assert_eq!(fixture.start_status(&config), 87, "clock {clock}");
+        assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "clock {clock}");
     }
 }
 
@@ -350,14 +354,18 @@ fn in_process_is_private(fixture: &Fixture) {
 fn new_files_have_one_number(fixture: &Fixture) {
     for name in ["none.etl", "%d and %d.etl", "%u.etl"] {
         let log_file = Some(fixture.folder().join(name));
-        assert_eq!(fixture.start_status(&SessionConfig { log_file, ..with(fixture, NEWFILE) }), 87, "{name}");
+        assert_eq!(
+            fixture.start_status(&SessionConfig { log_file, ..with(fixture, NEWFILE) }),
+            Status::ERROR_INVALID_PARAMETER,
+            "{name}"
+        );
     }
 }
 
 fn these_need_a_size(fixture: &Fixture) {
     for mode in [CIRCULAR, NEWFILE, PREALLOCATE, PREALLOCATE | SEQUENTIAL] {
         let config = SessionConfig { maximum_file_size: 0, ..with(fixture, mode) };
-        assert_eq!(fixture.start_status(&config), 87, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
@@ -378,7 +386,10 @@ fn one_shutdown_flag(fixture: &Fixture) {
 }
 
 fn nowhere_to_write(fixture: &Fixture) {
-    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..with(fixture, 0) }), 161);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: None, ..with(fixture, 0) }),
+        Status::ERROR_BAD_PATHNAME
+    );
 }
 
 fn real_time_with_a_file(fixture: &Fixture) {
@@ -391,7 +402,7 @@ fn real_time_with_a_file(fixture: &Fixture) {
 fn file_modes_need_a_file(fixture: &Fixture) {
     for mode in [SEQUENTIAL, CIRCULAR, NEWFILE, APPEND, REAL_TIME | SEQUENTIAL, REAL_TIME | CIRCULAR] {
         let config = SessionConfig { log_file: None, ..with(fixture, mode) };
-        assert_eq!(fixture.start_status(&config), 161, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&config), Status::ERROR_BAD_PATHNAME, "mode {mode:#x}");
     }
 }
 
@@ -412,9 +423,9 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
         fixture.connect().query(&session.id).is_err()
     });
     let mut controller = fixture.connect();
-    assert_eq!(status(controller.query(&session.id)), 4201);
-    assert_eq!(status(controller.flush(&session.id, None)), 4201);
-    assert_eq!(status(controller.stop(&session.id)), 4201);
+    assert_eq!(status(controller.query(&session.id)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.flush(&session.id, None)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.stop(&session.id)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     let path = config.log_file.unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert!(!events_of(&path).is_empty());
@@ -442,7 +453,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
 }
 
 /// Starts a real-time session with a small store and no consumer, and fills it.
-fn full_store(fixture: &Fixture) -> (crate::stage::Session, Vec<u32>) {
+fn full_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
     let mode = REAL_TIME | ONE_STREAM;
     let config = SessionConfig {
         log_file_mode: mode,
@@ -456,11 +467,14 @@ fn full_store(fixture: &Fixture) -> (crate::stage::Session, Vec<u32>) {
     let mut answers = Vec::new();
     until("a loss", || {
         for _ in 0..10 {
-            answers
-                .push(provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0));
+            answers.push(
+                provider
+                    .write(&event(1, 4, 1), &[&[0; 1_000]])
+                    .map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS),
+            );
         }
         fixture.connect().flush(&session.id, None).unwrap();
-        answers.last() == Some(&0xC000_0188)
+        answers.last() == Some(&Status::STATUS_LOG_FILE_FULL)
     });
     (session, answers)
 }
@@ -504,5 +518,5 @@ fn ticks_write_the_file(fixture: &Fixture) {
 
 fn full_store_is_reported_to_writers(fixture: &Fixture) {
     let (_session, answers) = full_store(fixture);
-    assert_eq!(answers.last(), Some(&0xC000_0188));
+    assert_eq!(answers.last(), Some(&Status::STATUS_LOG_FILE_FULL));
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use traceweir::controller::{EnableParams, Filter, SessionConfig, Update};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
@@ -101,7 +101,7 @@ fn it_runs_in_the_processes(fixture: &Fixture) {
 }
 
 fn it_needs_a_provider(fixture: &Fixture) {
-    assert_eq!(fixture.start_status(&private(fixture, Guid::NULL)), 87);
+    assert_eq!(fixture.start_status(&private(fixture, Guid::NULL)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn names_of_files(fixture: &Fixture) {
@@ -128,10 +128,10 @@ fn eight_in_a_process(fixture: &Fixture) {
     let guid = new_guid();
     let _provider = Provider::register(guid, None).unwrap();
     let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private(fixture, guid))).collect();
-    assert_eq!(fixture.start_status(&private(fixture, guid)), 1450);
+    assert_eq!(fixture.start_status(&private(fixture, guid)), Status::ERROR_NO_SYSTEM_RESOURCES);
     let _own = PrivateSession::start(&fixture.session_config()).expect("in-process ones are counted apart");
     fixture.stop(all.pop().unwrap());
-    assert_eq!(fixture.start_status(&private(fixture, guid)), 0);
+    assert_eq!(fixture.start_status(&private(fixture, guid)), Status::ERROR_SUCCESS);
 }
 
 /// Returns whether this process and another one take part in a session with this filter.
@@ -178,7 +178,7 @@ fn other_filters(fixture: &Fixture) {
         let filters = vec![Filter { kind, data }];
         assert_eq!(
             fixture.start_status(&SessionConfig { filters, ..private(fixture, new_guid()) }),
-            87,
+            Status::ERROR_INVALID_PARAMETER,
             "{kind:#x}"
         );
     }
@@ -186,13 +186,16 @@ fn other_filters(fixture: &Fixture) {
 
 fn only_of_private(fixture: &Fixture) {
     let filters = vec![pid(std::process::id())];
-    assert_eq!(fixture.start_status(&SessionConfig { filters, ..fixture.session_config() }), 87);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { filters, ..fixture.session_config() }),
+        Status::ERROR_INVALID_PARAMETER
+    );
 }
 
 fn groups_are_refused(fixture: &Fixture) {
     let (session, _provider, guid, _path) = here(fixture);
     let group = EnableParams { property: 0x20, ..EnableParams::default() };
-    assert_eq!(status(fixture.try_enable(&session, guid, &group)), 87);
+    assert_eq!(status(fixture.try_enable(&session, guid, &group)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn they_are_not_listed(fixture: &Fixture) {
@@ -203,7 +206,7 @@ fn they_are_not_listed(fixture: &Fixture) {
 
 fn they_do_not_count(fixture: &Fixture) {
     let sixty_five: Vec<Session> = (0..65).map(|_| fixture.start(&private(fixture, new_guid()))).collect();
-    assert_eq!(fixture.start_status(&fixture.session_config()), 0);
+    assert_eq!(fixture.start_status(&fixture.session_config()), Status::ERROR_SUCCESS);
     drop(sixty_five);
 }
 
@@ -220,7 +223,7 @@ fn what_changes(fixture: &Fixture) {
         Update { real_time: Some(true), ..Update::default() },
         Update { maximum_buffers: Some(99), ..Update::default() },
     ] {
-        assert_eq!(status(update(&wrong)), 87, "{wrong:?}");
+        assert_eq!(status(update(&wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
     fixture.stop(session);
     assert_eq!((ids(&path), ids(&next)), (vec![1], vec![2]));
@@ -228,8 +231,8 @@ fn what_changes(fixture: &Fixture) {
 
 fn no_other_control(fixture: &Fixture) {
     let (session, _provider, _guid, _path) = here(fixture);
-    assert_eq!(status(fixture.connect().increment(&session.id)), 1);
-    assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), 1);
+    assert_eq!(status(fixture.connect().increment(&session.id)), Status::ERROR_INVALID_FUNCTION);
+    assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), Status::ERROR_INVALID_FUNCTION);
 }
 
 fn the_local_flusher(fixture: &Fixture) {
@@ -240,7 +243,7 @@ fn the_local_flusher(fixture: &Fixture) {
 
 fn in_process_only(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: 0x2_0801, ..private(fixture, new_guid()) };
-    assert_eq!(fixture.start_status(&config), 87);
+    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn paging_is_ignored(fixture: &Fixture) {

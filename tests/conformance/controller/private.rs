@@ -1,8 +1,8 @@
 //! Private sessions inside the process.
 
-use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
+use traceweir::{Provider, Status};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{CallbackLog, Fixture, event, events_of, header_of, new_guid, status};
@@ -55,7 +55,7 @@ fn it_receives_its_own_process(fixture: &Fixture) {
 
 fn three_in_a_process(fixture: &Fixture) {
     let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&config(fixture)).unwrap()).collect();
-    assert_eq!(status(PrivateSession::start(&config(fixture))), 1450);
+    assert_eq!(status(PrivateSession::start(&config(fixture))), Status::ERROR_NO_SYSTEM_RESOURCES);
     sessions.pop().unwrap().stop().unwrap();
     PrivateSession::start(&config(fixture)).unwrap().stop().unwrap();
 }
@@ -65,14 +65,14 @@ fn what_private_sessions_cannot_do(fixture: &Fixture) {
         let log_file = Some(fixture.folder().join("private %d.etl"));
         let wrong =
             SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.session_config() };
-        assert_eq!(status(PrivateSession::start(&wrong)), 87, "mode {mode:#x}");
+        assert_eq!(status(PrivateSession::start(&wrong)), Status::ERROR_INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
 fn no_groups(fixture: &Fixture) {
     let session = PrivateSession::start(&config(fixture)).unwrap();
     let group = EnableParams { property: 0x20, ..EnableParams::default() };
-    assert_eq!(status(session.enable(new_guid(), &group)), 87);
+    assert_eq!(status(session.enable(new_guid(), &group)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn beside_the_daemons(fixture: &Fixture) {
@@ -98,7 +98,7 @@ fn private_files_are_taken(fixture: &Fixture) {
     let config = config(fixture);
     let _first = PrivateSession::start(&config).unwrap();
     let second = SessionConfig { name: "another".to_owned(), ..config };
-    assert_eq!(status(PrivateSession::start(&second)), 161);
+    assert_eq!(status(PrivateSession::start(&second)), Status::ERROR_BAD_PATHNAME);
 }
 
 fn callbacks_are_called_for_private_sessions(fixture: &Fixture) {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::{Provider, Status};
 use traceweir_format::time::FileTime;
 
 use crate::rule::{Rule, rule};
@@ -98,7 +98,7 @@ fn unknown_clocks_are_refused(fixture: &Fixture) {
     for clock in [4, 5, 0x8000_0001, u32::MAX] {
         assert_eq!(
             fixture.start_status(&SessionConfig { clock, ..fixture.session_config() }),
-            87,
+            Status::ERROR_INVALID_PARAMETER,
             "clock {clock}"
         );
     }
@@ -336,7 +336,7 @@ fn flags_of_kernel_events(fixture: &Fixture) {
     for enable_flags in [1, 0x0300_0000, 0x8000_0000] {
         assert_eq!(
             fixture.start_status(&SessionConfig { enable_flags, ..fixture.session_config() }),
-            87,
+            Status::ERROR_INVALID_PARAMETER,
             "{enable_flags:#x}"
         );
     }

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use traceweir::Guid;
 use traceweir::controller::{SessionConfig, SessionRef};
+use traceweir::{Guid, Status};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, status, unique_number};
@@ -120,7 +120,7 @@ fn a_stale_id_names_nothing(fixture: &Fixture) {
     for _ in 0..70 {
         let next = fixture.start(&fixture.session_config());
         assert_ne!(next.id, old);
-        assert_eq!(status(fixture.connect().query(&old)), 4201);
+        assert_eq!(status(fixture.connect().query(&old)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
         fixture.stop(next);
     }
 }
@@ -135,9 +135,9 @@ fn the_low_bits_are_the_logger_id(fixture: &Fixture) {
 fn long_names_are_refused(fixture: &Fixture) {
     let mut config = fixture.session_config();
     config.name = "n".repeat(1023);
-    assert_eq!(fixture.start_status(&config), 0);
+    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS);
     config.name.push('n');
-    assert_eq!(fixture.start_status(&config), 87);
+    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn long_paths_are_refused(fixture: &Fixture) {
@@ -149,56 +149,70 @@ fn long_paths_are_refused(fixture: &Fixture) {
     std::fs::create_dir_all(&path).unwrap();
     path.push("f".repeat(1023 - path.as_os_str().len() - 1));
     config.log_file = Some(path.clone());
-    assert_eq!(fixture.start_status(&config), 0, "1,023 units and the terminator");
+    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS, "1,023 units and the terminator");
     path.set_file_name(format!("{}f", path.file_name().unwrap().display()));
     config.log_file = Some(path);
-    assert_eq!(fixture.start_status(&config), 87);
+    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn names_are_counted_in_utf16(fixture: &Fixture) {
     let mut config = fixture.session_config();
     config.name = "ä".repeat(1023);
-    assert_eq!(fixture.start_status(&config), 0, "two bytes each in UTF-8");
+    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS, "two bytes each in UTF-8");
     config.name = "🦀".repeat(512);
-    assert_eq!(fixture.start_status(&config), 87, "two units each");
+    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "two units each");
 }
 
 fn a_name_is_needed(fixture: &Fixture) {
-    assert_eq!(fixture.start_status(&SessionConfig { name: String::new(), ..fixture.session_config() }), 87);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { name: String::new(), ..fixture.session_config() }),
+        Status::ERROR_INVALID_PARAMETER
+    );
 }
 
 fn flags_come_before_guid_and_path(fixture: &Fixture) {
     let wrong = SessionConfig { log_file_mode: 3, maximum_file_size: 8, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&wrong), 87);
-    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
+    assert_eq!(fixture.start_status(&wrong), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
+        Status::ERROR_INVALID_PARAMETER,
+        "87 and not 161"
+    );
 }
 
 fn the_kernel_guid_has_its_name(fixture: &Fixture) {
     let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&wrong), 87);
-    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
+    assert_eq!(fixture.start_status(&wrong), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
+        Status::ERROR_INVALID_PARAMETER,
+        "87 and not 161"
+    );
 }
 
 fn a_path_is_needed(fixture: &Fixture) {
     for mode in [0, 1] {
         let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
-        assert_eq!(fixture.start_status(&config), 161, "mode {mode}");
+        assert_eq!(fixture.start_status(&config), Status::ERROR_BAD_PATHNAME, "mode {mode}");
     }
     let circular =
         SessionConfig { log_file_mode: 2, maximum_file_size: 8, log_file: None, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&circular), 161);
+    assert_eq!(fixture.start_status(&circular), Status::ERROR_BAD_PATHNAME);
 }
 
 fn a_path_comes_before_the_name(fixture: &Fixture) {
     let config = fixture.session_config();
     let _running = fixture.start(&config);
-    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..config }), 161);
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..config }), Status::ERROR_BAD_PATHNAME);
 }
 
 fn a_refused_file_is_access_denied(fixture: &Fixture) {
     let link = fixture.unique_path();
     symlink(fixture.unique_path(), &link).unwrap();
-    assert_eq!(fixture.start_status(&SessionConfig { log_file: Some(link), ..fixture.session_config() }), 5);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(link), ..fixture.session_config() }),
+        Status::ERROR_ACCESS_DENIED
+    );
 }
 
 fn a_name_is_taken_in_any_case(fixture: &Fixture) {
@@ -207,7 +221,7 @@ fn a_name_is_taken_in_any_case(fixture: &Fixture) {
     let _running = fixture.start(&config);
     config.name = config.name.to_uppercase();
     config.log_file = Some(fixture.unique_path());
-    assert_eq!(fixture.start_status(&config), 183);
+    assert_eq!(fixture.start_status(&config), Status::ERROR_ALREADY_EXISTS);
 }
 
 fn a_guid_is_taken(fixture: &Fixture) {
@@ -215,20 +229,27 @@ fn a_guid_is_taken(fixture: &Fixture) {
     config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique_number()));
     let _running = fixture.start(&config);
     let other = SessionConfig { guid: config.guid, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&other), 183);
+    assert_eq!(fixture.start_status(&other), Status::ERROR_ALREADY_EXISTS);
 }
 
 fn a_name_comes_before_the_file(fixture: &Fixture) {
     let config = fixture.session_config();
     let _running = fixture.start(&config);
-    assert_eq!(fixture.start_status(&config), 183, "the same name and the same file");
+    assert_eq!(
+        fixture.start_status(&config),
+        Status::ERROR_ALREADY_EXISTS,
+        "the same name and the same file"
+    );
 }
 
 fn a_name_comes_before_the_folder(fixture: &Fixture) {
     let config = fixture.session_config();
     let _running = fixture.start(&config);
     let missing = fixture.folder().join("missing").join("x.etl");
-    assert_eq!(fixture.start_status(&SessionConfig { log_file: Some(missing), ..config }), 183);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(missing), ..config }),
+        Status::ERROR_ALREADY_EXISTS
+    );
 }
 
 fn a_file_is_taken(fixture: &Fixture) {
@@ -237,20 +258,20 @@ fn a_file_is_taken(fixture: &Fixture) {
     let path = config.log_file.unwrap();
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }),
-        161
+        Status::ERROR_BAD_PATHNAME
     );
     let second = fixture.unique_path();
     std::fs::hard_link(&path, &second).unwrap();
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: Some(second), ..fixture.session_config() }),
-        161
+        Status::ERROR_BAD_PATHNAME
     );
 }
 
 fn folders_are_not_created(fixture: &Fixture) {
     let folder = fixture.folder().join(format!("missing {}", unique_number()));
     let config = SessionConfig { log_file: Some(folder.join("x.etl")), ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&config), 3);
+    assert_eq!(fixture.start_status(&config), Status::ERROR_PATH_NOT_FOUND);
     assert!(!folder.exists());
 }
 
@@ -259,7 +280,7 @@ fn a_refusal_leaves_nothing(fixture: &Fixture) {
     let _running = fixture.start(&config);
     let before = fixture.connect().query_all().unwrap().len();
     let again = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
-    assert_eq!(fixture.start_status(&again), 183);
+    assert_eq!(fixture.start_status(&again), Status::ERROR_ALREADY_EXISTS);
     assert!(!again.log_file.unwrap().exists());
     assert_eq!(fixture.connect().query_all().unwrap().len(), before);
 }

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use traceweir::Status;
 use traceweir::controller::info::{Answer, GroupMask, Query, Set};
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, Update};
 use traceweir_format::etl::Trace;
@@ -88,7 +89,7 @@ fn groups(fixture: &Fixture, session: &Session) -> GroupMask {
     }
 }
 
-fn update(fixture: &Fixture, session: &Session, flags: u32) -> u32 {
+fn update(fixture: &Fixture, session: &Session, flags: u32) -> Status {
     let update = Update { enable_flags: Some(flags), ..Update::default() };
     status(fixture.connect().update(&session.id, &update))
 }
@@ -97,12 +98,12 @@ fn update(fixture: &Fixture, session: &Session, flags: u32) -> u32 {
 fn started(fixture: &Fixture, flags: u32) -> Option<Session> {
     let session = fixture.start(&system(fixture));
     match update(fixture, &session, flags) {
-        0 => Some(session),
-        50 | 1314 => {
+        Status::ERROR_SUCCESS => Some(session),
+        Status::ERROR_NOT_SUPPORTED | Status::ERROR_PRIVILEGE_NOT_HELD => {
             skip::skip("kernel events", "the kernel's events are not to be had");
             None
         }
-        other => panic!("{other}"),
+        other => panic!("unexpected status {other:?}"),
     }
 }
 
@@ -116,16 +117,16 @@ fn loggers_by_mode_and_name(fixture: &Fixture) {
     assert_eq!(groups(fixture, &kernel), [0; 8]);
     let circular = fixture.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
     assert_eq!(groups(fixture, &circular), [0; 8]);
-    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), 183);
+    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), Status::ERROR_ALREADY_EXISTS);
     let plain = fixture.start(&fixture.session_config());
     let asked = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
-    assert_eq!(status(asked), 87);
+    assert_eq!(status(asked), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn named_and_paged(fixture: &Fixture) {
     let log_file_mode = 1 | EVENT_TRACE_USE_PAGED_MEMORY;
     let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&config), 87);
+    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn a_row_of_system_files(fixture: &Fixture) {
@@ -140,16 +141,24 @@ fn a_row_of_system_files(fixture: &Fixture) {
 
 fn eight_system_loggers(fixture: &Fixture) {
     let others: Vec<Session> = (0..6).map(|_| fixture.start(&system(fixture))).collect();
-    assert_eq!(fixture.start_status(&system(fixture)), 1450);
+    assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
     let named = |name: &str| SessionConfig { name: name.into(), ..system(fixture) };
     let own =
         [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named(name)));
-    assert_eq!(fixture.start_status(&system(fixture)), 1450);
-    assert_eq!(fixture.start_status(&fixture.session_config()), 0, "others are not meant");
+    assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(
+        fixture.start_status(&fixture.session_config()),
+        Status::ERROR_SUCCESS,
+        "others are not meant"
+    );
     drop(own);
-    assert_eq!(fixture.start_status(&system(fixture)), 1450, "their places are kept");
+    assert_eq!(
+        fixture.start_status(&system(fixture)),
+        Status::ERROR_NO_SYSTEM_RESOURCES,
+        "their places are kept"
+    );
     drop(others);
-    assert_eq!(fixture.start_status(&system(fixture)), 0);
+    assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_SUCCESS);
 }
 
 fn flags_of_system_loggers(fixture: &Fixture) {
@@ -157,8 +166,8 @@ fn flags_of_system_loggers(fixture: &Fixture) {
     assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
     assert_eq!(groups(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
     let extension = SessionConfig { enable_flags: 0x8000_0000, ..system(fixture) };
-    assert_eq!(fixture.start_status(&extension), 87);
-    assert_eq!(update(fixture, &session, 0x8000_0001), 87);
+    assert_eq!(fixture.start_status(&extension), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(update(fixture, &session, 0x8000_0001), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(groups(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
 }
 
@@ -167,11 +176,11 @@ fn flags_are_replaced(fixture: &Fixture) {
     assert_eq!(groups(fixture, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "with the other name");
     let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
     let further = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
-    assert_eq!(status(further), 0);
+    assert_eq!(status(further), Status::ERROR_SUCCESS);
     assert_eq!(groups(fixture, &session), mask);
-    assert_eq!(update(fixture, &session, 0x3), 0);
+    assert_eq!(update(fixture, &session, 0x3), Status::ERROR_SUCCESS);
     assert_eq!(groups(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(update(fixture, &session, 0), 0);
+    assert_eq!(update(fixture, &session, 0), Status::ERROR_SUCCESS);
     assert_eq!(groups(fixture, &session), [0; 8]);
 }
 
@@ -226,7 +235,10 @@ fn state_of_the_kernel(fixture: &Fixture) {
         let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());
         status(fixture.connect().enable(&session.id, guid, code, &params, 0))
     };
-    assert_eq!(ask(&session, EnableCode::CaptureState), 0);
-    assert_eq!(ask(&plain, EnableCode::CaptureState), 87);
-    assert_eq!((ask(&session, EnableCode::Enable), ask(&plain, EnableCode::Enable)), (87, 87));
+    assert_eq!(ask(&session, EnableCode::CaptureState), Status::ERROR_SUCCESS);
+    assert_eq!(ask(&plain, EnableCode::CaptureState), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        (ask(&session, EnableCode::Enable), ask(&plain, EnableCode::Enable)),
+        (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
+    );
 }

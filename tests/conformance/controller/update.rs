@@ -1,7 +1,7 @@
 //! UPDATE: which properties change and which stay.
 
-use traceweir::Provider;
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
+use traceweir::{Provider, Status};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, event, events_of, new_guid, status};
@@ -81,14 +81,14 @@ fn the_file_switches(fixture: &Fixture) {
 fn the_same_file_is_refused(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     let same = Update { log_file: session.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &same)), 161);
+    assert_eq!(status(fixture.connect().update(&session.id, &same)), Status::ERROR_BAD_PATHNAME);
     assert_eq!(fixture.stop_and_read_events(session), [], "and the log is as it was");
 }
 
 fn another_sessions_file_is_refused(fixture: &Fixture) {
     let (one, other) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     let taken = Update { log_file: other.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&one.id, &taken)), 161);
+    assert_eq!(status(fixture.connect().update(&one.id, &taken)), Status::ERROR_BAD_PATHNAME);
     assert_eq!((fixture.stop_and_read_events(one), fixture.stop_and_read_events(other)), (vec![], vec![]));
 }
 
@@ -112,13 +112,13 @@ fn the_file_stays(fixture: &Fixture) {
 fn real_time_switches(fixture: &Fixture) {
     use traceweir::consumer::Trace;
     let session = fixture.start(&fixture.session_config());
-    assert_eq!(status(Trace::live(&session.properties.config.name)), 4201);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     let properties = update(fixture, &session, Update { real_time: Some(true), ..Update::default() });
     assert_eq!((properties.config.log_file_mode & 0x100, properties.config.flush_timer), (0x100, 1));
-    assert_eq!(status(Trace::live(&session.properties.config.name)), 0);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_SUCCESS);
     let properties = update(fixture, &session, Update { real_time: Some(false), ..Update::default() });
     assert_eq!(properties.config.log_file_mode & 0x100, 0);
-    assert_eq!(status(Trace::live(&session.properties.config.name)), 4201);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 fn the_maximum_changes(fixture: &Fixture) {
@@ -147,14 +147,14 @@ fn a_recorder_keeps_its_memory(fixture: &Fixture) {
 fn no_kernel_events(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     let flags = |flags| Update { enable_flags: Some(flags), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &flags(1))), 87);
-    assert_eq!(status(fixture.connect().update(&session.id, &flags(0))), 0);
+    assert_eq!(status(fixture.connect().update(&session.id, &flags(1))), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(fixture.connect().update(&session.id, &flags(0))), Status::ERROR_SUCCESS);
 }
 
 fn a_missing_folder(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let missing = Update { log_file: Some(fixture.folder().join("missing/x.etl")), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &missing)), 3);
+    assert_eq!(status(fixture.connect().update(&session.id, &missing)), Status::ERROR_PATH_NOT_FOUND);
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }

@@ -130,8 +130,8 @@ impl Classic {
 }
 
 /// Returns the status of a call.
-pub(super) fn code(outcome: Result<(), TraceError>) -> u32 {
-    outcome.err().map_or(0, |e| e.status().0)
+pub(super) fn code(outcome: Result<(), TraceError>) -> Status {
+    outcome.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
 }
 
 /// Stops a session and maps all its records except those about the session itself.
@@ -187,7 +187,11 @@ fn unregistering_the_unknown(_fixture: &Fixture) {
     assert!(classic::unregister(raw).is_ok());
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, raw, u64::MAX, modern.handle().to_raw()] {
-        assert_eq!(classic::unregister(wrong).unwrap_err().status().0, 87, "{wrong:#x}");
+        assert_eq!(
+            classic::unregister(wrong).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER,
+            "{wrong:#x}"
+        );
     }
     assert!(modern.handle().is_current());
 }
@@ -233,7 +237,10 @@ fn ids_are_filled_in(fixture: &Fixture) {
 fn untraced_events(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     for flags in [0, 0x40000, 0x80000, 0x200] {
-        assert_eq!(code(trace_event(logger, &own.block(48, flags, b""), &PointerTargets::default())), 186);
+        assert_eq!(
+            code(trace_event(logger, &own.block(48, flags, b""), &PointerTargets::default())),
+            Status::ERROR_INVALID_FLAG_NUMBER
+        );
     }
     assert_eq!(payloads(fixture, session).len(), 0);
 }
@@ -249,7 +256,11 @@ fn classes_by_address(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let (block, other) = (own.block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
     trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
-    assert_eq!(code(trace_event(logger, &block, &PointerTargets::default())), 87, "nothing is there");
+    assert_eq!(
+        code(trace_event(logger, &block, &PointerTargets::default())),
+        Status::ERROR_INVALID_PARAMETER,
+        "nothing is there"
+    );
     assert_eq!(records(fixture, session, |record| record.provider()), [other]);
 }
 
@@ -261,11 +272,11 @@ fn fields(fixture: &Fixture) {
         let block = own.block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
         code(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
     };
-    assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), 0);
-    assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), 0);
-    assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), 87);
-    assert_eq!(write(&[b"x"], &[1; 2]), 87);
-    assert_eq!(write(&[b"xy"], &[1]), 87);
+    assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), Status::ERROR_SUCCESS);
+    assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), Status::ERROR_SUCCESS);
+    assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(write(&[b"x"], &[1; 2]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(write(&[b"xy"], &[1]), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(payloads(fixture, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
 }
 
@@ -287,9 +298,12 @@ fn wrong_sizes(fixture: &Fixture) {
     for size in [0_u16, 47, 53, u16::MAX] {
         let mut block = right.clone();
         block[..2].copy_from_slice(&size.to_le_bytes());
-        assert_eq!(write(&block), 87, "{size}");
+        assert_eq!(write(&block), Status::ERROR_INVALID_PARAMETER, "{size}");
     }
-    assert_eq!((write(&right[..47]), write(&[])), (87, 87));
+    assert_eq!(
+        (write(&right[..47]), write(&[])),
+        (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
+    );
     assert_eq!(payloads(fixture, session).len(), 0);
 }
 
@@ -322,7 +336,10 @@ fn untraced_instances(fixture: &Fixture) {
             &PointerTargets::default(),
         ))
     };
-    assert_eq!((write(56, 0), write(48, TRACED), write(56, TRACED)), (1004, 87, 0));
+    assert_eq!(
+        (write(56, 0), write(48, TRACED), write(56, TRACED)),
+        (Status::ERROR_INVALID_FLAGS, Status::ERROR_INVALID_PARAMETER, Status::ERROR_SUCCESS)
+    );
 }
 
 fn instances_are_numbered(_fixture: &Fixture) {
@@ -340,13 +357,17 @@ fn instances_of_nothing(fixture: &Fixture) {
     let class = own.registration.class_handles().last().unwrap();
     let beyond = class + (1 << 11);
     for wrong in [0, u64::MAX, beyond] {
-        assert_eq!(create_instance_id(wrong).unwrap_err().status().0, 87, "{wrong:#x}");
+        assert_eq!(
+            create_instance_id(wrong).unwrap_err().status(),
+            Status::ERROR_INVALID_PARAMETER,
+            "{wrong:#x}"
+        );
         let (info, right) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
         let write = |of, parent| {
             trace_event_instance(logger, &own.block(56, TRACED, b""), of, parent, &PointerTargets::default())
         };
-        assert_eq!(code(write(&info, None)), 87);
-        assert_eq!(code(write(&right, Some(&info))), 87);
+        assert_eq!(code(write(&info, None)), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(code(write(&right, Some(&info))), Status::ERROR_INVALID_PARAMETER);
     }
 }
 
@@ -355,12 +376,16 @@ fn wrong_loggers(fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
     fixture.enable(&session, own.control, &EnableParams::default());
     for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
-        assert_eq!(code(trace_event(wrong, &[], &PointerTargets::default())), 6, "{wrong:#x}");
-        assert_eq!(code(trace(wrong, &own.event(1), &[])), 6, "{wrong:#x}");
+        assert_eq!(
+            code(trace_event(wrong, &[], &PointerTargets::default())),
+            Status::ERROR_INVALID_HANDLE,
+            "{wrong:#x}"
+        );
+        assert_eq!(code(trace(wrong, &own.event(1), &[])), Status::ERROR_INVALID_HANDLE, "{wrong:#x}");
     }
     fixture.stop(session);
     until("the notice of the end", || own.last().0.request == Request::Disable);
-    assert_eq!(code(trace(logger, &own.event(1), &[])), 6);
+    assert_eq!(code(trace(logger, &own.event(1), &[])), Status::ERROR_INVALID_HANDLE);
 }
 
 fn classic_too_large(fixture: &Fixture) {
@@ -368,9 +393,12 @@ fn classic_too_large(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let most = (16 << 10) - 72 - 48;
     let block = |length| own.block(48, TRACED, &vec![0; length]);
-    assert_eq!(code(trace_event(logger, &block(most), &PointerTargets::default())), 0);
-    assert_eq!(code(trace_event(logger, &block(most + 1), &PointerTargets::default())), 234);
-    assert_eq!(code(trace(logger, &own.event(1), &[&[0; 70_000]])), 234);
+    assert_eq!(code(trace_event(logger, &block(most), &PointerTargets::default())), Status::ERROR_SUCCESS);
+    assert_eq!(
+        code(trace_event(logger, &block(most + 1), &PointerTargets::default())),
+        Status::ERROR_MORE_DATA
+    );
+    assert_eq!(code(trace(logger, &own.event(1), &[&[0; 70_000]])), Status::ERROR_MORE_DATA);
     assert_eq!(fixture.stop(session).events_lost, 2);
 }
 
@@ -378,7 +406,7 @@ fn classic_without_room(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| trace(logger, &own.event(1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status().0), Some(8));
+    assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }
 
@@ -398,7 +426,11 @@ fn the_newest(fixture: &Fixture) {
     let two = fixture.start(&fixture.session_config());
     fixture.enable(&two, own.control, &EnableParams::default());
     let second = own.last().0.logger;
-    assert_eq!(code(trace(first, &own.event(2), &[])), 6, "it is not the first one's any more");
+    assert_eq!(
+        code(trace(first, &own.event(2), &[])),
+        Status::ERROR_INVALID_HANDLE,
+        "it is not the first one's any more"
+    );
     trace(second, &own.event(3), &[]).unwrap();
     fixture.disable(&one, own.control);
     trace(second, &own.event(4), &[]).unwrap();

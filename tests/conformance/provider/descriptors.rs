@@ -2,7 +2,7 @@
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;
-use traceweir::{EventDescriptor, Guid, Provider};
+use traceweir::{EventDescriptor, Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::TraitsBuilder;
 
@@ -69,10 +69,10 @@ fn block(kind: u8, data: &[u8]) -> DataDescriptor {
 }
 
 /// Writes an event of these blocks and returns the status.
-fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> u32 {
+fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> Status {
     // SAFETY: the rules here describe bytes that they own, or NULL.
     let written = unsafe { provider.write_descriptors(descriptor, 0, 0, None, None, blocks) };
-    written.map_or_else(|e| e.status().0, |()| 0)
+    written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
 }
 
 /// Registers a provider that has opted in to descriptor types, and starts its session.
@@ -92,8 +92,11 @@ fn only(fixture: &Fixture, session: Session) -> RecordedEvent {
 fn null_blocks(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]), 87);
-    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), 0);
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]),
+        Status::ERROR_INVALID_PARAMETER
+    );
+    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), Status::ERROR_SUCCESS);
     let seen = only(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
@@ -101,16 +104,22 @@ fn null_blocks(fixture: &Fixture) {
 fn too_many(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = vec![block(PAYLOAD, b"b"); 129];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 87);
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), 0);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), Status::ERROR_SUCCESS);
     assert_eq!(only(fixture, session).payload, [b'b'; 128]);
 }
 
 fn data_too_large(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let large = vec![7; 40_000];
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]), 534);
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, &large), block(PAYLOAD, &large)]), 534);
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]),
+        Status::ERROR_ARITHMETIC_OVERFLOW
+    );
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(METADATA, &large), block(PAYLOAD, &large)]),
+        Status::ERROR_ARITHMETIC_OVERFLOW
+    );
     assert!(fixture.stop_and_read_events(session).is_empty());
 }
 
@@ -123,7 +132,7 @@ fn types_are_ignored(fixture: &Fixture) {
         block(77, b"d"),
         block(METADATA, b"e"),
     ];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
     let seen = only(fixture, session);
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
@@ -134,7 +143,7 @@ fn metadata_as_payload(fixture: &Fixture) {
     let metadata = b"\x06\0\0ab\0";
     let descriptor = EventDescriptor { channel: 11, ..event(0, 4, 1) };
     let blocks = [block(PROVIDER, &traits), block(METADATA, metadata), block(PAYLOAD, b"data")];
-    assert_eq!(write(&provider, &descriptor, &blocks), 0);
+    assert_eq!(write(&provider, &descriptor, &blocks), Status::ERROR_SUCCESS);
     let seen = only(fixture, session);
     assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
     assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
@@ -143,14 +152,17 @@ fn metadata_as_payload(fixture: &Fixture) {
 fn payload(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let blocks = [block(PAYLOAD, b"one"), block(METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
     assert_eq!(only(fixture, session).payload, b"onetwo");
 }
 
 fn event_metadata(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let metadata = b"\x06\0\0ab\0";
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, metadata), block(PAYLOAD, b"data")]), 0);
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(METADATA, metadata), block(PAYLOAD, b"data")]),
+        Status::ERROR_SUCCESS
+    );
     let seen = only(fixture, session);
     assert_eq!(seen.items, [(ExtType::EVENT_SCHEMA_TL, metadata.to_vec())]);
     assert_eq!(seen.payload, b"data");
@@ -160,8 +172,8 @@ fn provider_metadata(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
     let blocks = [block(PROVIDER, &traits), block(METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
-    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), 0);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
+    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), Status::ERROR_SUCCESS);
     let seen = fixture.stop_and_read_events(session);
     let items = [(ExtType::PROV_TRAITS, traits), (ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())];
     assert_eq!(seen[0].items, items);
@@ -172,17 +184,26 @@ fn provider_metadata_and_traits(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("OfTheProvider").finish().unwrap().to_vec();
     provider.set_traits(&traits).unwrap();
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PROVIDER, b"other"), block(PAYLOAD, b"data")]), 0);
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(PROVIDER, b"other"), block(PAYLOAD, b"data")]),
+        Status::ERROR_SUCCESS
+    );
     let seen = only(fixture, session);
     assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
 }
 
 fn time_stamps(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
-    assert_eq!(write(&provider, &event(1, 4, 1), &[]), 0);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[]), Status::ERROR_SUCCESS);
     let early = 1_000_i64.to_ne_bytes();
-    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]), 0);
-    assert_eq!(write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]), 0);
+    assert_eq!(
+        write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]),
+        Status::ERROR_SUCCESS
+    );
+    assert_eq!(
+        write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]),
+        Status::ERROR_SUCCESS
+    );
     let seen = records(fixture, session, |record| {
         (record.descriptor().id, record.time(), record.payload().to_vec())
     });
@@ -194,7 +215,11 @@ fn time_stamps(fixture: &Fixture) {
 fn sizes_of_stamps(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     for wrong in [0, 1, 4, 7, 9, 16] {
-        assert_eq!(write(&provider, &event(1, 4, 1), &[block(STAMP, &[0; 16][..wrong])]), 87, "{wrong}");
+        assert_eq!(
+            write(&provider, &event(1, 4, 1), &[block(STAMP, &[0; 16][..wrong])]),
+            Status::ERROR_INVALID_PARAMETER,
+            "{wrong}"
+        );
     }
     assert!(fixture.stop_and_read_events(session).is_empty());
 }
@@ -202,7 +227,11 @@ fn sizes_of_stamps(fixture: &Fixture) {
 fn unknown_types_of_data(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     for kind in 4..=u8::MAX {
-        assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), 87, "{kind}");
+        assert_eq!(
+            write(&provider, &event(1, 4, 1), &[block(kind, b"x")]),
+            Status::ERROR_INVALID_PARAMETER,
+            "{kind}"
+        );
     }
     assert!(fixture.stop_and_read_events(session).is_empty());
 }
@@ -211,7 +240,7 @@ fn repeated_types(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     for kind in [METADATA, PROVIDER, STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
-        assert_eq!(write(&provider, &event(1, 4, 1), &twice), 87, "{kind}");
+        assert_eq!(write(&provider, &event(1, 4, 1), &twice), Status::ERROR_INVALID_PARAMETER, "{kind}");
     }
     assert!(fixture.stop_and_read_events(session).is_empty());
 }
@@ -220,14 +249,14 @@ fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
     let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
     provider.set_information(USE_TYPES, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), 0);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), Status::ERROR_SUCCESS);
     let handle = provider.handle();
     drop(provider);
     let written = handle.provider().and_then(|found| {
         // SAFETY: a stale registration reads nothing; the block is NULL.
         unsafe { found.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }
     });
-    assert_eq!(written.unwrap_err().status().0, 6);
+    assert_eq!(written.unwrap_err().status(), Status::ERROR_INVALID_HANDLE);
 }
 
 fn all_parameters(fixture: &Fixture) {
@@ -240,9 +269,17 @@ fn all_parameters(fixture: &Fixture) {
         let written = unsafe {
             provider.write_descriptors(&descriptor, exclude, flags, Some(&activity), Some(&related), &blocks)
         };
-        written.map_or_else(|e| e.status().0, |()| 0)
+        written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
     };
-    assert_eq!([write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)], [0, 0, 0, 87]);
+    assert_eq!(
+        [write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)],
+        [
+            Status::ERROR_SUCCESS,
+            Status::ERROR_SUCCESS,
+            Status::ERROR_SUCCESS,
+            Status::ERROR_INVALID_PARAMETER
+        ]
+    );
     let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(), [1, 3]);
     for event in seen {

@@ -1,7 +1,7 @@
 //! Conformance of provider groups.
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
-use traceweir::{Guid, PrivateSession, Provider};
+use traceweir::{Guid, PrivateSession, Provider, Status};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
@@ -113,7 +113,7 @@ fn both_together(fixture: &Fixture) {
 fn one_group_each(fixture: &Fixture) {
     let (group, guid) = (new_guid(), new_guid());
     let member = Provider::register_with_traits(guid, &traits(&group), None).unwrap();
-    assert_eq!(status(member.set_traits(&traits(&new_guid()))), 87);
+    assert_eq!(status(member.set_traits(&traits(&new_guid()))), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(listed(fixture, guid, false).unwrap().groups, [group]);
     assert_eq!(listed(fixture, group, true).unwrap().pids, [std::process::id()]);
     drop(member);
@@ -124,7 +124,10 @@ fn groups_of_private_sessions(fixture: &Fixture) {
     let group = new_guid();
     let session = PrivateSession::start(&fixture.session_config()).unwrap();
     let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
-    assert_eq!(status(session.enable(group, &of_group(enable_params(5, 0, 0)))), 87);
+    assert_eq!(
+        status(session.enable(group, &of_group(enable_params(5, 0, 0)))),
+        Status::ERROR_INVALID_PARAMETER
+    );
     assert!(!member.enabled(1, 1));
 }
 
@@ -138,11 +141,19 @@ fn no_filters_of_events(fixture: &Fixture) {
     // Filters by id, by name and by payload.
     for kind in [0x8000_0200, 0x8000_0400, 0x8000_0100] {
         let params = with(kind, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(status(fixture.try_enable(&session, group, &params)), 87, "{kind:#x}");
+        assert_eq!(
+            status(fixture.try_enable(&session, group, &params)),
+            Status::ERROR_INVALID_PARAMETER,
+            "{kind:#x}"
+        );
     }
     assert!(!member.enabled(1, 1));
     let here = with(0x8000_0004, &std::process::id().to_le_bytes());
-    assert_eq!(status(fixture.try_enable(&session, group, &here)), 0, "processes can be picked");
+    assert_eq!(
+        status(fixture.try_enable(&session, group, &here)),
+        Status::ERROR_SUCCESS,
+        "processes can be picked"
+    );
     assert!(member.enabled(1, 1));
 }
 

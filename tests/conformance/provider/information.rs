@@ -1,8 +1,8 @@
 //! EventSetInformation: classes, lengths, handles, and the order of its checks.
 
-use traceweir::Provider;
 use traceweir::controller::EnableParams;
 use traceweir::provider::{DataDescriptor, set_information};
+use traceweir::{Provider, Status};
 use traceweir_format::spec::event::{EventInfoClass as Class, ExtType};
 
 use crate::rule::{Rule, rule};
@@ -40,8 +40,8 @@ const TRAITS: u32 = Class::EventProviderSetTraits.0;
 const TYPES: u32 = Class::EventProviderUseDescriptorType.0;
 const NAME: &[u8] = b"\x04\0n\0";
 
-fn set(provider: &Provider, class: u32, info: Option<&[u8]>) -> u32 {
-    set_information(provider.handle().to_raw(), class, info).0
+fn set(provider: &Provider, class: u32, info: Option<&[u8]>) -> Status {
+    set_information(provider.handle().to_raw(), class, info)
 }
 
 fn registered() -> Provider {
@@ -62,37 +62,45 @@ fn wrong_handles(_fixture: &Fixture) {
     drop(provider);
     for class in [TRACK, TRAITS, TYPES] {
         for raw in [0, 1, u64::MAX, handle.to_raw()] {
-            assert_eq!(set_information(raw, class, Some(&[1])).0, 87, "{class} {raw:#x}");
+            assert_eq!(
+                set_information(raw, class, Some(&[1])),
+                Status::ERROR_INVALID_PARAMETER,
+                "{class} {raw:#x}"
+            );
         }
-        assert_eq!(status(found.set_information(class, Some(&[1]))), 87, "{class}");
+        assert_eq!(
+            status(found.set_information(class, Some(&[1]))),
+            Status::ERROR_INVALID_PARAMETER,
+            "{class}"
+        );
     }
 }
 
 fn wrong_lengths(_fixture: &Fixture) {
     let provider = registered();
     for wrong in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
-        assert_eq!(set(&provider, TYPES, wrong), 87, "{wrong:?}");
+        assert_eq!(set(&provider, TYPES, wrong), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
     for wrong in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
-        assert_eq!(set(&provider, TRAITS, wrong), 87, "{wrong:?}");
+        assert_eq!(set(&provider, TRAITS, wrong), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0, "none of that was taken");
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS, "none of that was taken");
 }
 
 fn unknown_classes(_fixture: &Fixture) {
     let provider = registered();
     for class in [4, 5, 100, 0x8000_0000, u32::MAX] {
-        assert_eq!(set(&provider, class, None), 50, "{class}");
-        assert_eq!(set(&provider, class, Some(&[1])), 50, "{class}");
-        assert_eq!(status(provider.set_information(class, None)), 50, "{class}");
+        assert_eq!(set(&provider, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
+        assert_eq!(set(&provider, class, Some(&[1])), Status::ERROR_NOT_SUPPORTED, "{class}");
+        assert_eq!(status(provider.set_information(class, None)), Status::ERROR_NOT_SUPPORTED, "{class}");
     }
 }
 
 fn the_class_comes_first(_fixture: &Fixture) {
     for class in [1, 4, u32::MAX] {
         for raw in [0, u64::MAX] {
-            assert_eq!(set_information(raw, class, None).0, 50, "{class}");
-            assert_eq!(set_information(raw, class, Some(&[0; 3])).0, 50, "{class}");
+            assert_eq!(set_information(raw, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
+            assert_eq!(set_information(raw, class, Some(&[0; 3])), Status::ERROR_NOT_SUPPORTED, "{class}");
         }
     }
 }
@@ -100,20 +108,20 @@ fn the_class_comes_first(_fixture: &Fixture) {
 fn tracking_needs_no_buffer(_fixture: &Fixture) {
     let provider = registered();
     for info in [None, Some(&[][..]), Some(&[1]), Some(&[0; 100])] {
-        assert_eq!(set(&provider, TRACK, info), 0, "{info:?}");
+        assert_eq!(set(&provider, TRACK, info), Status::ERROR_SUCCESS, "{info:?}");
     }
 }
 
 fn reserved(_fixture: &Fixture) {
     let provider = registered();
-    assert_eq!(set(&provider, 1, None), 50);
-    assert_eq!(set(&provider, 1, Some(&[1])), 50);
+    assert_eq!(set(&provider, 1, None), Status::ERROR_NOT_SUPPORTED);
+    assert_eq!(set(&provider, 1, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
 }
 
 fn traits_by_class(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), 87, "a second time");
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_INVALID_PARAMETER, "a second time");
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
 }
@@ -121,9 +129,9 @@ fn traits_by_class(fixture: &Fixture) {
 fn traits_turn_types_on(fixture: &Fixture) {
     let (_session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     assert!(!has_types(&provider));
-    assert_eq!(set(&provider, TRAITS, Some(b"\x05\0n\0")), 87);
+    assert_eq!(set(&provider, TRAITS, Some(b"\x05\0n\0")), Status::ERROR_INVALID_PARAMETER);
     assert!(!has_types(&provider), "none were set");
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
     assert!(has_types(&provider));
     let with = Provider::register_with_traits(guid, NAME, None).unwrap();
     assert!(has_types(&with), "it came with some");
@@ -132,42 +140,46 @@ fn traits_turn_types_on(fixture: &Fixture) {
 fn types_on_and_off(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for (byte, on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
-        assert_eq!(set(&provider, TYPES, Some(&[byte])), 0);
+        assert_eq!(set(&provider, TYPES, Some(&[byte])), Status::ERROR_SUCCESS);
         assert_eq!(has_types(&provider), on);
     }
 }
 
 fn one_byte(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set(&provider, TYPES, Some(&[1, 0, 0, 0])), 87, "a BOOL of four bytes");
-    assert_eq!(set(&provider, TYPES, None), 87);
+    assert_eq!(
+        set(&provider, TYPES, Some(&[1, 0, 0, 0])),
+        Status::ERROR_INVALID_PARAMETER,
+        "a BOOL of four bytes"
+    );
+    assert_eq!(set(&provider, TYPES, None), Status::ERROR_INVALID_PARAMETER);
     assert!(!has_types(&provider));
 }
 
 fn traits_keep_types_on(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), 0);
-    assert_eq!(set(&provider, TYPES, Some(&[0])), 0);
+    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
+    assert_eq!(set(&provider, TYPES, Some(&[0])), Status::ERROR_SUCCESS);
     assert!(has_types(&provider));
 }
 
 fn true_is_not_zero(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for byte in [2, 255] {
-        assert_eq!(set(&provider, TYPES, Some(&[0])), 0);
-        assert_eq!(set(&provider, TYPES, Some(&[byte])), 0);
+        assert_eq!(set(&provider, TYPES, Some(&[0])), Status::ERROR_SUCCESS);
+        assert_eq!(set(&provider, TYPES, Some(&[byte])), Status::ERROR_SUCCESS);
         assert!(has_types(&provider), "{byte}");
     }
 }
 
 fn the_first_invalid(_fixture: &Fixture) {
     assert_eq!(Class::MaxEventInfo.0, 4);
-    assert_eq!(set(&registered(), Class::MaxEventInfo.0, Some(&[1])), 50);
+    assert_eq!(set(&registered(), Class::MaxEventInfo.0, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
 }
 
 fn each_its_own(fixture: &Fixture) {
     let (_session, first, guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set(&first, TYPES, Some(&[1])), 0);
+    assert_eq!(set(&first, TYPES, Some(&[1])), Status::ERROR_SUCCESS);
     let second = Provider::register(guid, None).unwrap();
     assert!(has_types(&first) && !has_types(&second));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use traceweir::controller::{Controller, EnableParams};
 use traceweir::provider::Handle;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 
 use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
@@ -80,12 +80,12 @@ fn unregistering_nothing(fixture: &Fixture) {
     assert_eq!(Handle::from_raw(0), None);
     let handle = Provider::register(guid, None).unwrap().into_handle();
     assert!(handle.unregister().is_ok());
-    assert_eq!(handle.unregister().unwrap_err().status().0, 6);
+    assert_eq!(handle.unregister().unwrap_err().status(), Status::ERROR_INVALID_HANDLE);
     assert_eq!(Handle::from_raw(handle.to_raw()), None);
     // The slot of the registration may have been reused; the stale handle must not affect the new
     // one.
     let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
-    assert_eq!(handle.unregister().unwrap_err().status().0, 6);
+    assert_eq!(handle.unregister().unwrap_err().status(), Status::ERROR_INVALID_HANDLE);
     assert!(next.iter().all(|provider| provider.handle().is_current()));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
@@ -133,11 +133,11 @@ fn stale_handles_do_not_write(fixture: &Fixture) {
     let handle = Provider::register(guid, None).unwrap().into_handle();
     let write = || {
         let written = handle.provider().and_then(|found| found.write(&event(1, 4, 1), &[]));
-        written.map_err(|e| e.status().0)
+        written.map_err(|e| e.status())
     };
     assert_eq!(write(), Ok(()));
     handle.unregister().unwrap();
-    assert_eq!(write(), Err(6));
+    assert_eq!(write(), Err(Status::ERROR_INVALID_HANDLE));
     drop(provider);
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }

@@ -1,7 +1,7 @@
 //! Size limits of events.
 
 use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, event, new_guid};
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
 const HEADER: usize = 80;
 
 /// Checks the statuses of writes with these payload sizes in a session with buffers of `kib` KiB.
-fn edge(fixture: &Fixture, kib: u32, sizes: &[(usize, u32)], related: Option<&Guid>) {
+fn edge(fixture: &Fixture, kib: u32, sizes: &[(usize, Status)], related: Option<&Guid>) {
     let (guid, session) =
         (new_guid(), fixture.start(&SessionConfig { buffer_size: kib, ..fixture.session_config() }));
     let provider = Provider::register(guid, None).unwrap();
@@ -41,33 +41,73 @@ fn edge(fixture: &Fixture, kib: u32, sizes: &[(usize, u32)], related: Option<&Gu
     let mut lost = 0;
     for (size, want) in sizes {
         let written = provider.write_transfer(&event(1, 4, 1), None, related, &[&data[..*size]]);
-        assert_eq!(written.map_or_else(|e| e.status().0, |()| 0), *want, "{size} bytes of payload");
+        assert_eq!(
+            written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS),
+            *want,
+            "{size} bytes of payload"
+        );
         // One at a time: a ring needs to hold only two of the largest events.
         fixture.connect().flush(&session.id, None).unwrap();
-        lost += u64::from(*want == 234);
+        lost += u64::from(*want == Status::ERROR_MORE_DATA);
     }
     assert_eq!(fixture.query(&session).events_lost, lost);
     let seen: Vec<usize> =
         fixture.stop_and_read_events(session).iter().map(|event| event.payload.len()).collect();
-    let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == 0).map(|(size, _)| *size).collect();
+    let kept: Vec<usize> =
+        sizes.iter().filter(|(_, want)| *want == Status::ERROR_SUCCESS).map(|(size, _)| *size).collect();
     assert_eq!(seen, kept);
 }
 
 fn the_largest_event(fixture: &Fixture) {
     let most = 65_535 - HEADER;
-    edge(fixture, 128, &[(most - 1, 0), (most, 0), (most + 1, 534), (70_000, 534)], None);
+    edge(
+        fixture,
+        128,
+        &[
+            (most - 1, Status::ERROR_SUCCESS),
+            (most, Status::ERROR_SUCCESS),
+            (most + 1, Status::ERROR_ARITHMETIC_OVERFLOW),
+            (70_000, Status::ERROR_ARITHMETIC_OVERFLOW),
+        ],
+        None,
+    );
 }
 
 fn items_count(fixture: &Fixture) {
     let most = 65_535 - HEADER - 24;
-    edge(fixture, 128, &[(most, 0), (most + 1, 534)], Some(&Guid::from_u128(1)));
+    edge(
+        fixture,
+        128,
+        &[(most, Status::ERROR_SUCCESS), (most + 1, Status::ERROR_ARITHMETIC_OVERFLOW)],
+        Some(&Guid::from_u128(1)),
+    );
 }
 
 fn the_buffers_edge(fixture: &Fixture) {
     let most = 32_696 - HEADER;
-    edge(fixture, 32, &[(most - 1, 0), (most, 0), (most + 1, 234), (60_000, 234)], None);
+    edge(
+        fixture,
+        32,
+        &[
+            (most - 1, Status::ERROR_SUCCESS),
+            (most, Status::ERROR_SUCCESS),
+            (most + 1, Status::ERROR_MORE_DATA),
+            (60_000, Status::ERROR_MORE_DATA),
+        ],
+        None,
+    );
 }
 
 fn only_losses_of_sessions_are_counted(fixture: &Fixture) {
-    edge(fixture, 64, &[(66_000, 534), (65_000, 0), (65_400, 234), (65_500, 534)], None);
+    edge(
+        fixture,
+        64,
+        &[
+            (66_000, Status::ERROR_ARITHMETIC_OVERFLOW),
+            (65_000, Status::ERROR_SUCCESS),
+            (65_400, Status::ERROR_MORE_DATA),
+            (65_500, Status::ERROR_ARITHMETIC_OVERFLOW),
+        ],
+        None,
+    );
 }

@@ -1,7 +1,7 @@
 //! Provider traits at registration.
 
 use traceweir::controller::EnableParams;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
@@ -46,7 +46,7 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Returns the status of a registration with these traits.
-fn registered(traits: &[u8]) -> u32 {
+fn registered(traits: &[u8]) -> Status {
     status(Provider::register_with_traits(new_guid(), traits, None))
 }
 
@@ -94,31 +94,35 @@ fn traits_are_set_once(fixture: &Fixture) {
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.set_traits(&first).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    assert_eq!(status(provider.set_traits(&second)), 87);
-    assert_eq!(status(provider.set_traits(&first)), 87);
+    assert_eq!(status(provider.set_traits(&second)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(provider.set_traits(&first)), Status::ERROR_INVALID_PARAMETER);
     provider.write(&event(3, 4, 1), &[]).unwrap();
     let seen = fixture.stop_and_read_events(session);
     let carried: Vec<_> = seen.iter().map(carried).collect();
     assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
     let with = Provider::register_with_traits(new_guid(), &first, None).unwrap();
-    assert_eq!(status(with.set_traits(&second)), 87, "it came with some");
+    assert_eq!(status(with.set_traits(&second)), Status::ERROR_INVALID_PARAMETER, "it came with some");
 }
 
 fn traits_of_nothing(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
     let found = provider.handle().provider().unwrap();
     drop(provider);
-    assert_eq!(status(found.set_traits(&blob(b"n\0", &[]))), 87);
+    assert_eq!(status(found.set_traits(&blob(b"n\0", &[]))), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn wrong_traits_are_not_set(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
-        assert_eq!(status(provider.set_traits(wrong)), 87, "{wrong:?}");
+        assert_eq!(status(provider.set_traits(wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
-    assert_eq!(status(provider.set_traits(&blob(b"n\0", &[]))), 0, "there were none so far");
+    assert_eq!(
+        status(provider.set_traits(&blob(b"n\0", &[]))),
+        Status::ERROR_SUCCESS,
+        "there were none so far"
+    );
 }
 
 fn decode_guids(fixture: &Fixture) {
@@ -145,39 +149,43 @@ fn traits_are_found(_fixture: &Fixture) {
 
 fn sizes_are_checked(_fixture: &Fixture) {
     let right = blob(b"name\0", &[]);
-    assert_eq!(registered(&right), 0);
+    assert_eq!(registered(&right), Status::ERROR_SUCCESS);
     for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {
         let mut traits = right.clone();
         traits[..2].copy_from_slice(&wrong.to_le_bytes());
-        assert_eq!(registered(&traits), 87, "{wrong}");
+        assert_eq!(registered(&traits), Status::ERROR_INVALID_PARAMETER, "{wrong}");
     }
     for short in [&[][..], &[0], &[2, 0]] {
-        assert_eq!(registered(short), 87, "{short:?}");
+        assert_eq!(registered(short), Status::ERROR_INVALID_PARAMETER, "{short:?}");
     }
 }
 
 fn names_end(_fixture: &Fixture) {
-    assert_eq!(registered(&blob(b"endless", &[])), 87);
+    assert_eq!(registered(&blob(b"endless", &[])), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn traits_lie_inside(_fixture: &Fixture) {
     for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
-        assert_eq!(registered(&blob(b"n\0", wrong)), 87, "{wrong:?}");
+        assert_eq!(registered(&blob(b"n\0", wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
 fn guids_are_whole(_fixture: &Fixture) {
     for kind in [1, 2] {
-        assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &[7; 16]))), 0);
+        assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &[7; 16]))), Status::ERROR_SUCCESS);
         for wrong in [0, 15, 17] {
-            assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &vec![7; wrong]))), 87, "{kind} {wrong}");
+            assert_eq!(
+                registered(&blob(b"n\0", &one_trait(kind, &vec![7; wrong]))),
+                Status::ERROR_INVALID_PARAMETER,
+                "{kind} {wrong}"
+            );
         }
     }
 }
 
 fn one_group(_fixture: &Fixture) {
     let group = one_trait(1, &[7; 16]);
-    assert_eq!(registered(&blob(b"n\0", &[group.clone(), group].concat())), 87);
+    assert_eq!(registered(&blob(b"n\0", &[group.clone(), group].concat())), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn unknown_types_are_kept(fixture: &Fixture) {
@@ -190,7 +198,7 @@ fn unknown_types_are_kept(fixture: &Fixture) {
 }
 
 fn empty_names(_fixture: &Fixture) {
-    assert_eq!(registered(&blob(b"\0", &[])), 0);
+    assert_eq!(registered(&blob(b"\0", &[])), Status::ERROR_SUCCESS);
 }
 
 fn large_traits(fixture: &Fixture) {

@@ -2,7 +2,7 @@
 
 use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::header::Family;
 
 use super::classic::{Classic, code, records};
@@ -136,27 +136,34 @@ fn not_flagged(fixture: &Fixture) {
 }
 
 /// Returns the status of a message with these flags.
-fn answer(fixture: &Fixture, flags: u32) -> u32 {
+fn answer(fixture: &Fixture, flags: u32) -> Status {
     let (_session, own, logger) = start_with_provider(fixture, 0);
     code(trace_message(logger, flags, &own.class, 1, &[]))
 }
 
 fn two_names(fixture: &Fixture) {
-    assert_eq!((answer(fixture, 2 | 4), answer(fixture, 63)), (87, 87));
+    assert_eq!(
+        (answer(fixture, 2 | 4), answer(fixture, 63)),
+        (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
+    );
 }
 
 fn unknown_flags(fixture: &Fixture) {
     for flags in [0x100, 0x200, 0x8000] {
-        assert_eq!(answer(fixture, flags), 87, "{flags:#x}");
+        assert_eq!(answer(fixture, flags), Status::ERROR_INVALID_PARAMETER, "{flags:#x}");
     }
-    assert_eq!(answer(fixture, 16), 0);
+    assert_eq!(answer(fixture, 16), Status::ERROR_SUCCESS);
 }
 
 fn no_logger(_fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
-        assert_eq!(code(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), 6, "{wrong:#x}");
+        assert_eq!(
+            code(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])),
+            Status::ERROR_INVALID_HANDLE,
+            "{wrong:#x}"
+        );
     }
 }
 
@@ -165,7 +172,7 @@ fn large_arguments(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let most = (16 << 10) - 72 - 8;
     let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
-    assert_eq!((write(most), write(most + 1)), (0, 234));
+    assert_eq!((write(most), write(most + 1)), (Status::ERROR_SUCCESS, Status::ERROR_MORE_DATA));
     assert_eq!(fixture.stop(session).events_lost, 1);
 }
 
@@ -173,7 +180,10 @@ fn beyond_64_kib(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
     let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
-    assert_eq!((write(65_535 - 8), write(65_535 - 7), write(1 << 20)), (0, 234, 234));
+    assert_eq!(
+        (write(65_535 - 8), write(65_535 - 7), write(1 << 20)),
+        (Status::ERROR_SUCCESS, Status::ERROR_MORE_DATA, Status::ERROR_MORE_DATA)
+    );
     assert_eq!(records(fixture, session, |record| record.payload().len()), [65_535 - 8]);
 }
 
@@ -181,6 +191,6 @@ fn no_room_for_messages(fixture: &Fixture) {
     let (session, own, logger) = start_with_provider(fixture, 0);
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &own.class, 1, &[&data]).err());
-    assert_eq!(refused.map(|e| e.status().0), Some(8));
+    assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }

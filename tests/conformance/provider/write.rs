@@ -2,7 +2,7 @@
 
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
-use traceweir::{EventDescriptor, Guid, Provider};
+use traceweir::{EventDescriptor, Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 
 use super::callback::{chain_of, schematized};
@@ -76,9 +76,9 @@ fn write_without_session_succeeds(_fixture: &Fixture) {
 
 fn a_hundred_and_twenty_eight_blocks(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status().0);
+    let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status());
     assert_eq!(write(128), Ok(()));
-    assert_eq!(write(129), Err(87));
+    assert_eq!(write(129), Err(Status::ERROR_INVALID_PARAMETER));
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
@@ -88,19 +88,19 @@ fn the_order_of_checks(fixture: &Fixture) {
     let blocks = vec![&b"x"[..]; 129];
     let write = |level| {
         let written = handle.provider().and_then(|found| found.write(&event(1, level, 1), &blocks));
-        written.map_err(|e| e.status().0)
+        written.map_err(|e| e.status())
     };
-    assert_eq!(write(4), Err(87));
+    assert_eq!(write(4), Err(Status::ERROR_INVALID_PARAMETER));
     assert_eq!(write(5), Ok(()), "no session takes it");
     drop(provider);
-    assert_eq!((write(4), write(5)), (Err(6), Err(6)));
+    assert_eq!((write(4), write(5)), (Err(Status::ERROR_INVALID_HANDLE), Err(Status::ERROR_INVALID_HANDLE)));
 }
 
 fn write_without_room(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| provider.write(&event(1, 4, 1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status().0), Some(8));
+    assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
     let end = fixture.stop(session);
     assert!(end.lost_by_cause.no_room >= 1, "{:?}", end.lost_by_cause);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
@@ -119,22 +119,26 @@ fn a_full_store(fixture: &Fixture) {
     let session = fixture.start(&config);
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
-    let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0);
+    let write = || {
+        provider
+            .write(&event(1, 4, 1), &[&[0; 1_000]])
+            .map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+    };
     let fill = || {
         until("the store is full", || {
             fixture.connect().flush(&session.id, None).unwrap();
-            write() == 0xC000_0188
+            write() == Status::STATUS_LOG_FILE_FULL
         });
     };
     fill();
-    assert!((0..100).all(|_| write() == 0xC000_0188), "and stays so");
+    assert!((0..100).all(|_| write() == Status::STATUS_LOG_FILE_FULL), "and stays so");
     let consumer = Trace::live(&session.properties.config.name).unwrap();
-    assert_eq!(write(), 0, "once a consumer reads it");
+    assert_eq!(write(), Status::ERROR_SUCCESS, "once a consumer reads it");
     drop(consumer);
     fill();
     let with_file = Update { log_file: Some(fixture.unique_path()), ..Update::default() };
     fixture.connect().update(&session.id, &with_file).unwrap();
-    assert_eq!(write(), 0, "a file takes what comes");
+    assert_eq!(write(), Status::ERROR_SUCCESS, "a file takes what comes");
 }
 
 fn the_first_failure(fixture: &Fixture) {
@@ -142,14 +146,14 @@ fn the_first_failure(fixture: &Fixture) {
     let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.session_config() });
     fixture.enable(&small, guid, &EnableParams::default());
     let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
-    assert_eq!(written.map_err(|e| e.status().0), Err(234));
+    assert_eq!(written.map_err(|e| e.status()), Err(Status::ERROR_MORE_DATA));
     assert_eq!(fixture.stop(small).events_lost, 1);
     drop(large);
 }
 
 /// Writes an event that does not fit into the small one of two sessions with these additional
 /// modes. Returns its status, and the lost and recorded events of the large and the small session.
-fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2]) {
+fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usize); 2]) {
     let (guid, with) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: 1 | mode,
         buffer_size,
@@ -165,18 +169,26 @@ fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (u32, [(u64, usize);
         let end = fixture.stop(session);
         (end.events_lost, events_of(&end.config.log_file.unwrap()).len())
     });
-    (written.map_or_else(|e| e.status().0, |()| 0), outcome)
+    (written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS), outcome)
 }
 
 const INDEPENDENT: u32 = 0x0800_0000;
 
 fn a_common_fate(fixture: &Fixture) {
-    assert_eq!(fate(fixture, 0, 0), (234, [(1, 0), (1, 0)]));
+    assert_eq!(fate(fixture, 0, 0), (Status::ERROR_MORE_DATA, [(1, 0), (1, 0)]));
 }
 
 fn no_common_fate(fixture: &Fixture) {
-    assert_eq!(fate(fixture, 0, INDEPENDENT), (234, [(0, 1), (1, 0)]), "its failure is its own");
-    assert_eq!(fate(fixture, INDEPENDENT, 0), (234, [(0, 1), (1, 0)]), "nor does it share another's");
+    assert_eq!(
+        fate(fixture, 0, INDEPENDENT),
+        (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
+        "its failure is its own"
+    );
+    assert_eq!(
+        fate(fixture, INDEPENDENT, 0),
+        (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
+        "nor does it share another's"
+    );
 }
 
 fn room_comes_first(fixture: &Fixture) {
@@ -251,7 +263,7 @@ fn other_write_flags(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
         let written = provider.event(&event(1, 4, 1)).flags(flags).write(&[]);
-        assert_eq!(written.map_err(|e| e.status().0), Err(87), "{flags:#x}");
+        assert_eq!(written.map_err(|e| e.status()), Err(Status::ERROR_INVALID_PARAMETER), "{flags:#x}");
     }
     assert_eq!(fixture.stop_and_read_events(session), []);
 }
@@ -398,6 +410,9 @@ fn strings_have_an_activity(fixture: &Fixture) {
 fn long_strings(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let text = "x".repeat(40_000);
-    assert_eq!(provider.write_string(4, 1, &text).map_err(|e| e.status().0), Err(534));
+    assert_eq!(
+        provider.write_string(4, 1, &text).map_err(|e| e.status()),
+        Err(Status::ERROR_ARITHMETIC_OVERFLOW)
+    );
     assert_eq!(fixture.stop(session).events_lost, 0);
 }

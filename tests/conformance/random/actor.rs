@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use traceweir::controller::{Controller, Properties, SessionRef};
-use traceweir::{Error, Guid, Provider};
+use traceweir::{Error, Guid, Provider, Status};
 
 use super::Times;
 use super::model::{Ledger, Listener, MEMBER, Running};
@@ -157,9 +157,9 @@ impl<'s> Actor<'s> {
     }
 
     /// Records a divergence unless the status is one of these.
-    pub(super) fn expect(&mut self, what: &str, status: u32, allowed: &[u32]) {
+    pub(super) fn expect(&mut self, what: &str, status: Status, allowed: &[Status]) {
         if !allowed.contains(&status) {
-            self.diverges(format!("{what}: {status}, and not one of {allowed:?}"));
+            self.diverges(format!("{what}: {status:?}, and not one of {allowed:?}"));
         }
     }
 
@@ -196,8 +196,12 @@ impl<'s> Actor<'s> {
         }
     }
 
-    pub(super) fn is_running(&self, name: usize) -> u32 {
-        if self.running[name].is_some() { 0 } else { 4201 }
+    pub(super) fn running_status(&self, name: usize) -> Status {
+        if self.running[name].is_some() {
+            Status::ERROR_SUCCESS
+        } else {
+            Status::ERROR_WMI_INSTANCE_NOT_FOUND
+        }
     }
 
     fn query(&mut self) {
@@ -209,7 +213,7 @@ impl<'s> Actor<'s> {
 
     /// Records a divergence unless the answer about a session is that of the model.
     pub(super) fn compare(&mut self, what: &str, name: usize, answer: Result<Properties, Error>) {
-        let want = self.is_running(name);
+        let want = self.running_status(name);
         match (answer, &mut self.running[name]) {
             (Ok(properties), Some(model)) => {
                 if properties.id != model.id || !model.is_shown_by(&properties.config) {

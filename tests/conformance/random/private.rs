@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
@@ -40,11 +40,11 @@ impl Actor<'_> {
             1..=2 => {
                 let status_of_enable = status(own.session.enable(guid, &request.params));
                 own.listener.wanted.insert(provider, request);
-                (status_of_enable, 0)
+                (status_of_enable, Status::ERROR_SUCCESS)
             }
             3 => {
                 own.listener.wanted.remove(&provider);
-                (status(own.session.disable(guid)), 0)
+                (status(own.session.disable(guid)), Status::ERROR_SUCCESS)
             }
             4 => {
                 let update = Update { flush_timer: Some(seconds), log_file: Some(new), ..Update::default() };
@@ -52,16 +52,19 @@ impl Actor<'_> {
             }
             5 => {
                 let switch = Update { real_time: Some(true), ..Update::default() };
-                (status(own.session.update(&switch)), 87)
+                (status(own.session.update(&switch)), Status::ERROR_INVALID_PARAMETER)
             }
             6 => {
                 let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-                (status(own.session.enable(guid, &EnableParams { property, ..request.params })), 87)
+                (
+                    status(own.session.enable(guid, &EnableParams { property, ..request.params })),
+                    Status::ERROR_INVALID_PARAMETER,
+                )
             }
             _ => {
                 let shown = own.session.query().config;
                 let is_same = shown == SessionConfig { guid: shown.guid, ..own.config.clone() };
-                (u32::from(!is_same) * 1_000_000, 0)
+                (if is_same { Status::ERROR_SUCCESS } else { Status::E_FAIL }, Status::ERROR_SUCCESS)
             }
         };
         self.expect(&format!("own session {choice}"), statuses.0, &[statuses.1]);
@@ -85,7 +88,7 @@ impl Actor<'_> {
                 self.own = Some(Own { session, path, config, listener: Listener::default() });
             }
             Err(e) => {
-                self.expect(&format!("own session: {e}"), e.status().0, &[1450]);
+                self.expect(&format!("own session: {e}"), e.status(), &[Status::ERROR_NO_SYSTEM_RESOURCES]);
                 self.expect_no_file(Some(path));
             }
         }
@@ -95,7 +98,7 @@ impl Actor<'_> {
         let Some(own) = &mut self.own else { return };
         let answer = own.session.update(update);
         let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
-            return self.expect("own session goes on", status(answer), &[0]);
+            return self.expect("own session goes on", status(answer), &[Status::ERROR_SUCCESS]);
         };
         let old = std::mem::replace(&mut own.path, new.clone());
         let ledger = std::mem::take(&mut own.listener.ledger);
@@ -132,13 +135,13 @@ impl Actor<'_> {
             buffer_size: 4,
             ..SessionConfig::default()
         };
-        for want in [0, 183] {
+        for want in [Status::ERROR_SUCCESS, Status::ERROR_ALREADY_EXISTS] {
             let status_of_start = status(self.controller.start(&config));
             self.expect("outside start", status_of_start, &[want]);
         }
         let enabled =
             self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);
-        self.expect("outside enable", status(enabled), &[0]);
+        self.expect("outside enable", status(enabled), &[Status::ERROR_SUCCESS]);
         let begun = Instant::now();
         let mut ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
             Ok(provider) => write_for(4, 1, &provider),
@@ -149,8 +152,8 @@ impl Actor<'_> {
         }
         let next = status(self.controller.increment(&session));
         let live = status(self.controller.convert_to_real_time(&session));
-        self.expect("outside increment", next, &[1]);
-        self.expect("outside convert", live, &[1]);
+        self.expect("outside increment", next, &[Status::ERROR_INVALID_FUNCTION]);
+        self.expect("outside convert", live, &[Status::ERROR_INVALID_FUNCTION]);
         match self.controller.stop(&session) {
             Ok(end) => {
                 self.check_log(std::slice::from_ref(&path), &ledger, Keeps::All, end.events_lost);
@@ -158,7 +161,7 @@ impl Actor<'_> {
             Err(e) => self.diverges(format!("outside stop: {e}")),
         }
         let gone = status(self.controller.query(&session));
-        self.expect("outside query", gone, &[4201]);
+        self.expect("outside query", gone, &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
         self.remove(&[path]);
     }
 }

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use traceweir::Provider;
 use traceweir::controller::{EnableCode, EnableParams, Filter};
 use traceweir::provider::EnableCallback;
+use traceweir::{Provider, Status};
 use traceweir_format::filter::{Gate, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::TraitsBuilder;
@@ -99,10 +99,10 @@ impl Actor<'_> {
         let off = EnableParams { property: target.property(), ..EnableParams::default() };
         let params = request.as_ref().map_or(off, |request| request.params.clone());
         let outcome = self.order(name, target, code, &params, if waits { FOR_A_WHILE } else { 0 });
-        let want = self.is_running(name);
+        let want = self.running_status(name);
         self.expect("enable", outcome, &[want]);
         let is_registered = !self.registered[target.provider()].is_empty();
-        if let (0, Some(model)) = (outcome, &mut self.running[name]) {
+        if let (Status::ERROR_SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
             let listener = &mut model.listener;
             let was_meant = target.set(listener, request.clone()).is_some_and(|before| !before.is_for_others);
             // A process that was not enabled and still is not gets no notification, so the call did
@@ -124,14 +124,14 @@ impl Actor<'_> {
         target: Target,
         code: EnableCode,
         params: &EnableParams,
-        ms: u32,
-    ) -> u32 {
+        timeout_ms: u32,
+    ) -> Status {
         let guid = match target {
             Target::Provider(provider) => self.provider(provider),
             Target::Group => self.group(),
         };
         let reference = self.reference(name);
-        status(self.controller.enable(&reference, guid, code, params, ms))
+        status(self.controller.enable(&reference, guid, code, params, timeout_ms))
     }
 
     pub(super) fn capture(&mut self) {
@@ -142,11 +142,11 @@ impl Actor<'_> {
         let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < HEARD);
         let target = Target::Provider(provider);
         let outcome = self.order(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
-        let allowed: &[u32] = match (self.is_running(name), is_known, was_known) {
-            (0, true, _) => &[0],
-            (0, false, true) => &[0, 1],
-            (0, false, false) => &[1],
-            _ => &[4201],
+        let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {
+            (Status::ERROR_SUCCESS, true, _) => &[Status::ERROR_SUCCESS],
+            (Status::ERROR_SUCCESS, false, true) => &[Status::ERROR_SUCCESS, Status::ERROR_INVALID_FUNCTION],
+            (Status::ERROR_SUCCESS, false, false) => &[Status::ERROR_INVALID_FUNCTION],
+            _ => &[Status::ERROR_WMI_INSTANCE_NOT_FOUND],
         };
         self.expect("capture", outcome, allowed);
     }
@@ -167,7 +167,11 @@ impl Actor<'_> {
         };
         let params = EnableParams { filters, property: target.property(), ..EnableParams::default() };
         let outcome = self.order(name, target, EnableCode::Enable, &params, 0);
-        let want = if self.running[name].is_some() { 87 } else { 4201 };
+        let want = if self.running[name].is_some() {
+            Status::ERROR_INVALID_PARAMETER
+        } else {
+            Status::ERROR_WMI_INSTANCE_NOT_FOUND
+        };
         self.expect("wrong enable", outcome, &[want]);
         self.write_all(target.provider());
     }
@@ -222,12 +226,10 @@ impl Actor<'_> {
             let number = self.event;
             let Some(registration) = self.registered[provider].get(instance) else { return };
             let descriptor = event(offered.id, offered.level, offered.keyword);
-            let outcome = registration
-                .write(&descriptor, &[&number.to_le_bytes(), &filler])
-                .err()
-                .map(|e| e.status().0);
+            let outcome =
+                registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
             self.listeners().for_each(|to| to.note(provider, &offered, number, outcome.is_none()));
-            if outcome.is_some_and(|outcome| outcome != 8) {
+            if outcome.is_some_and(|outcome| outcome != Status::ERROR_NOT_ENOUGH_MEMORY) {
                 self.diverges(format!("write: {outcome:?}"));
             }
         }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use traceweir::Status;
 use traceweir::controller::{Properties, SessionConfig, Update};
 use traceweir_format::spec::session::*;
 
@@ -71,10 +72,11 @@ impl Actor<'_> {
         if let Some((path, _)) = &before {
             config.log_file = Some(path.clone());
         }
-        let want = if self.running[name].is_some() { 183 } else { 0 };
+        let want =
+            if self.running[name].is_some() { Status::ERROR_ALREADY_EXISTS } else { Status::ERROR_SUCCESS };
         match self.controller.start(&config) {
             Ok(properties) => {
-                self.expect("start", 0, &[want]);
+                self.expect("start", Status::ERROR_SUCCESS, &[want]);
                 let ledger = before.map(|(_, ledger)| ledger).unwrap_or_default();
                 let goes_on = !ledger.due.is_empty() || !ledger.maybe.is_empty();
                 let mut model = Running::new(properties.id, &config, ledger);
@@ -85,7 +87,7 @@ impl Actor<'_> {
                 self.compare("start", name, Ok(properties));
             }
             Err(e) => {
-                self.expect(&format!("start: {e}"), e.status().0, &[want]);
+                self.expect(&format!("start: {e}"), e.status(), &[want]);
                 match before {
                     Some(before) => self.appended = Some(before),
                     None => self.expect_no_file(config.log_file.map(|path| numbered(&path, 1))),
@@ -106,22 +108,46 @@ impl Actor<'_> {
         let config = self.small(self.name(name), kind);
         let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
         let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
-        let (wrong, allowed): (_, &[u32]) = match self.below(12) {
-            0 => (mode(3), &[87]),
-            1 => (SessionConfig { clock: 9, ..config }, &[87]),
-            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[161]),
-            3 => (SessionConfig { name: String::new(), ..config }, &[87]),
-            4 => (SessionConfig { maximum_file_size: 0, ..mode(2) }, &[87]),
+        let (wrong, allowed): (_, &[Status]) = match self.below(12) {
+            0 => (mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[Status::ERROR_INVALID_PARAMETER]),
+            1 => (SessionConfig { clock: 9, ..config }, &[Status::ERROR_INVALID_PARAMETER]),
+            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[Status::ERROR_BAD_PATHNAME]),
+            3 => (SessionConfig { name: String::new(), ..config }, &[Status::ERROR_INVALID_PARAMETER]),
+            4 => (
+                SessionConfig { maximum_file_size: 0, ..mode(EVENT_TRACE_FILE_MODE_CIRCULAR) },
+                &[Status::ERROR_INVALID_PARAMETER],
+            ),
             5 => {
                 let log_file = Some(self.fixture.unique_path());
-                (SessionConfig { maximum_file_size: 64, log_file, ..mode(ROW) }, &[87])
+                (
+                    SessionConfig { maximum_file_size: 64, log_file, ..mode(ROW) },
+                    &[Status::ERROR_INVALID_PARAMETER],
+                )
             }
-            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[87]),
-            7 => (mode(APPEND | REAL_TIME), &[87]),
-            8 => (SessionConfig { maximum_file_size: 0, ..mode(SEQUENTIAL | 0x20) }, &[87]),
-            9 => (SessionConfig { maximum_file_size: 64, ..mode(0x400_2002) }, &[87]),
-            _ if self.running[name].is_some() => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[183]),
-            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[3]),
+            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[Status::ERROR_INVALID_PARAMETER]),
+            7 => (mode(APPEND | REAL_TIME), &[Status::ERROR_INVALID_PARAMETER]),
+            8 => (
+                SessionConfig {
+                    maximum_file_size: 0,
+                    ..mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE)
+                },
+                &[Status::ERROR_INVALID_PARAMETER],
+            ),
+            9 => (
+                SessionConfig {
+                    maximum_file_size: 64,
+                    ..mode(
+                        EVENT_TRACE_FILE_MODE_CIRCULAR
+                            | EVENT_TRACE_USE_KBYTES_FOR_SIZE
+                            | EVENT_TRACE_COMPRESSED_MODE,
+                    )
+                },
+                &[Status::ERROR_INVALID_PARAMETER],
+            ),
+            _ if self.running[name].is_some() => {
+                (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[Status::ERROR_ALREADY_EXISTS])
+            }
+            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[Status::ERROR_PATH_NOT_FOUND]),
         };
         let answer = status(self.controller.start(&wrong));
         self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), answer, allowed);
@@ -137,10 +163,10 @@ impl Actor<'_> {
     pub(super) fn stop_one(&mut self, name: usize) {
         let reference = self.reference(name);
         let answer = self.controller.stop(&reference);
-        let want = self.is_running(name);
+        let want = self.running_status(name);
         match answer {
             Ok(end) => {
-                self.expect("stop", 0, &[want]);
+                self.expect("stop", Status::ERROR_SUCCESS, &[want]);
                 if let Some(mut model) = self.running[name].take() {
                     if !model.is_shown_by(&end.config) {
                         self.diverges(format!("stop: {:?}, and not {:?}", end.config, model.config));
@@ -148,7 +174,7 @@ impl Actor<'_> {
                     self.check_end(model, &end);
                 }
             }
-            Err(e) => self.expect(&format!("stop: {e}"), e.status().0, &[want]),
+            Err(e) => self.expect(&format!("stop: {e}"), e.status(), &[want]),
         }
     }
 
@@ -196,7 +222,11 @@ impl Actor<'_> {
                 self.remove(&[path]);
             }
             (model, answer) => {
-                let want = if model.is_some() { 87 } else { 4201 };
+                let want = if model.is_some() {
+                    Status::ERROR_INVALID_PARAMETER
+                } else {
+                    Status::ERROR_WMI_INSTANCE_NOT_FOUND
+                };
                 self.expect("snapshot", status(answer), &[want]);
                 self.expect_no_file(Some(path));
             }
@@ -211,7 +241,7 @@ impl Actor<'_> {
         let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
             let answer = status(self.controller.update(&reference, &Update::default()));
-            return self.expect("update", answer, &[4201]);
+            return self.expect("update", answer, &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
         };
         let has_file = model.config.log_file.is_some();
         let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
@@ -236,7 +266,9 @@ impl Actor<'_> {
         self.running[name] = Some(model);
         match is_allowed {
             true => self.compare("update", name, answer),
-            false => self.expect("update to live or back", status(answer), &[87]),
+            false => {
+                self.expect("update to live or back", status(answer), &[Status::ERROR_INVALID_PARAMETER])
+            }
         }
         self.write();
     }
@@ -244,19 +276,24 @@ impl Actor<'_> {
     pub(super) fn wrong_update(&mut self) {
         let name = self.pick(NAMES);
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
-        let flags = (Update { enable_flags: Some(1), ..Update::default() }, 87);
+        let flags = (Update { enable_flags: Some(1), ..Update::default() }, Status::ERROR_INVALID_PARAMETER);
         let (update, want) = match config.log_file_mode {
             _ if self.is_one_of(3) => flags,
-            mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => {
-                (Update { log_file: Some(self.fixture.unique_path()), ..Update::default() }, 87)
+            mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => (
+                Update { log_file: Some(self.fixture.unique_path()), ..Update::default() },
+                Status::ERROR_INVALID_PARAMETER,
+            ),
+            BUFFERING => {
+                (Update { real_time: Some(true), ..Update::default() }, Status::ERROR_INVALID_PARAMETER)
             }
-            BUFFERING => (Update { real_time: Some(true), ..Update::default() }, 87),
-            _ if config.log_file.is_none() => (Update { real_time: Some(false), ..Update::default() }, 87),
-            _ => (Update { log_file: config.log_file, ..Update::default() }, 161),
+            _ if config.log_file.is_none() => {
+                (Update { real_time: Some(false), ..Update::default() }, Status::ERROR_INVALID_PARAMETER)
+            }
+            _ => (Update { log_file: config.log_file, ..Update::default() }, Status::ERROR_BAD_PATHNAME),
         };
         let reference = self.reference(name);
         let answer = status(self.controller.update(&reference, &update));
-        let want = if self.running[name].is_some() { want } else { 4201 };
+        let want = if self.running[name].is_some() { want } else { Status::ERROR_WMI_INSTANCE_NOT_FOUND };
         self.expect("wrong update", answer, &[want]);
     }
 
@@ -279,8 +316,10 @@ impl Actor<'_> {
                 }
                 self.compare("increment", name, answer);
             }
-            Some(_) => self.expect("increment without a row", status(answer), &[1]),
-            None => self.expect("increment", status(answer), &[4201]),
+            Some(_) => {
+                self.expect("increment without a row", status(answer), &[Status::ERROR_INVALID_FUNCTION])
+            }
+            None => self.expect("increment", status(answer), &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]),
         }
         self.write();
     }
@@ -290,7 +329,7 @@ impl Actor<'_> {
         let reference = self.reference(name);
         let answer = self.controller.convert_to_real_time(&reference);
         let Some(mut model) = self.running[name].take() else {
-            return self.expect("convert", status(answer), &[4201]);
+            return self.expect("convert", status(answer), &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
         };
         let is_allowed = model.config.log_file.is_some() && !model.has(BUFFERING);
         if let (true, Ok(properties)) = (is_allowed, &answer) {
@@ -300,7 +339,7 @@ impl Actor<'_> {
         self.running[name] = Some(model);
         match is_allowed {
             true => self.compare("convert", name, answer),
-            false => self.expect("convert without a file", status(answer), &[1]),
+            false => self.expect("convert without a file", status(answer), &[Status::ERROR_INVALID_FUNCTION]),
         }
         self.write();
     }

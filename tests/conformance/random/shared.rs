@@ -1,7 +1,7 @@
 //! Sessions and providers that all threads share.
 
 use traceweir::controller::{EnableCode, SessionRef, Update};
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 
 use super::actor::{Actor, INSTANCES, SHARED};
 use crate::stage::{enable_params, event, status};
@@ -14,34 +14,43 @@ impl Actor<'_> {
         let guid = Guid::from_u128(0xDA7A_FF00 | u128::from(self.below(2)));
         let session = SessionRef::Name(name.clone());
         // A session does not exist, is about to end, or is just starting.
-        let gone = [0, 4201, 2402];
+        let allowed =
+            [Status::ERROR_SUCCESS, Status::ERROR_WMI_INSTANCE_NOT_FOUND, Status::ERROR_ACTIVE_CONNECTIONS];
         let params = enable_params(self.below(6) as u8, self.below(4), 0);
         match self.below(9) {
             0 => self.start_shared(name),
             1 => self.stop_shared(&session),
             2 => {
                 let outcome = status(self.controller.query(&session));
-                self.expect("shared query", outcome, &gone);
+                self.expect("shared query", outcome, &allowed);
             }
             3 => {
                 let outcome = status(self.controller.flush(&session, None));
-                self.expect("shared flush", outcome, &gone);
+                self.expect("shared flush", outcome, &allowed);
             }
             4 => {
                 let update = Update { flush_timer: Some(2), ..Update::default() };
                 let outcome = status(self.controller.update(&session, &update));
-                self.expect("shared update", outcome, &gone);
+                self.expect("shared update", outcome, &allowed);
             }
             5 => {
                 let code = [EnableCode::Enable, EnableCode::Disable][self.pick(2)];
                 let timeout = if self.is_one_of(3) { 10_000 } else { 0 };
                 let outcome = status(self.controller.enable(&session, guid, code, &params, timeout));
-                self.expect("shared enable", outcome, &gone);
+                self.expect("shared enable", outcome, &allowed);
             }
             6 => {
                 let outcome =
                     status(self.controller.enable(&session, guid, EnableCode::CaptureState, &params, 0));
-                self.expect("shared capture", outcome, &[0, 1, 4201]);
+                self.expect(
+                    "shared capture",
+                    outcome,
+                    &[
+                        Status::ERROR_SUCCESS,
+                        Status::ERROR_INVALID_FUNCTION,
+                        Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+                    ],
+                );
             }
             7 if self.shared.len() < INSTANCES => match Provider::register(guid, None) {
                 Ok(provider) => self.shared.push(provider),
@@ -58,8 +67,8 @@ impl Actor<'_> {
         let kind = self.pick(super::sessions::PLAIN);
         let config = self.small(name, kind);
         let outcome = status(self.controller.start(&config));
-        self.expect("shared start", outcome, &[0, 183]);
-        if outcome != 0 {
+        self.expect("shared start", outcome, &[Status::ERROR_SUCCESS, Status::ERROR_ALREADY_EXISTS]);
+        if outcome != Status::ERROR_SUCCESS {
             self.expect_no_file(config.log_file);
         }
     }
@@ -67,7 +76,11 @@ impl Actor<'_> {
     fn stop_shared(&mut self, session: &SessionRef) {
         match self.controller.stop(session) {
             Ok(end) => self.check_shared_log(&end),
-            Err(e) => self.expect("shared stop", e.status().0, &[4201, 2402]),
+            Err(e) => self.expect(
+                "shared stop",
+                e.status(),
+                &[Status::ERROR_WMI_INSTANCE_NOT_FOUND, Status::ERROR_ACTIVE_CONNECTIONS],
+            ),
         }
     }
 }
