@@ -5,6 +5,9 @@ use traceweir::controller::{EnableParams, NO_SESSION, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
 use traceweir::{Guid, Provider, Status};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, EVENT_TRACE_REAL_TIME_MODE,
+};
 
 use crate::controller::daemon::{connected, with_settings};
 use crate::rule::{Rule, rule};
@@ -133,8 +136,11 @@ fn eight_sessions_on_a_provider(fixture: &Fixture) {
 
 fn buffers_of_16_mib(fixture: &Fixture) {
     for asked in [16_384, 16_385, u32::MAX] {
-        let config =
-            SessionConfig { buffer_size: asked, log_file_mode: 0x1000_0001, ..fixture.session_config() };
+        let config = SessionConfig {
+            buffer_size: asked,
+            log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            ..fixture.session_config()
+        };
         let (guid, session) = (new_guid(), fixture.start(&config));
         assert_eq!(session.properties.config.buffer_size, 16_384, "{asked} KiB");
         let provider = Provider::register(guid, None).unwrap();
@@ -184,8 +190,13 @@ fn as_many_sessions_as_set(fixture: &Fixture) {
         let mut controller = connected(&folder);
         let answer = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
         assert_eq!(answer, Answer::MaxLoggers(most), "{setting}");
-        let mut start =
-            || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(fixture) });
+        let mut start = || {
+            controller.start(&SessionConfig {
+                log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+                log_file: None,
+                ..small(fixture)
+            })
+        };
         assert!((0..most).all(|_| start().is_ok()), "{setting}");
         assert_eq!(status(start()), Status::ERROR_NO_SYSTEM_RESOURCES, "{setting}");
     }

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use traceweir::controller::SessionConfig;
 use traceweir::provider::activity;
 use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 use crate::control_group;
 use crate::daemon_process::DaemonProcess;
@@ -32,7 +33,12 @@ pub(crate) fn run_provider_process(provider: &OsStr) -> ExitCode {
     let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("the variable has a GUID");
     let private_session = std::env::var_os(RECORD_VARIABLE).map(|file| {
         let log_file = Some(file.into());
-        let config = SessionConfig { name: "own".into(), log_file_mode: 1, log_file, ..Default::default() };
+        let config = SessionConfig {
+            name: "own".into(),
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            log_file,
+            ..Default::default()
+        };
         let session = PrivateSession::start(&config).expect("the private session starts");
         session.enable(guid, &Default::default()).expect("the provider can be enabled");
         session

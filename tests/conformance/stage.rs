@@ -11,6 +11,7 @@ use traceweir::{Error, EventDescriptor, Guid, Provider, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 pub(crate) use crate::wait::{PATIENCE, eventually, until};
 
@@ -67,7 +68,7 @@ impl Fixture {
     pub(crate) fn session_config(&self) -> SessionConfig {
         SessionConfig {
             name: format!("rule {}", unique_number()),
-            log_file_mode: 1,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
             log_file: Some(self.unique_path()),
             ..SessionConfig::default()
         }

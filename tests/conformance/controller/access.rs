@@ -8,6 +8,7 @@ use traceweir::controller::access::{
     Ace, AceKind, DEFAULT_TRACE_SECURITY, Rights, SecurityDescriptor, SecurityOperation, Sid,
 };
 use traceweir::{Guid, Status};
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, new_guid, status};
@@ -67,7 +68,9 @@ fn logs_belong_to_the_starting_user(fixture: &Fixture) {
 }
 
 fn files_are_replaced(fixture: &Fixture) {
-    for (log_file_mode, maximum_file_size) in [(1, 0), (2, 8)] {
+    for (log_file_mode, maximum_file_size) in
+        [(EVENT_TRACE_FILE_MODE_SEQUENTIAL, 0), (EVENT_TRACE_FILE_MODE_CIRCULAR, 8)]
+    {
         let path = fixture.unique_path();
         std::fs::write(&path, vec![0xAA; 1 << 20]).unwrap();
         let log_file = Some(path.clone());

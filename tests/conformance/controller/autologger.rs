@@ -6,6 +6,7 @@ use traceweir::controller::{Controller, Properties, SessionRef};
 use traceweir::{EventDescriptor, Guid, Status};
 use traceweir_daemon::Folders;
 use traceweir_daemon::autologger::{Autologgers, State};
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 use traceweir_transport::runtime::RuntimeDir;
 
 use super::daemon::{connected, folder_with, put};
@@ -234,7 +235,10 @@ fn the_status(fixture: &Fixture) {
 
 fn autologger_has_no_file_sequence(fixture: &Fixture) {
     let mode = Booted::with(fixture, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
-    assert_eq!(mode & 0x9, 1);
+    assert_eq!(
+        mode & (EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_FILE_MODE_SEQUENTIAL),
+        EVENT_TRACE_FILE_MODE_SEQUENTIAL
+    );
 }
 
 fn providers_are_not_enabled(fixture: &Fixture) {

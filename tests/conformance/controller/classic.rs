@@ -8,6 +8,10 @@ use traceweir::classic::{
 use traceweir::controller::SessionConfig;
 use traceweir::{Guid, Status};
 use traceweir_format::header::message::sequence;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+    EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE,
+};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, enable_params, new_guid};
@@ -85,7 +89,10 @@ fn the_newest_session(fixture: &Fixture) {
 
 /// Returns the sequence numbers of four messages in a session of this mode.
 fn numbers(fixture: &Fixture, mode: u32) -> Vec<u32> {
-    let config = SessionConfig { log_file_mode: mode | 0x1000_0001, ..fixture.session_config() };
+    let config = SessionConfig {
+        log_file_mode: mode | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        ..fixture.session_config()
+    };
     let (control, session) = (new_guid(), fixture.start(&config));
     let (_registration, heard) = registered(control);
     fixture.enable(&session, control, &enable_params(0, 0, 0));
@@ -109,12 +116,15 @@ fn numbers(fixture: &Fixture, mode: u32) -> Vec<u32> {
 
 fn local_numbers(fixture: &Fixture) {
     for _ in 0..2 {
-        assert_eq!(numbers(fixture, 0x8000), [1, 2, 3, 4]);
+        assert_eq!(numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE), [1, 2, 3, 4]);
     }
 }
 
 fn global_numbers(fixture: &Fixture) {
-    let (first, second) = (numbers(fixture, 0x4000), numbers(fixture, 0x4000));
+    let (first, second) = (
+        numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
+        numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
+    );
     let all: Vec<u32> = first.iter().chain(&second).copied().collect();
     assert_eq!(all, (first[0]..first[0] + 8).collect::<Vec<_>>());
 }

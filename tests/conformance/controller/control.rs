@@ -2,6 +2,7 @@
 
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};
 use traceweir::{Provider, Status};
+use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
@@ -109,7 +110,11 @@ fn a_flush_writes_active_buffers(fixture: &Fixture) {
 }
 
 fn each_flush_is_a_snapshot(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: 0x400, log_file: None, ..fixture.session_config() };
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
+        log_file: None,
+        ..fixture.session_config()
+    };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -178,8 +183,11 @@ fn a_second_stop(fixture: &Fixture) {
 
 fn snapshots_do_not_overwrite_logs(fixture: &Fixture) {
     let log = fixture.start(&fixture.session_config());
-    let recorder =
-        fixture.start(&SessionConfig { log_file_mode: 0x400, log_file: None, ..fixture.session_config() });
+    let recorder = fixture.start(&SessionConfig {
+        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
+        log_file: None,
+        ..fixture.session_config()
+    });
     let path = log.properties.config.log_file.clone();
     assert_eq!(status(fixture.connect().flush(&recorder.id, path)), Status::ERROR_BAD_PATHNAME);
     assert_eq!(fixture.stop_and_read_events(log), []);

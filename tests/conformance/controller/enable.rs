@@ -7,6 +7,9 @@ use std::time::Duration;
 use traceweir::controller::{EnableCode, EnableParams, Filter, SessionRef};
 use traceweir::private::PrivateSession;
 use traceweir::{Guid, Provider, Status};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_FILTER_TYPE_PID,
+};
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
 use crate::rule::{Rule, rule};
@@ -96,7 +99,8 @@ fn state_is_captured(fixture: &Fixture) {
 fn each_call_replaces(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&enable_params(5, 0b1, 0));
     assert!(provider.enabled(5, 0b1) && !provider.enabled(5, 0b10));
-    let strict = EnableParams { property: 0x10, ..enable_params(2, 0b10, 0b10) };
+    let strict =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..enable_params(2, 0b10, 0b10) };
     fixture.enable(&session, guid, &strict);
     assert!(provider.enabled(2, 0b10) && !provider.enabled(3, 0b10) && !provider.enabled(2, 0b1));
     assert!(!provider.enabled(1, 0));
@@ -105,7 +109,7 @@ fn each_call_replaces(fixture: &Fixture) {
 }
 
 fn each_call_replaces_filters(fixture: &Fixture) {
-    let elsewhere = Filter { kind: 0x8000_0004, data: 1u32.to_le_bytes().to_vec() };
+    let elsewhere = Filter { kind: EVENT_FILTER_TYPE_PID, data: 1u32.to_le_bytes().to_vec() };
     let (session, provider, guid) =
         fixture.start_with_provider(&EnableParams { filters: vec![elsewhere], ..EnableParams::default() });
     assert!(!provider.enabled(4, 1), "meant for process 1");
@@ -279,7 +283,7 @@ fn disabling_twice(fixture: &Fixture) {
 }
 
 fn keyword_0_is_ignored(fixture: &Fixture) {
-    let strict = EnableParams { property: 0x10, ..enable_params(0, 0, 0) };
+    let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..enable_params(0, 0, 0) };
     let (session, provider, _guid) = fixture.start_with_provider(&strict);
     provider.write(&event(1, 4, 0), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
@@ -288,8 +292,10 @@ fn keyword_0_is_ignored(fixture: &Fixture) {
 }
 
 fn keyword_0_is_asked_for(fixture: &Fixture) {
-    let (session, provider, _guid) =
-        fixture.start_with_provider(&EnableParams { property: 0x40, ..enable_params(4, 8, 0) });
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams {
+        property: EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
+        ..enable_params(4, 8, 0)
+    });
     provider.write(&event(1, 4, 0), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }

@@ -6,6 +6,10 @@ use traceweir::{Guid, Provider, Status};
 use traceweir_format::filter::Header;
 use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
 use traceweir_format::spec::enable::PayloadOperator;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_SYSTEM_FLAGS,
+    EVENT_FILTER_TYPE_TRACEHANDLE,
+};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 
@@ -336,7 +340,7 @@ fn all_must_pass(fixture: &Fixture) {
     let by_id = || ids(EVENT_ID, true, &[2, 3]);
     let by_name = names_of(EVENT_NAME, EVERYTHING, false, &["stop"]);
     assert_eq!(apart(fixture, vec![by_id(), payload(2), by_name]), (vec![2], vec![100, 102, 103]));
-    let elsewhere = filter(0x8000_0004, &[&1u32.to_le_bytes()]);
+    let elsewhere = filter(EVENT_FILTER_TYPE_PID, &[&1u32.to_le_bytes()]);
     assert_eq!(arrives(fixture, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
 }
 
@@ -385,14 +389,20 @@ fn level_filters_have_their_size(fixture: &Fixture) {
 fn not_of_groups(fixture: &Fixture) {
     let by_name = names_of(EVENT_NAME, EVERYTHING, true, &["start"]);
     for filter in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
-        let (kind, group) = (filter.kind, with(0x20, vec![filter]));
+        let (kind, group) = (filter.kind, with(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, vec![filter]));
         assert_eq!(refused(fixture, new_guid(), &group), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
 fn of_the_kernel(fixture: &Fixture) {
-    all_refused(fixture, vec![filter(0x8000_0001, &[&[0; 4]]), filter(0x8000_0002, &[&[0; 8]])]);
+    all_refused(
+        fixture,
+        vec![
+            filter(EVENT_FILTER_TYPE_SYSTEM_FLAGS, &[&[0; 4]]),
+            filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]]),
+        ],
+    );
     let private = PrivateSession::start(&fixture.session_config()).unwrap();
-    let params = with(0, vec![filter(0x8000_0002, &[&[0; 8]])]);
+    let params = with(0, vec![filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]])]);
     assert_eq!(status(private.enable(new_guid(), &params)), Status::ERROR_INVALID_PARAMETER);
 }

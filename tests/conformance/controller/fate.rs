@@ -2,6 +2,10 @@
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider, Status};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
@@ -30,8 +34,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #PROVIDER_GROUP", D, "disabling the group disables its members", a_group_is_disabled),
 ];
 
-const GROUP: u32 = 0x20;
-const INDEPENDENT: u32 = 0x0800_0001;
+const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 /// Starts two sessions for one provider: an event of 5,000 bytes fits only into the buffers of the
 /// large one.
@@ -54,7 +57,8 @@ fn account(fixture: &Fixture, session: Session) -> (u64, u64) {
 }
 
 fn one_fails_for_all(fixture: &Fixture) {
-    let (small, large, provider) = small_and_large(fixture, 1, 1);
+    let (small, large, provider) =
+        small_and_large(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
     assert_eq!(
         provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()),
         Err(Status::ERROR_MORE_DATA)
@@ -64,7 +68,9 @@ fn one_fails_for_all(fixture: &Fixture) {
 }
 
 fn independent_sessions(fixture: &Fixture) {
-    for (of_small, of_large) in [(INDEPENDENT, 1), (1, INDEPENDENT)] {
+    for (of_small, of_large) in
+        [(INDEPENDENT, EVENT_TRACE_FILE_MODE_SEQUENTIAL), (EVENT_TRACE_FILE_MODE_SEQUENTIAL, INDEPENDENT)]
+    {
         let (small, large, provider) = small_and_large(fixture, of_small, of_large);
         assert_eq!(
             provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()),
@@ -80,7 +86,7 @@ fn member(group: Guid) -> Provider {
 }
 
 fn of_group(level: u8) -> EnableParams {
-    EnableParams { property: GROUP, ..enable_params(level, 0, 0) }
+    EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..enable_params(level, 0, 0) }
 }
 
 fn a_group_is_enabled(fixture: &Fixture) {

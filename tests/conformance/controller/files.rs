@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, Status};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_REAL_TIME_MODE,
+};
 
 use super::daemon::{connected, with_settings};
 use crate::rule::{Rule, rule};
@@ -222,7 +225,11 @@ fn the_next_file(fixture: &Fixture) {
 }
 
 fn no_next_file(fixture: &Fixture) {
-    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..fixture.session_config() };
+    let live = SessionConfig {
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        log_file: None,
+        ..fixture.session_config()
+    };
     for config in [fixture.session_config(), live] {
         let session = fixture.start(&config);
         assert_eq!(status(fixture.connect().increment(&session.id)), Status::ERROR_INVALID_FUNCTION);
@@ -234,7 +241,10 @@ fn a_file_becomes_live(fixture: &Fixture) {
     let path = session.properties.config.log_file.clone().unwrap();
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let now = fixture.connect().convert_to_real_time(&session.id).unwrap();
-    assert_eq!((now.config.log_file, now.config.log_file_mode & 0x101), (None, 0x100));
+    assert_eq!(
+        (now.config.log_file, now.config.log_file_mode & (SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE)),
+        (None, EVENT_TRACE_REAL_TIME_MODE)
+    );
     assert_eq!(ids(&path), [1]);
     assert_ne!(header_of(&path).end_time.0, 0);
     provider.write(&event(2, 4, 1), &[]).unwrap();
@@ -244,7 +254,7 @@ fn a_file_becomes_live(fixture: &Fixture) {
 }
 
 fn no_file_to_convert(fixture: &Fixture) {
-    for mode in [0x100, 0x400] {
+    for mode in [EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_BUFFERING_MODE] {
         let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
         let session = fixture.start(&config);
         assert_eq!(
@@ -264,7 +274,7 @@ fn a_log_needs_room(fixture: &Fixture) {
         log_file: Some(path.clone()),
         ..fixture.session_config()
     };
-    for mode in [SEQUENTIAL, 0x2, SEQUENTIAL | PREALLOCATE] {
+    for mode in [SEQUENTIAL, EVENT_TRACE_FILE_MODE_CIRCULAR, SEQUENTIAL | PREALLOCATE] {
         assert_eq!(fixture.start_status(&huge(mode)), Status::ERROR_DISK_FULL, "mode {mode:#x}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }

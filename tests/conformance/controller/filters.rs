@@ -4,6 +4,9 @@ use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
 use traceweir::{Provider, Status};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
+use traceweir_format::spec::enable::{
+    EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID,
+};
 
 use crate::control_group::{self, ControlGroup};
 use crate::other::OtherProcess;
@@ -67,7 +70,12 @@ pub(crate) const RULES: &[Rule] = &[
 const PID: u32 = 0x8000_0004;
 const EXECUTABLE_NAME: u32 = 0x8000_0008;
 /// Filter types: executables, packages, applications, containers.
-const NAMES: [u32; 4] = [EXECUTABLE_NAME, 0x8000_0010, 0x8000_0020, 0x8000_8000];
+const NAMES: [u32; 4] = [
+    EXECUTABLE_NAME,
+    EVENT_FILTER_TYPE_PACKAGE_ID,
+    EVENT_FILTER_TYPE_PACKAGE_APP_ID,
+    EVENT_FILTER_TYPE_CONTAINER,
+];
 
 fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
     let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();

@@ -1,6 +1,7 @@
 //! Matching of events by level and keyword.
 
 use traceweir::controller::EnableParams;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, enable_params, event};
@@ -37,7 +38,7 @@ fn passes(session: &EnableParams, level: u8, keyword: u64) -> bool {
     let any = if session.match_any == 0 { u64::MAX } else { session.match_any };
     let level_ok = session.level == 0 || level <= session.level;
     let keyword_ok = match keyword {
-        0 => session.property & 0x10 == 0,
+        0 => session.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
         keyword => keyword & any != 0 && keyword & session.match_all == session.match_all,
     };
     level_ok && keyword_ok
@@ -63,7 +64,7 @@ fn check(fixture: &Fixture, params: &EnableParams) {
 fn the_formula(fixture: &Fixture) {
     for (level, any, all) in [(4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, 1), (0, 1 << 63, 0)]
     {
-        for property in [0, 0x10] {
+        for property in [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0] {
             check(fixture, &EnableParams { property, ..enable_params(level, any, all) });
         }
     }
@@ -113,7 +114,7 @@ fn asked() -> Vec<EnableParams> {
     for level in LEVELS {
         for match_any in [0, 1, 6, 1 << 63, u64::MAX] {
             for match_all in [0, 1, 2, 6, 8, u64::MAX] {
-                for property in [0, 0x10] {
+                for property in [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0] {
                     all.push(EnableParams { property, ..enable_params(level, match_any, match_all) });
                 }
             }

@@ -5,6 +5,14 @@ use std::path::{Path, PathBuf};
 use traceweir::controller::{EnableParams, Filter, SessionConfig, Update};
 use traceweir::private::PrivateSession;
 use traceweir::{Guid, Provider, Status};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EXECUTABLE_NAME,
+    EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PID,
+};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
+    EVENT_TRACE_USE_PAGED_MEMORY,
+};
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
@@ -66,7 +74,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 10", P, "in-process sessions need no daemon", no_daemon_is_needed),
 ];
 
-const PRIVATE: u32 = 0x801;
+const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 fn private(fixture: &Fixture, guid: Guid) -> SessionConfig {
     SessionConfig { log_file_mode: PRIVATE, guid, ..fixture.session_config() }
@@ -158,7 +166,7 @@ fn who_takes_part(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -
 }
 
 fn pid(pid: u32) -> Filter {
-    Filter { kind: 0x8000_0004, data: pid.to_le_bytes().to_vec() }
+    Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() }
 }
 
 fn limited_by_process(fixture: &Fixture) {
@@ -169,12 +177,16 @@ fn limited_by_process(fixture: &Fixture) {
 fn limited_by_program(fixture: &Fixture) {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let data: Vec<u8> = program.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let by_name = |_: &OtherProcess| Filter { kind: 0x8000_0008, data: data.clone() };
+    let by_name = |_: &OtherProcess| Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: data.clone() };
     assert_eq!(who_takes_part(fixture, by_name), (true, false));
 }
 
 fn other_filters(fixture: &Fixture) {
-    for (kind, data) in [(0x8000_0200, vec![1, 0, 1, 0, 7, 0]), (0x8000_0010, vec![b'a', 0]), (7, vec![1])] {
+    for (kind, data) in [
+        (EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]),
+        (EVENT_FILTER_TYPE_PACKAGE_ID, vec![b'a', 0]),
+        (7, vec![1]),
+    ] {
         let filters = vec![Filter { kind, data }];
         assert_eq!(
             fixture.start_status(&SessionConfig { filters, ..private(fixture, new_guid()) }),
@@ -194,7 +206,7 @@ fn only_of_private(fixture: &Fixture) {
 
 fn groups_are_refused(fixture: &Fixture) {
     let (session, _provider, guid, _path) = here(fixture);
-    let group = EnableParams { property: 0x20, ..EnableParams::default() };
+    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     assert_eq!(status(fixture.try_enable(&session, guid, &group)), Status::ERROR_INVALID_PARAMETER);
 }
 
@@ -242,13 +254,21 @@ fn the_local_flusher(fixture: &Fixture) {
 }
 
 fn in_process_only(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: 0x2_0801, ..private(fixture, new_guid()) };
+    let config = SessionConfig {
+        log_file_mode: PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC,
+        ..private(fixture, new_guid())
+    };
     assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn paging_is_ignored(fixture: &Fixture) {
-    let (guid, config) =
-        (new_guid(), SessionConfig { log_file_mode: 0x0100_0001, ..fixture.session_config() });
+    let (guid, config) = (
+        new_guid(),
+        SessionConfig {
+            log_file_mode: EVENT_TRACE_USE_PAGED_MEMORY | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            ..fixture.session_config()
+        },
+    );
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     Provider::register(guid, None).unwrap().write(&event(1, 4, 1), &[]).unwrap();

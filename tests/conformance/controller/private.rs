@@ -3,6 +3,11 @@
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir::{Provider, Status};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+    EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_REAL_TIME_MODE,
+};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{CallbackLog, Fixture, event, events_of, header_of, new_guid, status};
@@ -38,12 +43,10 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn config(fixture: &Fixture) -> SessionConfig {
-    SessionConfig { log_file_mode: 1, ..fixture.session_config() }
-}
+const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
 fn it_receives_its_own_process(fixture: &Fixture) {
-    let (guid, config) = (new_guid(), config(fixture));
+    let (guid, config) = (new_guid(), fixture.session_config());
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     let provider = Provider::register(guid, None).unwrap();
@@ -54,14 +57,19 @@ fn it_receives_its_own_process(fixture: &Fixture) {
 }
 
 fn three_in_a_process(fixture: &Fixture) {
-    let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&config(fixture)).unwrap()).collect();
-    assert_eq!(status(PrivateSession::start(&config(fixture))), Status::ERROR_NO_SYSTEM_RESOURCES);
+    let mut sessions: Vec<_> =
+        (0..3).map(|_| PrivateSession::start(&fixture.session_config()).unwrap()).collect();
+    assert_eq!(status(PrivateSession::start(&fixture.session_config())), Status::ERROR_NO_SYSTEM_RESOURCES);
     sessions.pop().unwrap().stop().unwrap();
-    PrivateSession::start(&config(fixture)).unwrap().stop().unwrap();
+    PrivateSession::start(&fixture.session_config()).unwrap().stop().unwrap();
 }
 
 fn what_private_sessions_cannot_do(fixture: &Fixture) {
-    for mode in [0x100, 0x8, 0x21] {
+    for mode in [
+        EVENT_TRACE_REAL_TIME_MODE,
+        EVENT_TRACE_FILE_MODE_NEWFILE,
+        EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE,
+    ] {
         let log_file = Some(fixture.folder().join("private %d.etl"));
         let wrong =
             SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.session_config() };
@@ -70,13 +78,13 @@ fn what_private_sessions_cannot_do(fixture: &Fixture) {
 }
 
 fn no_groups(fixture: &Fixture) {
-    let session = PrivateSession::start(&config(fixture)).unwrap();
-    let group = EnableParams { property: 0x20, ..EnableParams::default() };
+    let session = PrivateSession::start(&fixture.session_config()).unwrap();
+    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     assert_eq!(status(session.enable(new_guid(), &group)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn beside_the_daemons(fixture: &Fixture) {
-    let config = config(fixture);
+    let config = fixture.session_config();
     let private = PrivateSession::start(&config).unwrap();
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     private.enable(guid, &EnableParams::default()).unwrap();
@@ -89,13 +97,13 @@ fn beside_the_daemons(fixture: &Fixture) {
 }
 
 fn the_mode_is_in_the_file(fixture: &Fixture) {
-    let config = config(fixture);
+    let config = fixture.session_config();
     PrivateSession::start(&config).unwrap().stop().unwrap();
-    assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & 0x2_0800, 0x2_0800);
+    assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & IN_PROCESS, IN_PROCESS);
 }
 
 fn private_files_are_taken(fixture: &Fixture) {
-    let config = config(fixture);
+    let config = fixture.session_config();
     let _first = PrivateSession::start(&config).unwrap();
     let second = SessionConfig { name: "another".to_owned(), ..config };
     assert_eq!(status(PrivateSession::start(&second)), Status::ERROR_BAD_PATHNAME);
@@ -104,7 +112,7 @@ fn private_files_are_taken(fixture: &Fixture) {
 fn callbacks_are_called_for_private_sessions(fixture: &Fixture) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let session = PrivateSession::start(&config(fixture)).unwrap();
+    let session = PrivateSession::start(&fixture.session_config()).unwrap();
     session.enable(guid, &crate::stage::enable_params(3, 5, 1)).unwrap();
     assert_eq!(calls.last().code_level_masks(), (1, 3, 5, 1));
     session.stop().unwrap();

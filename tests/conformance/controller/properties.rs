@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, Status};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+    EVENT_TRACE_PROPERTIES, EVENT_TRACE_REAL_TIME_MODE,
+};
 use traceweir_format::time::FileTime;
 
 use crate::rule::{Rule, rule};
@@ -164,7 +168,7 @@ fn processors() -> u32 {
 fn buffers_at_least(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { minimum_buffers: 1, ..fixture.session_config() });
     assert_eq!(session.properties.config.minimum_buffers, 2 * processors());
-    let mode = 0x1000_0001;
+    let mode = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
     let session =
         fixture.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..fixture.session_config() });
     assert_eq!(session.properties.config.minimum_buffers, 2);
@@ -189,18 +193,26 @@ fn the_default_maximum(fixture: &Fixture) {
 }
 
 fn buffering_has_no_maximum(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: 0x400, maximum_buffers: 500, ..fixture.session_config() };
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
+        maximum_buffers: 500,
+        ..fixture.session_config()
+    };
     let got = fixture.start(&config).properties.config.clone();
     assert_eq!(got.maximum_buffers, got.minimum_buffers);
 }
 
 fn the_flush_timer(fixture: &Fixture) {
     assert_eq!(fixture.start(&fixture.session_config()).properties.config.flush_timer, 0);
-    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..fixture.session_config() };
+    let live = SessionConfig {
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        log_file: None,
+        ..fixture.session_config()
+    };
     assert_eq!(fixture.start(&live).properties.config.flush_timer, 1);
     let slow = SessionConfig {
         flush_timer: 7,
-        ..SessionConfig { log_file_mode: 0x100, ..fixture.session_config() }
+        ..SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..fixture.session_config() }
     };
     assert_eq!(fixture.start(&slow).properties.config.flush_timer, 7);
 }
@@ -290,7 +302,11 @@ fn the_timer_flushes(fixture: &Fixture) {
 }
 
 fn a_recorder_has_no_timer(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: 0x400, flush_timer: 1, ..fixture.session_config() };
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
+        flush_timer: 1,
+        ..fixture.session_config()
+    };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -302,7 +318,7 @@ fn a_recorder_has_no_timer(fixture: &Fixture) {
 fn buffers_gather(fixture: &Fixture) {
     let config = |flush_threshold| SessionConfig {
         flush_threshold,
-        log_file_mode: 0x1000_0001,
+        log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         buffer_size: 4,
         minimum_buffers: 40,
         ..fixture.session_config()

@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 
 use traceweir::controller::{SessionConfig, SessionRef};
 use traceweir::{Guid, Status};
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, status, unique_number};
@@ -171,7 +172,11 @@ fn a_name_is_needed(fixture: &Fixture) {
 }
 
 fn flags_come_before_guid_and_path(fixture: &Fixture) {
-    let wrong = SessionConfig { log_file_mode: 3, maximum_file_size: 8, ..fixture.session_config() };
+    let wrong = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
+        maximum_file_size: 8,
+        ..fixture.session_config()
+    };
     assert_eq!(fixture.start_status(&wrong), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
@@ -191,12 +196,16 @@ fn the_kernel_guid_has_its_name(fixture: &Fixture) {
 }
 
 fn a_path_is_needed(fixture: &Fixture) {
-    for mode in [0, 1] {
+    for mode in [0, EVENT_TRACE_FILE_MODE_SEQUENTIAL] {
         let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
         assert_eq!(fixture.start_status(&config), Status::ERROR_BAD_PATHNAME, "mode {mode}");
     }
-    let circular =
-        SessionConfig { log_file_mode: 2, maximum_file_size: 8, log_file: None, ..fixture.session_config() };
+    let circular = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR,
+        maximum_file_size: 8,
+        log_file: None,
+        ..fixture.session_config()
+    };
     assert_eq!(fixture.start_status(&circular), Status::ERROR_BAD_PATHNAME);
 }
 

@@ -10,6 +10,7 @@ use traceweir::controller::{EnableCode, EnableParams, SessionConfig, Update};
 use traceweir_format::etl::Trace;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_format::spec::session::{
     CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME, EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
     EVENT_TRACE_USE_PAGED_MEMORY, KERNEL_LOGGER_NAME,
@@ -79,7 +80,10 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn system(fixture: &Fixture) -> SessionConfig {
-    SessionConfig { log_file_mode: 1 | EVENT_TRACE_SYSTEM_LOGGER_MODE, ..fixture.session_config() }
+    SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
+        ..fixture.session_config()
+    }
 }
 
 fn groups(fixture: &Fixture, session: &Session) -> GroupMask {
@@ -124,7 +128,7 @@ fn loggers_by_mode_and_name(fixture: &Fixture) {
 }
 
 fn named_and_paged(fixture: &Fixture) {
-    let log_file_mode = 1 | EVENT_TRACE_USE_PAGED_MEMORY;
+    let log_file_mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_USE_PAGED_MEMORY;
     let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..fixture.session_config() };
     assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }

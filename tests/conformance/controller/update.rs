@@ -2,6 +2,7 @@
 
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
 use traceweir::{Provider, Status};
+use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, event, events_of, new_guid, status};
@@ -93,7 +94,11 @@ fn another_sessions_file_is_refused(fixture: &Fixture) {
 }
 
 fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: 0x400, log_file: None, ..fixture.session_config() };
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
+        log_file: None,
+        ..fixture.session_config()
+    };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -114,10 +119,13 @@ fn real_time_switches(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     let properties = update(fixture, &session, Update { real_time: Some(true), ..Update::default() });
-    assert_eq!((properties.config.log_file_mode & 0x100, properties.config.flush_timer), (0x100, 1));
+    assert_eq!(
+        (properties.config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE, properties.config.flush_timer),
+        (EVENT_TRACE_REAL_TIME_MODE, 1)
+    );
     assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_SUCCESS);
     let properties = update(fixture, &session, Update { real_time: Some(false), ..Update::default() });
-    assert_eq!(properties.config.log_file_mode & 0x100, 0);
+    assert_eq!(properties.config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE, 0);
     assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
@@ -131,7 +139,7 @@ fn the_maximum_changes(fixture: &Fixture) {
 
 fn a_recorder_keeps_its_memory(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: 0x400,
+        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
         minimum_buffers: 40,
         log_file: None,
         ..fixture.session_config()

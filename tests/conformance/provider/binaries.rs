@@ -12,6 +12,10 @@ use traceweir::{Guid, Provider};
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::{EventInfoClass, class};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_CIRCULAR,
+    EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
@@ -103,7 +107,11 @@ fn among_the_first(fixture: &Fixture) {
 }
 
 fn live(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: 0x100, log_file: None, ..fixture.session_config() };
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        log_file: None,
+        ..fixture.session_config()
+    };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -156,7 +164,7 @@ fn complete_files(fixture: &Fixture) {
     let pattern = fixture.folder().join(format!("tracked {}-%d.etl", crate::stage::unique_number()));
     let file = |n: u32| pattern.to_string_lossy().replace("%d", &n.to_string());
     let config = SessionConfig {
-        log_file_mode: 0x8,
+        log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,
         maximum_file_size: 1,
         log_file: Some(pattern.clone()),
         ..fixture.session_config()
@@ -170,7 +178,11 @@ fn complete_files(fixture: &Fixture) {
     for n in 1..=3 {
         assert_binary_recorded(Path::new(&file(n)), guid);
     }
-    let circular = SessionConfig { log_file_mode: 0x2, maximum_file_size: 1, ..fixture.session_config() };
+    let circular = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR,
+        maximum_file_size: 1,
+        ..fixture.session_config()
+    };
     let (session, provider, guid) = tracked(fixture, &circular);
     for _ in 0..6_000 {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 500]]);
@@ -182,7 +194,10 @@ fn complete_files(fixture: &Fixture) {
 }
 
 fn appended_files(fixture: &Fixture) {
-    for (log_file_mode, clock) in [(0x4, 2), (0x0400_0001, 1)] {
+    for (log_file_mode, clock) in [
+        (EVENT_TRACE_FILE_MODE_APPEND, 2),
+        (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, 1),
+    ] {
         let config = SessionConfig { log_file_mode, clock, ..fixture.session_config() };
         let (session, _provider, guid) = tracked(fixture, &config);
         assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use traceweir::controller::{EnableCode, EnableParams, Filter};
 use traceweir::{Guid, Provider};
 use traceweir_format::filter::Header;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, until};
@@ -161,13 +162,13 @@ fn no_filter(fixture: &Fixture) {
 pub(super) fn schematized(data: &[u8]) -> EnableParams {
     let size = u32::try_from(24 + data.len()).unwrap();
     let head = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
-    let filters = vec![Filter { kind: 0x8000_0000, data: [&head, data].concat() }];
+    let filters = vec![Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: [&head, data].concat() }];
     EnableParams { filters, ..EnableParams::default() }
 }
 
 /// Returns data and session bit of each filter in the chain of a call.
 pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
-    let Some((0x8000_0000, bytes)) = &call.filter else { return Vec::new() };
+    let Some((EVENT_FILTER_TYPE_SCHEMATIZED, bytes)) = &call.filter else { return Vec::new() };
     Header::chain(bytes).map(|filter| (filter.data.to_vec(), filter.instance)).collect()
 }
 

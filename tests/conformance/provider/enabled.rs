@@ -2,6 +2,7 @@
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
+use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_FILTER_TYPE_EVENT_ID};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, enable_params, event, new_guid};
@@ -53,7 +54,7 @@ fn combined_level_0_is_all(fixture: &Fixture) {
 }
 
 fn keyword_0(fixture: &Fixture) {
-    let strict = EnableParams { property: 0x10, ..EnableParams::default() };
+    let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..EnableParams::default() };
     let (_one, provider, guid) = fixture.start_with_provider(&strict);
     assert!(!provider.enabled(4, 0) && provider.enabled(4, 1));
     let two = fixture.start(&fixture.session_config());
@@ -89,7 +90,7 @@ fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
 fn events_by_id(fixture: &Fixture) {
     // Only these ids; all except these ids.
     let by_id = |keep: u8, id: u8| EnableParams {
-        filters: vec![Filter { kind: 0x8000_0200, data: vec![keep, 0, 1, 0, id, 0] }],
+        filters: vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![keep, 0, 1, 0, id, 0] }],
         ..EnableParams::default()
     };
     let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));

@@ -2,6 +2,10 @@
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
 use traceweir::{Guid, PrivateSession, Provider, Status};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
+    EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_PID,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
@@ -30,14 +34,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 6", D, "traits that are set later join the group; the callback is called", joining_later),
 ];
 
-const OF_GROUP: u32 = 0x20;
-
 fn traits(group: &Guid) -> Vec<u8> {
     TraitsBuilder::new("Member").group(group).finish().unwrap().to_vec()
 }
 
 fn of_group(params: EnableParams) -> EnableParams {
-    EnableParams { property: OF_GROUP, ..params }
+    EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..params }
 }
 
 fn disable(fixture: &Fixture, session: &Session, guid: Guid, property: u32) {
@@ -85,7 +87,7 @@ fn no_members(fixture: &Fixture) {
     let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
     fixture.enable(&session, group, &of_group(enable_params(5, 0, 0)));
     assert!(!same.enabled(1, 1) && !other.enabled(1, 1) && member.enabled(1, 1));
-    disable(fixture, &session, group, OF_GROUP);
+    disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     fixture.enable(&session, group, &enable_params(5, 0, 0));
     assert!(same.enabled(1, 1) && !other.enabled(1, 1) && !member.enabled(1, 1));
 }
@@ -99,12 +101,12 @@ fn both_together(fixture: &Fixture) {
     assert_eq!(calls.last().code_level_masks(), (1, 4, 7, 0));
     member.write(&event(1, 2, 1), &[]).unwrap();
     member.write(&event(2, 4, 2), &[]).unwrap();
-    disable(fixture, &session, group, OF_GROUP);
+    disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     assert_eq!(calls.last().code_level_masks(), (1, 4, 6, 0));
     fixture.enable(&session, group, &of_group(enable_params(2, 1, 0)));
     disable(fixture, &session, guid, 0);
     assert_eq!(calls.last().code_level_masks(), (1, 2, 1, 0));
-    disable(fixture, &session, group, OF_GROUP);
+    disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     assert_eq!(calls.last().code, 0);
     let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1, 2], "each event once");
@@ -138,8 +140,7 @@ fn no_filters_of_events(fixture: &Fixture) {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..of_group(enable_params(5, 0, 0))
     };
-    // Filters by id, by name and by payload.
-    for kind in [0x8000_0200, 0x8000_0400, 0x8000_0100] {
+    for kind in [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD] {
         let params = with(kind, &[1, 0, 1, 0, 7, 0]);
         assert_eq!(
             status(fixture.try_enable(&session, group, &params)),
@@ -148,7 +149,7 @@ fn no_filters_of_events(fixture: &Fixture) {
         );
     }
     assert!(!member.enabled(1, 1));
-    let here = with(0x8000_0004, &std::process::id().to_le_bytes());
+    let here = with(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
     assert_eq!(
         status(fixture.try_enable(&session, group, &here)),
         Status::ERROR_SUCCESS,

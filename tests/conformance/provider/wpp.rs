@@ -4,6 +4,7 @@ use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;
 use traceweir::{Guid, Provider, Status};
 use traceweir_format::header::Family;
+use traceweir_format::spec::session::{EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE};
 
 use super::classic::{Classic, code, records};
 use crate::rule::{Rule, rule};
@@ -30,9 +31,6 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 4", H, "a message beyond 64 KiB → 234", beyond_64_kib),
     rule!("provider 9", D, "no free room → 8, and counted as lost", no_room_for_messages),
 ];
-
-const GLOBAL_SEQUENCE: u32 = 0x4000;
-const LOCAL_SEQUENCE: u32 = 0x8000;
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.
 fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, Classic, u64) {
@@ -69,7 +67,7 @@ fn the_header(fixture: &Fixture) {
 
 fn the_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
-    let record = written(fixture, LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
+    let record = written(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
     assert_ne!(record[28..36], [0; 8], "the time stamp");
     assert_eq!(record[36..40], thread().to_le_bytes());
@@ -83,7 +81,7 @@ fn the_order(fixture: &Fixture) {
 
 fn components(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
-    let record = written(fixture, LOCAL_SEQUENCE, 1 | 4 | 32, &id);
+    let record = written(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 4 | 32, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
     assert_eq!(record[16..20], thread().to_le_bytes());
 }
@@ -102,9 +100,12 @@ fn sequence(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
 }
 
 fn numbers(fixture: &Fixture) {
-    assert_eq!(sequence(fixture, LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
-    assert_eq!(sequence(fixture, LOCAL_SEQUENCE, 2), [1, 2], "each session has its own");
-    let (one, two) = (sequence(fixture, GLOBAL_SEQUENCE, 3), sequence(fixture, GLOBAL_SEQUENCE, 3));
+    assert_eq!(sequence(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
+    assert_eq!(sequence(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 2), [1, 2], "each session has its own");
+    let (one, two) = (
+        sequence(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
+        sequence(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
+    );
     assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the machine's goes on");
 }
 

@@ -3,7 +3,13 @@
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
 use traceweir::{EventDescriptor, Guid, Provider, Status};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_STACK_TRACE,
+};
 use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_REAL_TIME_MODE,
+};
 
 use super::callback::{chain_of, schematized};
 use super::classic::records;
@@ -107,10 +113,9 @@ fn write_without_room(fixture: &Fixture) {
 }
 
 fn a_full_store(fixture: &Fixture) {
-    const REAL_TIME: u32 = 0x100;
     let guid = new_guid();
     let config = SessionConfig {
-        log_file_mode: REAL_TIME,
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         log_file: None,
         buffer_size: 4,
         maximum_buffers: 4,
@@ -155,7 +160,7 @@ fn the_first_failure(fixture: &Fixture) {
 /// modes. Returns its status, and the lost and recorded events of the large and the small session.
 fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usize); 2]) {
     let (guid, with) = (new_guid(), |mode, buffer_size| SessionConfig {
-        log_file_mode: 1 | mode,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
         buffer_size,
         ..fixture.session_config()
     });
@@ -172,20 +177,18 @@ fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usiz
     (written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS), outcome)
 }
 
-const INDEPENDENT: u32 = 0x0800_0000;
-
 fn a_common_fate(fixture: &Fixture) {
     assert_eq!(fate(fixture, 0, 0), (Status::ERROR_MORE_DATA, [(1, 0), (1, 0)]));
 }
 
 fn no_common_fate(fixture: &Fixture) {
     assert_eq!(
-        fate(fixture, 0, INDEPENDENT),
+        fate(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
         (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
         "its failure is its own"
     );
     assert_eq!(
-        fate(fixture, INDEPENDENT, 0),
+        fate(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
         (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
         "nor does it share another's"
     );
@@ -245,8 +248,8 @@ fn no_faulting(fixture: &Fixture) {
 }
 
 fn written_in_private(fixture: &Fixture) {
-    const EXCLUDE_INPRIVATE: u32 = 0x200;
-    let strict = EnableParams { property: EXCLUDE_INPRIVATE, ..EnableParams::default() };
+    let strict =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, ..EnableParams::default() };
     let (without, provider, guid) = fixture.start_with_provider(&strict);
     let with = fixture.start(&fixture.session_config());
     fixture.enable(&with, guid, &EnableParams::default());
@@ -281,8 +284,7 @@ fn from_below(provider: &Provider, depth: u32) {
 }
 
 fn write_deep_stacks(fixture: &Fixture) {
-    const STACK_TRACE: u32 = 4;
-    let with_stacks = EnableParams { property: STACK_TRACE, ..EnableParams::default() };
+    let with_stacks = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..EnableParams::default() };
     let (session, provider, _guid) = fixture.start_with_provider(&with_stacks);
     from_below(&provider, 10);
     from_below(&provider, 1_000);

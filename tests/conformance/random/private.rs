@@ -11,15 +11,13 @@ use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef,
 use traceweir::private::PrivateSession;
 use traceweir::{Guid, Provider, Status};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
 use super::actor::{Actor, PROVIDERS};
 use super::model::{Keeps, Ledger, Listener, Running};
 use super::providers::PROMPT;
 use crate::stage::{enable_params, event, status, unique_number};
-
-const SEQUENTIAL: u32 = 0x1;
-const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE;
 
 /// A private session that this process started.
 pub(super) struct Own {
@@ -75,14 +73,16 @@ impl Actor<'_> {
         let path = self.fixture.unique_path();
         let config = SessionConfig {
             name: format!("own {}", unique_number()),
-            log_file_mode: SEQUENTIAL,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
             log_file: Some(path.clone()),
             buffer_size: 4,
             ..SessionConfig::default()
         };
         match PrivateSession::start(&config) {
             Ok(session) => {
-                let mode = SEQUENTIAL | PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC;
+                let mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL
+                    | EVENT_TRACE_PRIVATE_LOGGER_MODE
+                    | EVENT_TRACE_PRIVATE_IN_PROC;
                 let asked = SessionConfig { log_file_mode: mode, ..config };
                 let config = Running::new(0, &asked, Ledger::default()).config;
                 self.own = Some(Own { session, path, config, listener: Listener::default() });
@@ -129,7 +129,7 @@ impl Actor<'_> {
         let session = SessionRef::Name(name.clone());
         let config = SessionConfig {
             name,
-            log_file_mode: SEQUENTIAL | PRIVATE,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_PRIVATE_LOGGER_MODE,
             guid,
             log_file: Some(path.clone()),
             buffer_size: 4,
