@@ -18,30 +18,40 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 3.2 #15",
         D,
         "64 sessions; the 65th → 1450, and nothing has changed",
-        sixty_four_sessions
+        sixty_fifth_session_is_refused
     ),
     rule!(
         "controller 3.2 #14, #15",
         P,
         "the room on the disk is judged before the number of sessions",
-        a_full_disk_comes_before_a_full_daemon
+        full_disk_is_reported_before_session_limit
     ),
-    rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", a_thousand_registrations),
+    rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", registration_1025_is_refused),
     rule!(
         "controller 6",
         D,
         "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
-        eight_sessions_on_a_provider
+        ninth_enable_of_a_provider_is_refused
     ),
-    rule!("api 4", D, "a buffer of 16 MiB works; what is larger is clamped, not refused", buffers_of_16_mib),
-    rule!("api 4", D, "128 blocks fill an event to its last byte", full_blocks),
+    rule!(
+        "api 4",
+        D,
+        "a buffer of 16 MiB works; what is larger is clamped, not refused",
+        buffers_of_16_mib_are_the_largest
+    ),
+    rule!("api 4", D, "128 blocks fill an event to its last byte", event_of_128_blocks_is_written),
     rule!(
         "api 4",
         D,
         "the number of sessions can be set from 32 to 256; one more → 1450",
-        as_many_sessions_as_set
+        session_limit_can_be_configured
     ),
-    rule!("controller 10", D, "private sessions do not count against the 64", private_sessions_do_not_count),
+    rule!(
+        "controller 10",
+        D,
+        "private sessions do not count against the 64",
+        private_sessions_do_not_count_as_sessions
+    ),
 ];
 
 /// Returns the configuration of a session with as little memory as possible.
@@ -49,7 +59,7 @@ fn small(fixture: &Fixture) -> SessionConfig {
     SessionConfig { buffer_size: 4, maximum_buffers: 1, ..fixture.session_config() }
 }
 
-fn sixty_four_sessions(fixture: &Fixture) {
+fn sixty_fifth_session_is_refused(fixture: &Fixture) {
     let (guid, sessions): (Guid, Vec<Session>) =
         (new_guid(), (0..64).map(|_| fixture.start(&small(fixture))).collect());
     let provider = Provider::register(guid, None).unwrap();
@@ -70,7 +80,7 @@ fn sixty_four_sessions(fixture: &Fixture) {
     fixture.stop(fixture.start(&small(fixture)));
 }
 
-fn a_full_disk_comes_before_a_full_daemon(fixture: &Fixture) {
+fn full_disk_is_reported_before_session_limit(fixture: &Fixture) {
     let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
     let huge = SessionConfig { maximum_file_size: u32::MAX, ..small(fixture) };
     assert_eq!(fixture.start_status(&huge), Status::ERROR_DISK_FULL);
@@ -81,7 +91,7 @@ fn a_full_disk_comes_before_a_full_daemon(fixture: &Fixture) {
     drop(sessions);
 }
 
-fn a_thousand_registrations(fixture: &Fixture) {
+fn registration_1025_is_refused(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let mut others = Vec::new();
     let refused = loop {
@@ -102,7 +112,7 @@ fn a_thousand_registrations(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session).len(), 2);
 }
 
-fn eight_sessions_on_a_provider(fixture: &Fixture) {
+fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
     let mut sessions: Vec<Session> = (0..9).map(|_| fixture.start(&small(fixture))).collect();
@@ -134,7 +144,7 @@ fn eight_sessions_on_a_provider(fixture: &Fixture) {
     assert!(sessions.into_iter().all(|session| fixture.stop_and_read_events(session).len() == 1));
 }
 
-fn buffers_of_16_mib(fixture: &Fixture) {
+fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
     for asked in [16_384, 16_385, u32::MAX] {
         let config = SessionConfig {
             buffer_size: asked,
@@ -159,7 +169,7 @@ fn buffers_of_16_mib(fixture: &Fixture) {
     }
 }
 
-fn full_blocks(fixture: &Fixture) {
+fn event_of_128_blocks_is_written(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
@@ -174,7 +184,7 @@ fn full_blocks(fixture: &Fixture) {
     assert_eq!(seen[0].payload, blocks.concat());
 }
 
-fn private_sessions_do_not_count(fixture: &Fixture) {
+fn private_sessions_do_not_count_as_sessions(fixture: &Fixture) {
     let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
     let private = PrivateSession::start(&fixture.session_config()).unwrap();
     assert_eq!(fixture.start_status(&small(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
@@ -184,7 +194,7 @@ fn private_sessions_do_not_count(fixture: &Fixture) {
     let _again: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
 }
 
-fn as_many_sessions_as_set(fixture: &Fixture) {
+fn session_limit_can_be_configured(fixture: &Fixture) {
     for (setting, most) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
         let (folder, _daemon) = with_settings(fixture, &format!("max_sessions = {setting}\n"));
         let mut controller = connected(&folder);

@@ -40,19 +40,19 @@ pub(crate) const RULES: &[Rule] = &[
         "random 1e5",
         P,
         "controllers at once, calls at random: each answer is one that the model allows",
-        answers_are_those_of_the_model
+        random_calls_get_the_answers_of_the_model
     ),
     rule!(
         "random 1e5",
         P,
         "the same: every log file is valid and holds the events that were asked for, each once, and no other",
-        logs_are_valid
+        random_calls_write_valid_logs
     ),
     rule!(
         "random 1e5",
         P,
         "the same: no descriptor, region or memory stays, in the daemon and in this process",
-        nothing_stays
+        random_calls_leak_nothing
     ),
 ];
 
@@ -73,12 +73,12 @@ struct Findings {
 /// Number of calls and total time by operation.
 type Times = BTreeMap<&'static str, (u64, Duration)>;
 
-fn answers_are_those_of_the_model(fixture: &Fixture) {
+fn random_calls_get_the_answers_of_the_model(fixture: &Fixture) {
     let found = findings(fixture);
     assert!(found.divergences.is_empty(), "{:#?}", found.divergences);
 }
 
-fn logs_are_valid(fixture: &Fixture) {
+fn random_calls_write_valid_logs(fixture: &Fixture) {
     let found = findings(fixture);
     assert!(found.broken_logs.is_empty(), "{:#?}", found.broken_logs);
     assert!(
@@ -89,7 +89,7 @@ fn logs_are_valid(fixture: &Fixture) {
     );
 }
 
-fn nothing_stays(fixture: &Fixture) {
+fn random_calls_leak_nothing(fixture: &Fixture) {
     let found = findings(fixture);
     assert!(found.leaks.is_empty(), "{:#?}", found.leaks);
 }

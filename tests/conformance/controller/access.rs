@@ -25,33 +25,43 @@ pub(crate) const RULES: &[Rule] = &[
         "decision 36",
         P,
         "in a folder that everybody can write, a file with a second name is not replaced → 5",
-        foreign_files_stay
+        file_with_a_second_name_is_not_replaced
     ),
-    rule!("decision 36", P, "a path through a link that others could change → 5", links_of_others),
-    rule!("controller 8", H, "the values of the rights", values_of_rights),
+    rule!(
+        "decision 36",
+        P,
+        "a path through a link that others could change → 5",
+        links_that_others_could_change_are_refused
+    ),
+    rule!("controller 8", H, "the values of the rights", rights_have_their_values),
     rule!(
         "controller 8",
         D,
         "an unknown GUID has the descriptor of DefaultTraceSecurityGuid",
-        the_default_list
+        unknown_guid_has_the_default_list
     ),
     rule!("controller 8", D, "everyone may register providers by default", everyone_registers),
-    rule!("controller 8 #0", D, "set DACL: all entries go, one is there", a_list_is_set),
-    rule!("controller 8 #2", D, "add DACL: one entry more, to allow or to deny", a_list_grows),
-    rule!("controller 8 #1, #3", D, "set and add SACL: Allow is ignored, and the DACL stays", audit_entries),
-    rule!("controller 8", D, "an operation from 4 on → 87", no_such_operation),
-    rule!("controller 8", D, "remove: the default applies again", a_list_is_removed),
+    rule!("controller 8 #0", D, "set DACL: all entries go, one is there", set_dacl_replaces_all_entries),
+    rule!("controller 8 #2", D, "add DACL: one entry more, to allow or to deny", add_dacl_adds_one_entry),
+    rule!(
+        "controller 8 #1, #3",
+        D,
+        "set and add SACL: Allow is ignored, and the DACL stays",
+        audit_entries_keep_the_dacl
+    ),
+    rule!("controller 8", D, "an operation from 4 on → 87", unknown_access_operation_is_refused),
+    rule!("controller 8", D, "remove: the default applies again", removed_list_restores_the_default),
     rule!(
         "controller 8",
         P,
         "kept as self-relative descriptors in security.d, named by the GUID",
-        lists_are_files
+        access_lists_are_stored_as_files
     ),
     rule!(
         "controller 8",
         P,
         "SIDs S-1-22-1-uid, S-1-22-2-gid, S-1-1-0 (everyone) and S-1-5-18 (root)",
-        names_of_users
+        users_and_groups_have_sids
     ),
 ];
 
@@ -85,7 +95,7 @@ fn files_are_replaced(fixture: &Fixture) {
     }
 }
 
-fn foreign_files_stay(fixture: &Fixture) {
+fn file_with_a_second_name_is_not_replaced(fixture: &Fixture) {
     let folder = fixture.folder().join("everybody's");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
@@ -99,7 +109,7 @@ fn foreign_files_stay(fixture: &Fixture) {
     assert_eq!(std::fs::read(path).unwrap(), b"precious");
 }
 
-fn links_of_others(fixture: &Fixture) {
+fn links_that_others_could_change_are_refused(fixture: &Fixture) {
     let (real, open) = (fixture.folder().join("real"), fixture.folder().join("open"));
     std::fs::create_dir(&real).unwrap();
     std::fs::create_dir(&open).unwrap();
@@ -113,7 +123,7 @@ fn links_of_others(fixture: &Fixture) {
     assert_eq!(refused(fixture.folder()), Status::ERROR_SUCCESS, "no other user could put a link there");
 }
 
-fn values_of_rights(_: &Fixture) {
+fn rights_have_their_values(_: &Fixture) {
     let values = Rights::NAMED.map(|(right, name, _)| (right.0, name));
     assert_eq!(
         values,
@@ -148,7 +158,7 @@ fn change(fixture: &Fixture, object: Guid, operation: SecurityOperation, who: Si
     fixture.connect().set_access(object, operation, &who, ENABLE, allow).expect("the list changes");
 }
 
-fn the_default_list(fixture: &Fixture) {
+fn unknown_guid_has_the_default_list(fixture: &Fixture) {
     assert_eq!(list_of(fixture, new_guid()), list_of(fixture, DEFAULT_TRACE_SECURITY));
     let object = new_guid();
     change(fixture, DEFAULT_TRACE_SECURITY, SecurityOperation::ADD_DACL, Sid::user(4_711), true);
@@ -165,7 +175,7 @@ fn everyone_registers(fixture: &Fixture) {
     assert!(dacl_of(fixture, new_guid()).iter().any(may));
 }
 
-fn a_list_is_set(fixture: &Fixture) {
+fn set_dacl_replaces_all_entries(fixture: &Fixture) {
     let object = new_guid();
     for who in [Sid::user(1_000), Sid::group(7)] {
         change(fixture, object, SecurityOperation::SET_DACL, who, true);
@@ -174,7 +184,7 @@ fn a_list_is_set(fixture: &Fixture) {
     fixture.connect().remove_access(object).unwrap();
 }
 
-fn a_list_grows(fixture: &Fixture) {
+fn add_dacl_adds_one_entry(fixture: &Fixture) {
     let object = new_guid();
     let before = dacl_of(fixture, object);
     change(fixture, object, SecurityOperation::ADD_DACL, Sid::user(1_000), true);
@@ -186,7 +196,7 @@ fn a_list_grows(fixture: &Fixture) {
     fixture.connect().remove_access(object).unwrap();
 }
 
-fn audit_entries(fixture: &Fixture) {
+fn audit_entries_keep_the_dacl(fixture: &Fixture) {
     let object = new_guid();
     let before = dacl_of(fixture, object);
     let audit = |who| Ace::new(AceKind::Audit, who, ENABLE);
@@ -200,7 +210,7 @@ fn audit_entries(fixture: &Fixture) {
     fixture.connect().remove_access(object).unwrap();
 }
 
-fn no_such_operation(fixture: &Fixture) {
+fn unknown_access_operation_is_refused(fixture: &Fixture) {
     let object = new_guid();
     for operation in [4, 5, u32::MAX].map(SecurityOperation) {
         let refused = fixture.connect().set_access(object, operation, &Sid::user(1), ENABLE, true);
@@ -209,7 +219,7 @@ fn no_such_operation(fixture: &Fixture) {
     assert_eq!(list_of(fixture, object), list_of(fixture, DEFAULT_TRACE_SECURITY));
 }
 
-fn a_list_is_removed(fixture: &Fixture) {
+fn removed_list_restores_the_default(fixture: &Fixture) {
     let object = new_guid();
     change(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), false);
     fixture.connect().remove_access(object).unwrap();
@@ -217,7 +227,7 @@ fn a_list_is_removed(fixture: &Fixture) {
     assert_eq!(status(fixture.connect().remove_access(object)), Status::ERROR_SUCCESS, "nothing to remove");
 }
 
-fn lists_are_files(fixture: &Fixture) {
+fn access_lists_are_stored_as_files(fixture: &Fixture) {
     let object = new_guid();
     let file = fixture.folder().join("run/security.d").join(object.to_string());
     change(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), true);
@@ -227,7 +237,7 @@ fn lists_are_files(fixture: &Fixture) {
     assert!(!file.exists());
 }
 
-fn names_of_users(_: &Fixture) {
+fn users_and_groups_have_sids(_: &Fixture) {
     let names = [Sid::user(1_000), Sid::group(27), Sid::EVERYONE, Sid::SYSTEM].map(|sid| sid.to_string());
     assert_eq!(names, ["S-1-22-1-1000", "S-1-22-2-27", "S-1-1-0", "S-1-5-18"]);
 }

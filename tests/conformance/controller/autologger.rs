@@ -19,39 +19,54 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 11 #Start",
         D,
         "1: the session runs before the first client is answered",
-        it_runs_at_once
+        autologger_runs_before_the_first_client
     ),
-    rule!("controller 11 #Start", D, "0, the default: it is not started", it_is_not_started),
-    rule!("controller 11 #Guid", D, "required", a_guid_is_required),
+    rule!(
+        "controller 11 #Start",
+        D,
+        "0, the default: it is not started",
+        autologger_without_start_does_not_run
+    ),
+    rule!("controller 11 #Guid", D, "required", autologger_needs_a_guid),
     rule!(
         "controller 11",
         D,
         "defaults: sequential file of 100 MiB, clock 1, no flush timer, the name in the folder of logs",
-        the_defaults
+        autologger_has_defaults
     ),
-    rule!("controller 11", D, "buffers, clock, timer, mode and size are as given", values_are_taken),
-    rule!("controller 11 #BufferSize", D, "below 1 MiB; what is larger is corrected", buffers_below_a_mib),
+    rule!(
+        "controller 11",
+        D,
+        "buffers, clock, timer, mode and size are as given",
+        autologger_takes_its_values
+    ),
+    rule!(
+        "controller 11 #BufferSize",
+        D,
+        "below 1 MiB; what is larger is corrected",
+        autologger_buffers_stay_below_a_mib
+    ),
     rule!(
         "controller 11 #FileMax",
         D,
         "2 to 16 generations in turn, each with its number .NNNN",
-        generations
+        log_generations_rotate
     ),
-    rule!("api 4", D, "a FileMax beyond 16 is 16", sixteen_generations),
-    rule!("controller 11 #FileCounter", D, "maintained by the runtime", the_counter),
-    rule!("controller 11 #Status", D, "the Win32 code of the last start", the_status),
+    rule!("api 4", D, "a FileMax beyond 16 is 16", at_most_sixteen_generations),
+    rule!("controller 11 #FileCounter", D, "maintained by the runtime", file_counter_is_maintained),
+    rule!("controller 11 #Status", D, "the Win32 code of the last start", status_of_the_last_start_is_stored),
     rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", autologger_has_no_file_sequence),
     rule!(
         "controller 11 #Enabled",
         D,
         "0, the default: the provider is not enabled",
-        providers_are_not_enabled
+        autologger_providers_are_disabled_by_default
     ),
     rule!(
         "controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword",
         D,
         "a provider is enabled with them; they are 0 by default",
-        what_is_asked_for
+        autologger_enables_providers_with_their_values
     ),
     rule!(
         "controller 11 #MatchAllKeyword",
@@ -65,14 +80,19 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 11",
         D,
         "a value that cannot be honoured is corrected, and the session runs",
-        corrections
+        autologger_corrects_invalid_values
     ),
-    rule!("controller 2 #0x40", D, "a non-stoppable autologger: stop is refused → 5", it_cannot_be_stopped),
+    rule!(
+        "controller 2 #0x40",
+        D,
+        "a non-stoppable autologger: stop is refused → 5",
+        non_stoppable_autologger_cannot_be_stopped
+    ),
     rule!(
         "controller 11",
         D,
         "WMI_GLOBAL_LOGGER_ID (1) with no global logger running → 4201",
-        no_global_logger
+        global_logger_is_not_running
     ),
 ];
 
@@ -136,7 +156,7 @@ fn provider(guid: Guid, lines: &str) -> String {
     format!("[{guid}]\nEnabled = 1\n{lines}\n")
 }
 
-fn it_runs_at_once(fixture: &Fixture) {
+fn autologger_runs_before_the_first_client(fixture: &Fixture) {
     let guid = new_guid();
     let booted = Booted::with(fixture, &provider(guid, ""));
     assert!(booted.query().is_ok());
@@ -145,14 +165,14 @@ fn it_runs_at_once(fixture: &Fixture) {
     assert_eq!(booted.stop().len(), 1, "the first event of who comes later");
 }
 
-fn it_is_not_started(fixture: &Fixture) {
+fn autologger_without_start_does_not_run(fixture: &Fixture) {
     for start in ["", "Start = 0\n"] {
         let booted = Booted::plainly(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
         assert_eq!(booted.query(), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), "{start:?}");
     }
 }
 
-fn a_guid_is_required(fixture: &Fixture) {
+fn autologger_needs_a_guid(fixture: &Fixture) {
     let booted = Booted::plainly(fixture, "Start = 1\n");
     assert_eq!(
         (booted.query(), booted.state().status),
@@ -160,7 +180,7 @@ fn a_guid_is_required(fixture: &Fixture) {
     );
 }
 
-fn the_defaults(fixture: &Fixture) {
+fn autologger_has_defaults(fixture: &Fixture) {
     let booted = Booted::with(fixture, "");
     let config = booted.query().unwrap().config;
     assert_eq!(
@@ -170,7 +190,7 @@ fn the_defaults(fixture: &Fixture) {
     assert_eq!(config.log_file, Some(booted.folder.join("log/Boot.etl")));
 }
 
-fn values_are_taken(fixture: &Fixture) {
+fn autologger_takes_its_values(fixture: &Fixture) {
     let lines = "BufferSize = 128\nMinimumBuffers = 70\nMaximumBuffers = 90\nClockType = 2\nFlushTimer = 7\n\
                  LogFileMode = 2\nMaxFileSize = 33\n";
     let path = fixture.unique_path();
@@ -184,7 +204,7 @@ fn values_are_taken(fixture: &Fixture) {
     assert_eq!(config.log_file, Some(path));
 }
 
-fn buffers_below_a_mib(fixture: &Fixture) {
+fn autologger_buffers_stay_below_a_mib(fixture: &Fixture) {
     let size = Booted::with(fixture, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
     assert!(size < 1024, "{size} KiB");
 }
@@ -200,7 +220,7 @@ fn turning(fixture: &Fixture, generations: u32) -> (Booted, PathBuf) {
     (booted, path)
 }
 
-fn generations(fixture: &Fixture) {
+fn log_generations_rotate(fixture: &Fixture) {
     let (mut booted, path) = turning(fixture, 2);
     for number in [1, 2, 1] {
         assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
@@ -209,7 +229,7 @@ fn generations(fixture: &Fixture) {
     assert!(!path.exists() && !generation(&path, 3).exists());
 }
 
-fn sixteen_generations(fixture: &Fixture) {
+fn at_most_sixteen_generations(fixture: &Fixture) {
     let (mut booted, path) = turning(fixture, 99);
     for number in (1..=16).chain([1]) {
         assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
@@ -217,7 +237,7 @@ fn sixteen_generations(fixture: &Fixture) {
     }
 }
 
-fn the_counter(fixture: &Fixture) {
+fn file_counter_is_maintained(fixture: &Fixture) {
     let (mut booted, _path) = turning(fixture, 3);
     for number in [1, 2, 3, 1] {
         assert_eq!(booted.state().file_counter, number);
@@ -225,7 +245,7 @@ fn the_counter(fixture: &Fixture) {
     }
 }
 
-fn the_status(fixture: &Fixture) {
+fn status_of_the_last_start_is_stored(fixture: &Fixture) {
     assert_eq!(Booted::with(fixture, "").state().status, Some(0));
     let missing = fixture.folder().join("missing").join("x.etl");
     let booted = Booted::with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
@@ -241,13 +261,13 @@ fn autologger_has_no_file_sequence(fixture: &Fixture) {
     );
 }
 
-fn providers_are_not_enabled(fixture: &Fixture) {
+fn autologger_providers_are_disabled_by_default(fixture: &Fixture) {
     let (one, two) = (new_guid(), new_guid());
     let booted = Booted::with(fixture, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
     assert_eq!((booted.wants(one), booted.wants(two)), (None, None));
 }
 
-fn what_is_asked_for(fixture: &Fixture) {
+fn autologger_enables_providers_with_their_values(fixture: &Fixture) {
     let (one, two) = (new_guid(), new_guid());
     let given = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
     let booted = Booted::with(fixture, &(provider(one, given) + &provider(two, "")));
@@ -279,19 +299,19 @@ fn properties_of_an_enable(fixture: &Fixture) {
     assert_eq!(items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(), [13], "the start key");
 }
 
-fn corrections(fixture: &Fixture) {
+fn autologger_corrects_invalid_values(fixture: &Fixture) {
     let booted = Booted::with(fixture, "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n");
     let config = booted.query().unwrap().config;
     assert_eq!((config.log_file_mode, config.maximum_file_size, config.clock), (2, 100, 1));
 }
 
-fn it_cannot_be_stopped(fixture: &Fixture) {
+fn non_stoppable_autologger_cannot_be_stopped(fixture: &Fixture) {
     let booted = Booted::with(fixture, "LogFileMode = 0x41\n");
     let stopped = booted.controller().stop(&SessionRef::Name("Boot".to_owned()));
     assert_eq!(status(stopped), Status::ERROR_ACCESS_DENIED);
     assert!(booted.query().is_ok());
 }
 
-fn no_global_logger(fixture: &Fixture) {
+fn global_logger_is_not_running(fixture: &Fixture) {
     assert_eq!(status(fixture.connect().query(&SessionRef::Id(1))), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }

@@ -27,10 +27,20 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 6 #classic",
         D,
         "one session at a time: the newer enable takes over, the older session silently gets no more",
-        the_newest_session
+        newest_session_takes_the_classic_provider
     ),
-    rule!("controller 2 #0x8000", D, "messages are numbered by each session", local_numbers),
-    rule!("controller 2 #0x4000", D, "messages are numbered through all sessions", global_numbers),
+    rule!(
+        "controller 2 #0x8000",
+        D,
+        "messages are numbered by each session",
+        messages_are_numbered_by_session
+    ),
+    rule!(
+        "controller 2 #0x4000",
+        D,
+        "messages are numbered through all sessions",
+        messages_are_numbered_through_all_sessions
+    ),
     rule!(
         "controller 2 #0x4000, #0x8000",
         D,
@@ -73,7 +83,7 @@ fn kinds(fixture: &Fixture, session: Session) -> Vec<u8> {
     fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.opcode).collect()
 }
 
-fn the_newest_session(fixture: &Fixture) {
+fn newest_session_takes_the_classic_provider(fixture: &Fixture) {
     let control = new_guid();
     let (older, newer) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     let (_registration, heard) = registered(control);
@@ -114,13 +124,13 @@ fn numbers(fixture: &Fixture, mode: u32) -> Vec<u32> {
     numbers
 }
 
-fn local_numbers(fixture: &Fixture) {
+fn messages_are_numbered_by_session(fixture: &Fixture) {
     for _ in 0..2 {
         assert_eq!(numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE), [1, 2, 3, 4]);
     }
 }
 
-fn global_numbers(fixture: &Fixture) {
+fn messages_are_numbered_through_all_sessions(fixture: &Fixture) {
     let (first, second) = (
         numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
         numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),

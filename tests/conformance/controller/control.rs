@@ -19,7 +19,7 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 4 #QUERY",
         D,
         "a session is found by id and by name, whatever the case",
-        sessions_are_found
+        sessions_are_found_by_id_and_name
     ),
     rule!(
         "controller 4 #STOP",
@@ -37,8 +37,13 @@ pub(crate) const RULES: &[Rule] = &[
         each_flush_is_a_snapshot
     ),
     rule!("controller 4", D, "no id and no name → 87", a_session_must_be_named),
-    rule!("controller 4", D, "a session that is not running → 4201, for each code", not_running),
-    rule!("controller 4", D, "stop while a stop is in progress → 2402", a_second_stop),
+    rule!(
+        "controller 4",
+        D,
+        "a session that is not running → 4201, for each code",
+        commands_on_a_stopped_session_fail
+    ),
+    rule!("controller 4", D, "stop while a stop is in progress → 2402", second_stop_is_refused),
     rule!(
         "controller 4",
         D,
@@ -57,7 +62,7 @@ fn a_query_fills_everything(fixture: &Fixture) {
     assert_eq!((&properties.config.name, &properties.config.log_file), (&config.name, &config.log_file));
 }
 
-fn sessions_are_found(fixture: &Fixture) {
+fn sessions_are_found_by_id_and_name(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     let name = &session.properties.config.name;
     for spelling in [name.clone(), name.to_uppercase(), name.to_lowercase()] {
@@ -136,7 +141,7 @@ fn a_session_must_be_named(fixture: &Fixture) {
     }
 }
 
-fn not_running(fixture: &Fixture) {
+fn commands_on_a_stopped_session_fail(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     let old = [session.id.clone(), SessionRef::Name(session.properties.config.name.clone())];
     fixture.stop(session);
@@ -167,7 +172,7 @@ fn not_running(fixture: &Fixture) {
     }
 }
 
-fn a_second_stop(fixture: &Fixture) {
+fn second_stop_is_refused(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let other = OtherProcess::start(guid, None);
     fixture.enable(&session, guid, &EnableParams::default());

@@ -16,20 +16,25 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, PATIENCE, event, eventually, new_guid, status, unique_number, until};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("decision 2", P, "looking for a daemon starts none", looking_starts_nothing),
+    rule!("decision 2", P, "looking for a daemon starts none", search_for_a_daemon_starts_none),
     rule!(
         "decision 2",
         P,
         "no daemon: lists are empty, a session that is named or numbered → 4201",
-        an_idle_system
+        idle_system_has_empty_lists
     ),
     rule!(
         "decision 2",
         P,
         "no daemon: stop, update, flush and enable → 4201 and start nothing",
-        nothing_to_change
+        changes_without_a_daemon_fail
     ),
-    rule!("decision 2", P, "sessions of two daemons have nothing to do with each other", daemons_are_apart),
+    rule!(
+        "decision 2",
+        P,
+        "sessions of two daemons have nothing to do with each other",
+        daemons_do_not_share_sessions
+    ),
     rule!(
         "decision 2",
         P,
@@ -40,12 +45,17 @@ pub(crate) const RULES: &[Rule] = &[
         "decision 32",
         P,
         "low latency: an event is collected when it is written, without a flush",
-        low_latency
+        low_latency_collects_events_when_written
     ),
-    rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3", missing_files),
-    rule!("api 5.1", P, "a log file that is a folder → 161", folders_are_no_logs),
-    rule!("api 5.1", P, "a path with a part that is too long → 161", parts_that_are_too_long),
-    rule!("api 5.1", P, "a path through what is no folder → 161", paths_through_files),
+    rule!(
+        "decision 8",
+        P,
+        "a missing file → 2; a file in a missing folder → 3",
+        missing_file_and_folder_have_their_statuses
+    ),
+    rule!("api 5.1", P, "a log file that is a folder → 161", folder_is_not_a_log_file),
+    rule!("api 5.1", P, "a path with a part that is too long → 161", too_long_path_component_is_refused),
+    rule!("api 5.1", P, "a path through what is no folder → 161", path_through_a_file_is_refused),
 ];
 
 /// Starts a daemon with these settings. Returns its folder, too.
@@ -91,13 +101,13 @@ pub(crate) fn connected(folder: &Path) -> Controller {
     eventually("a daemon", || Controller::find_at(folder).ok().flatten())
 }
 
-fn looking_starts_nothing(fixture: &Fixture) {
+fn search_for_a_daemon_starts_none(fixture: &Fixture) {
     let folder = no_folder_yet(fixture);
     assert!(Controller::find_at(&folder).unwrap().is_none());
     assert!(!folder.exists());
 }
 
-fn an_idle_system(fixture: &Fixture) {
+fn idle_system_has_empty_lists(fixture: &Fixture) {
     let (_folder, mut controller) = left_alone(fixture);
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);
@@ -106,7 +116,7 @@ fn an_idle_system(fixture: &Fixture) {
     }
 }
 
-fn nothing_to_change(fixture: &Fixture) {
+fn changes_without_a_daemon_fail(fixture: &Fixture) {
     let (folder, mut controller) = left_alone(fixture);
     let session = SessionRef::Name("somebody".to_owned());
     assert_eq!(status(controller.stop(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
@@ -120,7 +130,7 @@ fn nothing_to_change(fixture: &Fixture) {
     assert!(Controller::find_at(&folder).unwrap().is_none());
 }
 
-fn daemons_are_apart(fixture: &Fixture) {
+fn daemons_do_not_share_sessions(fixture: &Fixture) {
     let config = fixture.session_config();
     let _here = fixture.start(&config);
     let folder = no_folder_yet(fixture);
@@ -143,7 +153,7 @@ fn a_daemon_that_does_not_answer(fixture: &Fixture) {
     assert!(error.to_string().contains(&socket.display().to_string()), "{error}");
 }
 
-fn low_latency(fixture: &Fixture) {
+fn low_latency_collects_events_when_written(fixture: &Fixture) {
     let config = SessionConfig { low_latency: true, ..fixture.session_config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
@@ -158,7 +168,7 @@ fn low_latency(fixture: &Fixture) {
     }
 }
 
-fn missing_files(fixture: &Fixture) {
+fn missing_file_and_folder_have_their_statuses(fixture: &Fixture) {
     assert_eq!(status(Trace::open(fixture.unique_path())), Status::ERROR_FILE_NOT_FOUND);
     assert_eq!(
         status(Trace::open(fixture.folder().join("missing").join("x.etl"))),
@@ -170,15 +180,15 @@ fn log_to(fixture: &Fixture, path: PathBuf) -> Status {
     fixture.start_status(&SessionConfig { log_file: Some(path), ..fixture.session_config() })
 }
 
-fn folders_are_no_logs(fixture: &Fixture) {
+fn folder_is_not_a_log_file(fixture: &Fixture) {
     assert_eq!(log_to(fixture, fixture.folder().to_owned()), Status::ERROR_BAD_PATHNAME);
 }
 
-fn parts_that_are_too_long(fixture: &Fixture) {
+fn too_long_path_component_is_refused(fixture: &Fixture) {
     assert_eq!(log_to(fixture, fixture.folder().join("x".repeat(256))), Status::ERROR_BAD_PATHNAME);
 }
 
-fn paths_through_files(fixture: &Fixture) {
+fn path_through_a_file_is_refused(fixture: &Fixture) {
     let file = fixture.unique_path();
     std::fs::write(&file, "").unwrap();
     assert_eq!(log_to(fixture, file.join("x.etl")), Status::ERROR_BAD_PATHNAME);

@@ -17,7 +17,7 @@ use crate::stage::{CallbackLog, Fixture, enable_params, event, new_guid, status,
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
-    rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_ends_it),
+    rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_stops_events),
     rule!(
         "controller 6 #CAPTURE_STATE",
         D,
@@ -36,35 +36,45 @@ pub(crate) const RULES: &[Rule] = &[
         "each call replaces all filters; none given removes them",
         each_call_replaces_filters
     ),
-    rule!("controller 6", D, "a provider can be enabled before it is registered", enabling_ahead),
+    rule!(
+        "controller 6",
+        D,
+        "a provider can be enabled before it is registered",
+        provider_is_enabled_before_it_registers
+    ),
     rule!(
         "controller 6",
         D,
         "the source of an enable reaches the callback, and is zero at a later registration",
-        the_source
+        source_of_an_enable_reaches_the_callback
     ),
     rule!(
         "controller 9.2",
         P,
         "a system provider on a session that is no system logger → 87",
-        system_providers
+        system_providers_need_a_system_logger
     ),
     rule!("controller 6", D, "an enable stays when its controller exits", an_enable_outlives_its_controller),
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
     rule!("controller 6", D, "otherwise the call returns after all callbacks", a_timeout_waits_for_callbacks),
     rule!("controller 6", D, "timeout → 1460, and the enable stays in force", late_enable_stays_in_force),
-    rule!("controller 6", D, "0xFFFFFFFF waits for ever", for_ever),
+    rule!("controller 6", D, "0xFFFFFFFF waits for ever", infinite_timeout_waits_for_callbacks),
     rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
     rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_unknown_guid),
-    rule!("controller 6", P, "disabling what is not enabled is no error", disabling_twice),
+    rule!(
+        "controller 6",
+        P,
+        "disabling what is not enabled is no error",
+        disabling_a_disabled_provider_succeeds
+    ),
     rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),
     rule!(
         "controller 6.1 #0x040",
         D,
         "ENABLE_KEYWORD_0 lets events without keyword through",
-        keyword_0_is_asked_for
+        keyword_0_can_be_enabled
     ),
 ];
 
@@ -76,7 +86,7 @@ fn enabling_lets_events_through(fixture: &Fixture) {
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (guid, &b"data"[..]));
 }
 
-fn disabling_ends_it(fixture: &Fixture) {
+fn disabling_stops_events(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     fixture.disable(&session, guid);
     assert!(!provider.enabled(0, 0));
@@ -117,7 +127,7 @@ fn each_call_replaces_filters(fixture: &Fixture) {
     assert!(provider.enabled(4, 1));
 }
 
-fn enabling_ahead(fixture: &Fixture) {
+fn provider_is_enabled_before_it_registers(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     fixture.enable(&session, guid, &enable_params(4, 1, 0));
     let provider = Provider::register(guid, None).unwrap();
@@ -242,7 +252,7 @@ fn late_enable_stays_in_force(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn for_ever(fixture: &Fixture) {
+fn infinite_timeout_waits_for_callbacks(fixture: &Fixture) {
     waits(fixture, u32::MAX);
 }
 
@@ -274,7 +284,7 @@ fn capture_state_of_unknown_guid(fixture: &Fixture) {
     assert_eq!(capture(), 0, "enabled ahead");
 }
 
-fn disabling_twice(fixture: &Fixture) {
+fn disabling_a_disabled_provider_succeeds(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     fixture.disable(&session, guid);
     fixture.enable(&session, guid, &EnableParams::default());
@@ -291,7 +301,7 @@ fn keyword_0_is_ignored(fixture: &Fixture) {
     assert_eq!(ids, [2]);
 }
 
-fn keyword_0_is_asked_for(fixture: &Fixture) {
+fn keyword_0_can_be_enabled(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams {
         property: EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
         ..enable_params(4, 8, 0)
@@ -300,7 +310,7 @@ fn keyword_0_is_asked_for(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn the_source(fixture: &Fixture) {
+fn source_of_an_enable_reaches_the_callback(fixture: &Fixture) {
     let (guid, session, source) = (new_guid(), fixture.start(&fixture.session_config()), new_guid());
     let (early, late) = (CallbackLog::default(), CallbackLog::default());
     let _early = Provider::register(guid, early.callback()).unwrap();
@@ -309,7 +319,7 @@ fn the_source(fixture: &Fixture) {
     assert_eq!((early.last().source, late.last().source), (source, Guid::NULL));
 }
 
-fn system_providers(fixture: &Fixture) {
+fn system_providers_need_a_system_logger(fixture: &Fixture) {
     let (session, private) =
         (fixture.start(&fixture.session_config()), PrivateSession::start(&fixture.session_config()).unwrap());
     for (name, guid) in SYSTEM_PROVIDERS {

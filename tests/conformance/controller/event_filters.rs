@@ -40,9 +40,14 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 7 #EVENT_ID",
         D,
         "event ids do not count for TraceLogging events",
-        ids_are_of_manifests
+        id_filter_ignores_tracelogging
     ),
-    rule!("controller 7 #EVENT_ID", P, "1 to 64 ids, and as many as the count; else → 87", sixty_four_ids),
+    rule!(
+        "controller 7 #EVENT_ID",
+        P,
+        "1 to 64 ids, and as many as the count; else → 87",
+        id_filter_has_1_to_64_ids
+    ),
     rule!(
         "controller 7 #EVENT_NAME",
         D,
@@ -53,19 +58,19 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 7 #EVENT_NAME",
         D,
         "names do not count for other events than TraceLogging's",
-        names_are_of_tracelogging
+        name_filter_ignores_manifest_events
     ),
     rule!(
         "controller 7 #EVENT_NAME",
         D,
         "events outside of the level/keyword part are not affected",
-        outside_of_the_part
+        name_filter_affects_only_its_level_and_keywords
     ),
     rule!(
         "controller 7 #EVENT_NAME",
         D,
         "MatchAllKeyword is unused when MatchAnyKeyword is 0",
-        all_without_any
+        match_all_is_unused_without_match_any
     ),
     rule!("decision 20", P, "Level 0 of a name filter means all levels", name_filter_level_0_is_all),
     rule!(
@@ -74,37 +79,57 @@ pub(crate) const RULES: &[Rule] = &[
         "a wrong number of names, or more than 4,096 bytes → 87",
         names_have_their_size
     ),
-    rule!("controller 7 #PAYLOAD", D, "only events whose payload passes arrive; other ids pass", payloads),
+    rule!(
+        "controller 7 #PAYLOAD",
+        D,
+        "only events whose payload passes arrive; other ids pass",
+        payload_filter_selects_events
+    ),
     rule!(
         "controller 7 #PAYLOAD",
         P,
         "what no such function has built, or more than 4,096 bytes → 87",
-        no_payload_filter
+        malformed_payload_filter_is_refused
     ),
-    rule!("api 4", H, "8 predicates per payload filter; a ninth is refused", eight_predicates),
-    rule!("controller 7", D, "all filters of a call must pass", all_must_pass),
+    rule!("api 4", H, "8 predicates per payload filter; a ninth is refused", ninth_predicate_is_refused),
+    rule!("controller 7", D, "all filters of a call must pass", all_filters_must_pass),
     rule!(
         "controller 7 #STACKWALK",
         D,
         "a stack is taken for the listed ids only; the events all arrive",
-        stacks_by_id
+        stacks_are_selected_by_id
     ),
-    rule!("controller 7 #STACKWALK_NAME", D, "the same by name, for TraceLogging events", stacks_by_name),
+    rule!(
+        "controller 7 #STACKWALK_NAME",
+        D,
+        "the same by name, for TraceLogging events",
+        stacks_are_selected_by_name
+    ),
     rule!(
         "controller 7 #STACKWALK_LEVEL_KW",
         D,
         "the same by level and keyword, for any event",
-        stacks_by_level
+        stacks_are_selected_by_level_and_keyword
     ),
-    rule!("controller 7", D, "stack filters without the stack property: no stacks at all", no_stacks_unasked),
-    rule!("controller 7", P, "with several stack filters each must pass", each_stack_filter),
+    rule!(
+        "controller 7",
+        D,
+        "stack filters without the stack property: no stacks at all",
+        stack_filters_need_the_stack_property
+    ),
+    rule!("controller 7", P, "with several stack filters each must pass", all_stack_filters_must_pass),
     rule!("controller 7 #STACKWALK_LEVEL_KW", P, "it has 24 bytes; else → 87", level_filters_have_their_size),
-    rule!("controller 7", P, "a group has no filters of ids, names or payloads → 87", not_of_groups),
+    rule!(
+        "controller 7",
+        P,
+        "a group has no filters of ids, names or payloads → 87",
+        event_filters_are_refused_for_groups
+    ),
     rule!(
         "controller 7 #SYSTEM_FLAGS, #TRACEHANDLE",
         P,
         "for another provider than the kernel's → 87",
-        of_the_kernel
+        kernel_filters_are_refused_for_other_providers
     ),
 ];
 
@@ -239,13 +264,13 @@ fn ids_in_and_out(fixture: &Fixture) {
     assert_eq!(apart(fixture, vec![ids(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
 }
 
-fn ids_are_of_manifests(fixture: &Fixture) {
+fn id_filter_ignores_tracelogging(fixture: &Fixture) {
     for (filter_in, listed) in [(true, 7), (false, 0)] {
         assert_eq!(apart(fixture, vec![ids(EVENT_ID, filter_in, &[listed])]).1, [100, 101, 102, 103]);
     }
 }
 
-fn sixty_four_ids(fixture: &Fixture) {
+fn id_filter_has_1_to_64_ids(fixture: &Fixture) {
     let many: Vec<u16> = (1..=65).collect();
     let mut short = ids(EVENT_ID, true, &many[..3]);
     short.data.pop();
@@ -268,18 +293,18 @@ fn names_in_and_out(fixture: &Fixture) {
     assert_eq!(apart(fixture, names(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
 }
 
-fn names_are_of_tracelogging(fixture: &Fixture) {
+fn name_filter_ignores_manifest_events(fixture: &Fixture) {
     assert_eq!(apart(fixture, names(EVERYTHING, true, &["nobody"])), (vec![1, 2, 3, 4], vec![]));
 }
 
-fn outside_of_the_part(fixture: &Fixture) {
+fn name_filter_affects_only_its_level_and_keywords(fixture: &Fixture) {
     // Events outside of the part arrive; of those inside, none is listed.
     assert_eq!(apart(fixture, names((0, 0, 4), true, &["nobody"])).1, [102]);
     assert_eq!(apart(fixture, names((2, 0, 0), true, &["nobody"])).1, [100, 103]);
     assert_eq!(apart(fixture, names((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
 }
 
-fn all_without_any(fixture: &Fixture) {
+fn match_all_is_unused_without_match_any(fixture: &Fixture) {
     assert_eq!(apart(fixture, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are checked");
 }
 
@@ -313,12 +338,12 @@ fn payload(most: i128) -> Filter {
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
 }
 
-fn payloads(fixture: &Fixture) {
+fn payload_filter_selects_events(fixture: &Fixture) {
     assert_eq!(arrives(fixture, 0, vec![payload(2)]).0, [1, 2, 4, 100, 101, 102, 103]);
     assert_eq!(arrives(fixture, 0, vec![payload(3)]).0, [1, 2, 3, 4, 100, 101, 102, 103]);
 }
 
-fn no_payload_filter(fixture: &Fixture) {
+fn malformed_payload_filter_is_refused(fixture: &Fixture) {
     let mut long = payload(1);
     long.data.resize(4_097, 0);
     all_refused(
@@ -327,7 +352,7 @@ fn no_payload_filter(fixture: &Fixture) {
     );
 }
 
-fn eight_predicates(_: &Fixture) {
+fn ninth_predicate_is_refused(_: &Fixture) {
     let mut event = Event::new(3, 0, false);
     let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
@@ -336,7 +361,7 @@ fn eight_predicates(_: &Fixture) {
     assert!(add().is_err());
 }
 
-fn all_must_pass(fixture: &Fixture) {
+fn all_filters_must_pass(fixture: &Fixture) {
     let by_id = || ids(EVENT_ID, true, &[2, 3]);
     let by_name = names_of(EVENT_NAME, EVERYTHING, false, &["stop"]);
     assert_eq!(apart(fixture, vec![by_id(), payload(2), by_name]), (vec![2], vec![100, 102, 103]));
@@ -350,31 +375,31 @@ fn stacks(fixture: &Fixture, filters: Vec<Filter>) -> Vec<u32> {
     with_stack
 }
 
-fn stacks_by_id(fixture: &Fixture) {
+fn stacks_are_selected_by_id(fixture: &Fixture) {
     assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2])]), [2, 100, 101, 102, 103]);
     assert_eq!(stacks(fixture, vec![ids(STACKWALK, false, &[2])]), [1, 3, 4, 100, 101, 102, 103]);
 }
 
-fn stacks_by_name(fixture: &Fixture) {
+fn stacks_are_selected_by_name(fixture: &Fixture) {
     let by_name = |filter_in| vec![names_of(STACKWALK_NAME, EVERYTHING, filter_in, &["start"])];
     assert_eq!(stacks(fixture, by_name(true)), [1, 2, 3, 4, 100, 102]);
     assert_eq!(stacks(fixture, by_name(false)), [1, 2, 3, 4, 101, 103]);
 }
 
-fn stacks_by_level(fixture: &Fixture) {
+fn stacks_are_selected_by_level_and_keyword(fixture: &Fixture) {
     assert_eq!(stacks(fixture, vec![level_keyword((0, 0, 4), true)]), [1, 2, 3, 4, 100, 101, 103]);
     assert_eq!(stacks(fixture, vec![level_keyword((0, 0, 4), false)]), [102]);
     assert_eq!(stacks(fixture, vec![level_keyword((2, 0, 0), true)]), [101, 102]);
 }
 
-fn no_stacks_unasked(fixture: &Fixture) {
+fn stack_filters_need_the_stack_property(fixture: &Fixture) {
     assert_eq!(
         arrives(fixture, 0, vec![ids(STACKWALK, true, &[2]), level_keyword(EVERYTHING, true)]).1,
         [0_u32; 0]
     );
 }
 
-fn each_stack_filter(fixture: &Fixture) {
+fn all_stack_filters_must_pass(fixture: &Fixture) {
     let by_level = || level_keyword((0, 0, 4), true);
     assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2]), by_level()]), [2, 100, 101, 103]);
     let by_name = names_of(STACKWALK_NAME, EVERYTHING, true, &["start"]);
@@ -386,7 +411,7 @@ fn level_filters_have_their_size(fixture: &Fixture) {
     all_refused(fixture, wrong.to_vec());
 }
 
-fn not_of_groups(fixture: &Fixture) {
+fn event_filters_are_refused_for_groups(fixture: &Fixture) {
     let by_name = names_of(EVENT_NAME, EVERYTHING, true, &["start"]);
     for filter in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
         let (kind, group) = (filter.kind, with(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, vec![filter]));
@@ -394,7 +419,7 @@ fn not_of_groups(fixture: &Fixture) {
     }
 }
 
-fn of_the_kernel(fixture: &Fixture) {
+fn kernel_filters_are_refused_for_other_providers(fixture: &Fixture) {
     all_refused(
         fixture,
         vec![

@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 2 #0x8000000",
         D,
         "an independent session neither takes part in the failure of others nor has them take part in its own",
-        independent_sessions
+        independent_sessions_fail_alone
     ),
     rule!(
         "controller 6 #PROVIDER_GROUP",
@@ -29,7 +29,7 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 6 #PROVIDER_GROUP",
         D,
         "a member that registers later is enabled too, a provider of the group's GUID is not",
-        members_come_later
+        later_group_member_is_enabled
     ),
     rule!("controller 6 #PROVIDER_GROUP", D, "disabling the group disables its members", a_group_is_disabled),
 ];
@@ -67,7 +67,7 @@ fn one_fails_for_all(fixture: &Fixture) {
     assert_eq!((account(fixture, small), account(fixture, large)), ((1, 1), (1, 1)));
 }
 
-fn independent_sessions(fixture: &Fixture) {
+fn independent_sessions_fail_alone(fixture: &Fixture) {
     for (of_small, of_large) in
         [(INDEPENDENT, EVENT_TRACE_FILE_MODE_SEQUENTIAL), (EVENT_TRACE_FILE_MODE_SEQUENTIAL, INDEPENDENT)]
     {
@@ -101,7 +101,7 @@ fn a_group_is_enabled(fixture: &Fixture) {
     assert_eq!(ids, [0, 1]);
 }
 
-fn members_come_later(fixture: &Fixture) {
+fn later_group_member_is_enabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
     fixture.enable(&session, group, &of_group(0));
     assert!(member(group).enabled(4, 1));

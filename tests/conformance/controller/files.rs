@@ -26,13 +26,13 @@ pub(crate) const RULES: &[Rule] = &[
         "decision 6",
         P,
         "append to a file of another clock or buffer size → 87, and it is as it was",
-        only_alike
+        append_needs_the_same_clock_and_buffer_size
     ),
     rule!(
         "controller 2 #0x4",
         D,
         "append to a file of another number of processors → 87",
-        as_many_processors
+        append_needs_the_same_number_of_processors
     ),
     rule!("decision 6", P, "append to a file that does not exist creates it", appending_creates),
     rule!(
@@ -52,27 +52,32 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 4 #INCREMENT_FILE",
         D,
         "a new-file session switches to its next file at once",
-        the_next_file
+        increment_switches_to_the_next_file
     ),
-    rule!("controller 4", P, "INCREMENT_FILE without new-file mode → 1", no_next_file),
+    rule!("controller 4", P, "INCREMENT_FILE without new-file mode → 1", increment_needs_new_file_mode),
     rule!(
         "controller 4 #CONVERT_TO_REALTIME",
         D,
         "a file session becomes a real-time session; writing the file ends",
         a_file_becomes_live
     ),
-    rule!("controller 4", P, "CONVERT of a session that is not file-based → 1", no_file_to_convert),
+    rule!(
+        "controller 4",
+        P,
+        "CONVERT of a session that is not file-based → 1",
+        conversion_needs_a_file_session
+    ),
     rule!(
         "controller 3.2 #14",
         D,
         "less free space than the log may take → 112, and an old file is as it was",
-        a_log_needs_room
+        start_needs_enough_disk_space
     ),
     rule!(
         "controller 3.2 #14",
         P,
         "reserve_mb more must be free on the file system of /, and there only; 0 disables it",
-        the_reserve
+        reserve_of_the_system_disk_is_kept
     ),
 ];
 
@@ -114,7 +119,7 @@ fn a_file_is_continued(fixture: &Fixture) {
     }
 }
 
-fn only_alike(fixture: &Fixture) {
+fn append_needs_the_same_clock_and_buffer_size(fixture: &Fixture) {
     for (name, first) in [
         ("clock", SessionConfig { clock: 1, ..fixture.session_config() }),
         ("buffer size", SessionConfig { clock: 2, buffer_size: 128, ..fixture.session_config() }),
@@ -131,7 +136,7 @@ fn only_alike(fixture: &Fixture) {
     }
 }
 
-fn as_many_processors(fixture: &Fixture) {
+fn append_needs_the_same_number_of_processors(fixture: &Fixture) {
     let path = fixture.unique_path();
     let one = |mode| SessionConfig { log_file_mode: mode, ..appending(fixture, &path) };
     fixture.stop(fixture.start(&one(SEQUENTIAL | ONE_STREAM)));
@@ -212,7 +217,7 @@ fn sizes_are_reserved(fixture: &Fixture) {
     assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
 }
 
-fn the_next_file(fixture: &Fixture) {
+fn increment_switches_to_the_next_file(fixture: &Fixture) {
     let (config, path) = row(fixture);
     let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(1, 4, 1), &[]).unwrap();
@@ -224,7 +229,7 @@ fn the_next_file(fixture: &Fixture) {
     assert_eq!(ids(&path(2)), [2]);
 }
 
-fn no_next_file(fixture: &Fixture) {
+fn increment_needs_new_file_mode(fixture: &Fixture) {
     let live = SessionConfig {
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         log_file: None,
@@ -253,7 +258,7 @@ fn a_file_becomes_live(fixture: &Fixture) {
     assert_eq!(ids(&path), [1]);
 }
 
-fn no_file_to_convert(fixture: &Fixture) {
+fn conversion_needs_a_file_session(fixture: &Fixture) {
     for mode in [EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_BUFFERING_MODE] {
         let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
         let session = fixture.start(&config);
@@ -265,7 +270,7 @@ fn no_file_to_convert(fixture: &Fixture) {
     }
 }
 
-fn a_log_needs_room(fixture: &Fixture) {
+fn start_needs_enough_disk_space(fixture: &Fixture) {
     let path = fixture.unique_path();
     std::fs::write(&path, "precious").unwrap();
     let huge = |mode| SessionConfig {
@@ -280,7 +285,7 @@ fn a_log_needs_room(fixture: &Fixture) {
     }
 }
 
-fn the_reserve(fixture: &Fixture) {
+fn reserve_of_the_system_disk_is_kept(fixture: &Fixture) {
     let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
     let of_system = device(fixture.folder()) == device(Path::new("/"));
     for (reserve, refusal) in [

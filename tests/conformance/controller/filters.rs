@@ -15,48 +15,58 @@ use crate::stage::{CallbackLog, Fixture, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7", D, "one filter of a type; a repeated type → 87", a_type_comes_once),
-    rule!("api 4", H, "13 filters at most; more → 87", thirteen_filters),
+    rule!("api 4", H, "13 filters at most; more → 87", more_than_13_filters_are_refused),
     rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", none_is_ignored),
-    rule!("controller 7 #PID", D, "only the processes named are enabled", processes_by_id),
-    rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", eight_ids),
+    rule!("controller 7 #PID", D, "only the processes named are enabled", pid_filter_selects_processes),
+    rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", pid_filter_has_1_to_8_ids),
     rule!(
         "controller 7 #PID",
         D,
         "matched against the processes that exist at the call: one that is started again is not enabled",
-        started_again
+        pid_filter_ignores_restarted_processes
     ),
-    rule!("controller 7 #PID", D, "not valid for private sessions → 87", not_of_private_sessions),
+    rule!(
+        "controller 7 #PID",
+        D,
+        "not valid for private sessions → 87",
+        pid_filter_is_refused_for_private_sessions
+    ),
     rule!(
         "controller 7 #EXECUTABLE_NAME",
         D,
         "the file name of the program, compared without regard to case",
-        processes_by_name
+        executable_name_filter_ignores_case
     ),
-    rule!("controller 7 #EXECUTABLE_NAME", P, "later processes too", later_processes_by_name),
+    rule!(
+        "controller 7 #EXECUTABLE_NAME",
+        P,
+        "later processes too",
+        executable_name_filter_applies_to_later_processes
+    ),
     rule!(
         "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
         P,
         "a process whose control group has another name is not enabled",
-        processes_by_control_group
+        other_control_groups_are_not_enabled
     ),
     rule!(
         "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
         P,
         "a process whose control group has one of the names is enabled, and so are later ones",
-        processes_in_control_groups
+        named_control_groups_are_enabled
     ),
     rule!(
         "controller 7",
         P,
         "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
-        lists_of_names
+        name_lists_are_checked
     ),
-    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types_of_filters),
+    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_filter_types_are_refused),
     rule!(
         "controller 7",
         P,
         "types without the top bit go to the callback unchanged",
-        the_providers_own_filters
+        provider_defined_filters_reach_the_callback
     ),
     rule!(
         "controller 7",
@@ -97,7 +107,7 @@ fn a_type_comes_once(fixture: &Fixture) {
     assert_eq!(enable(fixture, vec![(7, vec![1]), (8, vec![1])]), Status::ERROR_SUCCESS);
 }
 
-fn thirteen_filters(fixture: &Fixture) {
+fn more_than_13_filters_are_refused(fixture: &Fixture) {
     let many = |count| (1..=count).map(|kind| (kind, vec![1])).collect();
     assert_eq!(enable(fixture, many(13)), Status::ERROR_SUCCESS);
     assert_eq!(enable(fixture, many(14)), Status::ERROR_INVALID_PARAMETER);
@@ -107,7 +117,7 @@ fn none_is_ignored(fixture: &Fixture) {
     assert_eq!(enable(fixture, vec![(0, vec![]), (0, vec![9; 5])]), Status::ERROR_SUCCESS);
 }
 
-fn processes_by_id(fixture: &Fixture) {
+fn pid_filter_selects_processes(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
@@ -118,14 +128,14 @@ fn processes_by_id(fixture: &Fixture) {
     assert!(!provider.enabled(4, 1), "taken away from who is not named any more");
 }
 
-fn eight_ids(fixture: &Fixture) {
+fn pid_filter_has_1_to_8_ids(fixture: &Fixture) {
     assert_eq!(enable(fixture, vec![(PID, ids(&[1; 8]))]), Status::ERROR_SUCCESS);
     for wrong in [vec![], ids(&[1; 9]), vec![1; 3], vec![1; 6]] {
         assert_eq!(enable(fixture, vec![(PID, wrong.clone())]), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
-fn started_again(fixture: &Fixture) {
+fn pid_filter_ignores_restarted_processes(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let mut first = OtherProcess::start(guid, None);
     fixture.enable(&session, guid, &with(vec![(PID, ids(&[first.id()]))]));
@@ -138,7 +148,7 @@ fn started_again(fixture: &Fixture) {
     assert_eq!(seen, [1]);
 }
 
-fn not_of_private_sessions(fixture: &Fixture) {
+fn pid_filter_is_refused_for_private_sessions(fixture: &Fixture) {
     let session = PrivateSession::start(&fixture.session_config()).unwrap();
     let own = with(vec![(PID, ids(&[std::process::id()]))]);
     assert_eq!(status(session.enable(new_guid(), &own)), Status::ERROR_INVALID_PARAMETER);
@@ -152,7 +162,7 @@ fn own_program() -> String {
     std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned()
 }
 
-fn processes_by_name(fixture: &Fixture) {
+fn executable_name_filter_ignores_case(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
     let meant = |names: &str| {
@@ -164,7 +174,7 @@ fn processes_by_name(fixture: &Fixture) {
     assert!(!meant("other") && !meant(&own[1..]) && !meant(&format!("/{own}")));
 }
 
-fn later_processes_by_name(fixture: &Fixture) {
+fn executable_name_filter_applies_to_later_processes(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     fixture.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide("WANTED"))]));
     let mut wanted = OtherProcess::start_as(&fixture.folder().join("wanted"), guid);
@@ -176,7 +186,7 @@ fn later_processes_by_name(fixture: &Fixture) {
     assert_eq!(seen, [1]);
 }
 
-fn processes_by_control_group(fixture: &Fixture) {
+fn other_control_groups_are_not_enabled(fixture: &Fixture) {
     for kind in NAMES.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
         let provider = Provider::register(guid, None).unwrap();
@@ -185,7 +195,7 @@ fn processes_by_control_group(fixture: &Fixture) {
     }
 }
 
-fn processes_in_control_groups(fixture: &Fixture) {
+fn named_control_groups_are_enabled(fixture: &Fixture) {
     let Some(group) = ControlGroup::make() else {
         return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
     };
@@ -216,7 +226,7 @@ fn processes_in_control_groups(fixture: &Fixture) {
     }
 }
 
-fn lists_of_names(fixture: &Fixture) {
+fn name_lists_are_checked(fixture: &Fixture) {
     for kind in NAMES {
         let longest = wide(&"n".repeat(512));
         assert_eq!(enable(fixture, vec![(kind, longest.clone())]), Status::ERROR_SUCCESS, "{kind:#x}");
@@ -231,13 +241,13 @@ fn lists_of_names(fixture: &Fixture) {
     }
 }
 
-fn unknown_types_of_filters(fixture: &Fixture) {
+fn unknown_filter_types_are_refused(fixture: &Fixture) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
         assert_eq!(enable(fixture, vec![(kind, vec![1; 8])]), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
-fn the_providers_own_filters(fixture: &Fixture) {
+fn provider_defined_filters_reach_the_callback(fixture: &Fixture) {
     let (calls, guid, session) =
         (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();

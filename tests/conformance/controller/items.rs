@@ -11,48 +11,68 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, RecordedEvent, event, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", the_sid),
-    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0", the_audit_session),
-    rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer", the_stack),
-    rule!("api 4", D, "192 frames at most; the deepest are dropped", item_of_deep_stacks),
+    rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", sid_item_has_the_user_id),
+    rule!(
+        "controller 6.1 #0x002",
+        P,
+        "TS_ID: item 3 is the audit session, else 0",
+        ts_id_item_has_the_audit_session
+    ),
+    rule!(
+        "controller 6.1 #0x004",
+        D,
+        "STACK_TRACE: item 6 has the frames of the writer",
+        stack_item_has_the_frames_of_the_writer
+    ),
+    rule!("api 4", D, "192 frames at most; the deepest are dropped", stack_item_has_at_most_192_frames),
     rule!(
         "controller 6.1 #0x004",
         D,
         "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
-        stacks_that_do_not_fit
+        event_too_large_with_its_stack_is_lost
     ),
-    rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application", the_application),
+    rule!(
+        "controller 6.1 #0x008",
+        P,
+        "PSM_KEY: item 9 names the unit or application",
+        psm_key_item_names_the_unit
+    ),
     rule!(
         "controller 6.1 #0x080",
         D,
         "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
-        the_start_key
+        process_start_key_identifies_the_process
     ),
     rule!(
         "controller 6.1 #0x100",
         D,
         "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
-        the_event_key
+        event_key_identifies_the_event
     ),
     rule!(
         "decision 31",
         P,
         "the high half of an event key is the low half of the process start key",
-        keys_belong_together
+        event_key_contains_the_process_start_key
     ),
     rule!(
         "controller 6.1 #0x200",
         D,
         "EXCLUDE_INPRIVATE drops what is written as in private",
-        exclude_in_private
+        exclude_inprivate_drops_in_private_events
     ),
     rule!(
         "controller 6.1 #0x800",
         P,
         "SOURCE_CONTAINER_TRACKING: item 16 names the container",
-        the_container
+        container_item_names_the_container
     ),
-    rule!("controller 6.1", D, "without a property an event has no such item", nothing_unasked_for),
+    rule!(
+        "controller 6.1",
+        D,
+        "without a property an event has no such item",
+        events_have_no_unrequested_items
+    ),
 ];
 
 const SID: u32 = 0x1;
@@ -82,13 +102,13 @@ fn item_of_one(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8
     item(&seen[0], kind)
 }
 
-fn the_sid(fixture: &Fixture) {
+fn sid_item_has_the_user_id(fixture: &Fixture) {
     let user = std::fs::metadata("/proc/self").unwrap().uid().to_le_bytes();
     let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &user].concat();
     assert_eq!(item_of_one(fixture, SID, ExtType::SID), Some(sid));
 }
 
-fn the_audit_session(fixture: &Fixture) {
+fn ts_id_item_has_the_audit_session(fixture: &Fixture) {
     let own = std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
     let own: u32 = own.filter(|id| *id != u32::MAX).unwrap_or(0);
     assert_eq!(item_of_one(fixture, TS_ID, ExtType::TS_ID), Some(own.to_le_bytes().to_vec()));
@@ -114,7 +134,7 @@ fn frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
     words[1..].to_vec()
 }
 
-fn the_stack(fixture: &Fixture) {
+fn stack_item_has_the_frames_of_the_writer(fixture: &Fixture) {
     let frames = frames(fixture, 5);
     let writer = write_deep as fn(&Provider, u32) as usize as u64;
     let inside = frames.iter().take_while(|frame| (writer..writer + 8_000).contains(*frame)).count();
@@ -122,13 +142,13 @@ fn the_stack(fixture: &Fixture) {
     assert!(frames.len() > 6, "and who called it");
 }
 
-fn item_of_deep_stacks(fixture: &Fixture) {
+fn stack_item_has_at_most_192_frames(fixture: &Fixture) {
     let frames = frames(fixture, 400);
     assert_eq!(frames.len(), 192);
     assert!(frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000), "those next to the event");
 }
 
-fn stacks_that_do_not_fit(fixture: &Fixture) {
+fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
     let (guid, session) =
         (new_guid(), fixture.start(&SessionConfig { buffer_size: 128, ..fixture.session_config() }));
     let provider = Provider::register(guid, None).unwrap();
@@ -147,7 +167,7 @@ fn groups() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn the_application(fixture: &Fixture) {
+fn psm_key_item_names_the_unit(fixture: &Fixture) {
     let endings = [".service", ".scope", ".socket", ".mount", ".swap"];
     let has_unit = groups().iter().any(|name| endings.iter().any(|ending| name.ends_with(ending)));
     let key = item_of_one(fixture, PSM_KEY, ExtType::PSM_KEY);
@@ -155,14 +175,14 @@ fn the_application(fixture: &Fixture) {
     assert!(key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])), "a text that ends");
 }
 
-fn the_container(fixture: &Fixture) {
+fn container_item_names_the_container(fixture: &Fixture) {
     let id = item_of_one(fixture, CONTAINER, ExtType::CONTAINER_ID);
     let is_there = |id: &[u8]| groups().iter().any(|name| name.contains(&*String::from_utf8_lossy(id)));
     assert!(id.as_deref().is_none_or(is_there), "{id:?} in {:?}", groups());
     assert!(id.is_some() || !groups().iter().any(|name| name.starts_with("docker-")));
 }
 
-fn the_start_key(fixture: &Fixture) {
+fn process_start_key_identifies_the_process(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&with(START_KEY));
     let mut other = OtherProcess::start(guid, None);
     for id in [1, 2] {
@@ -182,7 +202,7 @@ fn the_start_key(fixture: &Fixture) {
     assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
 }
 
-fn the_event_key(fixture: &Fixture) {
+fn event_key_identifies_the_event(fixture: &Fixture) {
     let (first, provider, guid) = fixture.start_with_provider(&with(EVENT_KEY));
     let second = fixture.start(&fixture.session_config());
     fixture.enable(&second, guid, &with(EVENT_KEY | SID));
@@ -200,7 +220,7 @@ fn the_event_key(fixture: &Fixture) {
     assert_eq!(one.len(), 50);
 }
 
-fn keys_belong_together(fixture: &Fixture) {
+fn event_key_contains_the_process_start_key(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&with(EVENT_KEY | START_KEY));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let seen = fixture.stop_and_read_events(session);
@@ -208,7 +228,7 @@ fn keys_belong_together(fixture: &Fixture) {
     assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
 }
 
-fn exclude_in_private(fixture: &Fixture) {
+fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
     let (strict, provider, guid) = fixture.start_with_provider(&with(EXCLUDE_INPRIVATE));
     let other = fixture.start(&fixture.session_config());
     fixture.enable(&other, guid, &EnableParams::default());
@@ -221,7 +241,7 @@ fn exclude_in_private(fixture: &Fixture) {
     );
 }
 
-fn nothing_unasked_for(fixture: &Fixture) {
+fn events_have_no_unrequested_items(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&with(0));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].items, []);

@@ -11,22 +11,27 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 6.2",
         D,
         "an event passes by the published formula, for every mix of level and masks",
-        the_formula
+        events_pass_by_the_published_formula
     ),
     rule!(
         "controller 6.2",
         D,
         "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
-        whole_truth_table
+        complete_truth_table_matches
     ),
-    rule!("controller 6.2", H, "a session level of 0 lets all levels through", level_0_of_a_session),
-    rule!("controller 6.2", D, "an event level of 0 always passes", level_0_of_an_event),
+    rule!(
+        "controller 6.2",
+        H,
+        "a session level of 0 lets all levels through",
+        session_level_0_passes_all_levels
+    ),
+    rule!("controller 6.2", D, "an event level of 0 always passes", event_level_0_always_passes),
     rule!("decision 19", P, "MatchAny 0 counts as all ones; MatchAll still applies", any_0_is_all_ones),
     rule!(
         "controller 6.2",
         D,
         "each of several sessions gets what it asked for, and no more",
-        sessions_are_matched_apart
+        sessions_are_matched_independently
     ),
 ];
 
@@ -61,7 +66,7 @@ fn check(fixture: &Fixture, params: &EnableParams) {
     assert_eq!(got, want, "{params:?}");
 }
 
-fn the_formula(fixture: &Fixture) {
+fn events_pass_by_the_published_formula(fixture: &Fixture) {
     for (level, any, all) in [(4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, 1), (0, 1 << 63, 0)]
     {
         for property in [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0] {
@@ -70,11 +75,11 @@ fn the_formula(fixture: &Fixture) {
     }
 }
 
-fn level_0_of_a_session(fixture: &Fixture) {
+fn session_level_0_passes_all_levels(fixture: &Fixture) {
     check(fixture, &enable_params(0, 1, 0));
 }
 
-fn level_0_of_an_event(fixture: &Fixture) {
+fn event_level_0_always_passes(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&enable_params(1, 0, 0));
     provider.write(&event(1, 0, 4), &[]).unwrap();
     provider.write(&event(2, 2, 4), &[]).unwrap();
@@ -87,7 +92,7 @@ fn any_0_is_all_ones(fixture: &Fixture) {
     check(fixture, &enable_params(0, 0, 2));
 }
 
-fn sessions_are_matched_apart(fixture: &Fixture) {
+fn sessions_are_matched_independently(fixture: &Fixture) {
     let requests = [enable_params(3, 1, 0), enable_params(5, 2, 2), enable_params(0, 0, 8)];
     let (first, provider, guid) = fixture.start_with_provider(&requests[0]);
     let (second, third) =
@@ -123,7 +128,7 @@ fn asked() -> Vec<EnableParams> {
     all
 }
 
-fn whole_truth_table(fixture: &Fixture) {
+fn complete_truth_table_matches(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&enable_params(0, 0, 0));
     let mut want = Vec::new();
     for (row, params) in (0u32..).zip(asked()) {

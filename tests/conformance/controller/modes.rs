@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = &[
         "in memory only, written by an explicit flush, the newest events kept",
         buffering_is_written_when_asked
     ),
-    rule!("controller 2 #0x2000", D, "the file size is counted in KiB", sizes_in_kib),
+    rule!("controller 2 #0x2000", D, "the file size is counted in KiB", file_size_can_be_in_kib),
     rule!(
         "controller 2 #0x100000, #0x200000",
         P,
@@ -45,20 +45,30 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 2 #0x10000000",
         D,
         "one stream for all processors; events carry no processor number",
-        one_stream
+        one_stream_serves_all_processors
     ),
     rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_is_accepted),
     rule!("controller 2", P, "internal flags → 87", internal_flags_are_refused),
     rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_is_not_circular),
     rule!("controller 2.1 #1", D, "two file modes → 87", file_modes_exclude_each_other),
-    rule!("controller 2.1 #2", D, "append with real-time or private → 87", append_excludes),
+    rule!(
+        "controller 2.1 #2",
+        D,
+        "append with real-time or private → 87",
+        append_excludes_real_time_and_private
+    ),
     rule!(
         "controller 2.1 #3",
         P,
         "append with a clock other than system time → 87",
         append_needs_system_time
     ),
-    rule!("controller 2.1 #4", D, "buffering with any file mode or real-time → 87", buffering_excludes),
+    rule!(
+        "controller 2.1 #4",
+        D,
+        "buffering with any file mode or real-time → 87",
+        buffering_excludes_file_modes_and_real_time
+    ),
     rule!("controller 2.1 #5", D, "private and real-time → 87", private_is_not_real_time),
     rule!("controller 2.1 #6", D, "private and independent → 87", private_is_not_independent),
     rule!("controller 2.1 #7", D, "private and preallocate → 87", private_does_not_preallocate),
@@ -69,25 +79,30 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 2.1 #11",
         D,
         "circular, new-file or preallocate without a size → 87",
-        these_need_a_size
+        size_limit_is_required
     ),
-    rule!("controller 2.1 #12", D, "global and local sequence → 87", one_kind_of_sequence),
-    rule!("controller 2.1 #13", D, "system logger and paged memory → 87", the_kernel_does_not_page),
+    rule!("controller 2.1 #12", D, "global and local sequence → 87", global_and_local_sequence_are_refused),
+    rule!("controller 2.1 #13", D, "system logger and paged memory → 87", system_logger_refuses_paged_memory),
     rule!("controller 2.1 #15", P, "non-stoppable from StartTrace → 87", only_autologgers_are_non_stoppable),
-    rule!("controller 2.1 #16", P, "both hybrid-shutdown flags → 87", one_shutdown_flag),
-    rule!("controller 2.1 #17", O, "no mode and no file name → 161", nowhere_to_write),
+    rule!("controller 2.1 #16", P, "both hybrid-shutdown flags → 87", both_shutdown_flags_are_refused),
+    rule!(
+        "controller 2.1 #17",
+        O,
+        "no mode and no file name → 161",
+        session_without_file_and_mode_is_refused
+    ),
     rule!(
         "controller 2.1 #18",
         D,
         "real-time with a file name also writes a sequential file",
-        real_time_with_a_file
+        real_time_session_also_writes_a_file
     ),
     rule!("controller 2.1 #19", D, "a file mode without a file name → 161", file_modes_need_a_file),
     rule!(
         "controller 2.1 #20",
         P,
         "compressed and circular, compressed and append → 87",
-        compressed_excludes
+        compressed_excludes_circular_and_append
     ),
     rule!(
         "controller 2.2",
@@ -105,7 +120,7 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 2.2",
         D,
         "real-time without consumers: events gather in a bounded store, the first consumer gets them",
-        early_events_wait
+        first_consumer_gets_stored_events
     ),
     rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
     rule!(
@@ -118,7 +133,7 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 2.2",
         D,
         "real-time and file: each tick of the flush timer writes partly filled buffers",
-        ticks_write_the_file
+        flush_timer_writes_the_file
     ),
 ];
 
@@ -232,7 +247,7 @@ fn buffering_is_written_when_asked(fixture: &Fixture) {
     fixture.stop(session);
 }
 
-fn sizes_in_kib(fixture: &Fixture) {
+fn file_size_can_be_in_kib(fixture: &Fixture) {
     let mode = CIRCULAR | KBYTES;
     let config = SessionConfig {
         log_file_mode: mode,
@@ -273,7 +288,7 @@ fn logs_are_compressed(fixture: &Fixture) {
     assert!(trace.is_compressed());
 }
 
-fn one_stream(fixture: &Fixture) {
+fn one_stream_serves_all_processors(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..fixture.session_config() };
     let (session, provider) = start_with_provider(fixture, &config);
     let allowed = sched_getaffinity(None).unwrap();
@@ -316,7 +331,7 @@ fn file_modes_exclude_each_other(fixture: &Fixture) {
     all_refused(fixture, &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE]);
 }
 
-fn append_excludes(fixture: &Fixture) {
+fn append_excludes_real_time_and_private(fixture: &Fixture) {
     all_refused(fixture, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
 }
 
@@ -327,7 +342,7 @@ fn append_needs_system_time(fixture: &Fixture) {
     }
 }
 
-fn buffering_excludes(fixture: &Fixture) {
+fn buffering_excludes_file_modes_and_real_time(fixture: &Fixture) {
     all_refused(fixture, &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode));
 }
 
@@ -362,18 +377,18 @@ fn new_files_have_one_number(fixture: &Fixture) {
     }
 }
 
-fn these_need_a_size(fixture: &Fixture) {
+fn size_limit_is_required(fixture: &Fixture) {
     for mode in [CIRCULAR, NEWFILE, PREALLOCATE, PREALLOCATE | SEQUENTIAL] {
         let config = SessionConfig { maximum_file_size: 0, ..with(fixture, mode) };
         assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
-fn one_kind_of_sequence(fixture: &Fixture) {
+fn global_and_local_sequence_are_refused(fixture: &Fixture) {
     all_refused(fixture, &[0xC000 | SEQUENTIAL]);
 }
 
-fn the_kernel_does_not_page(fixture: &Fixture) {
+fn system_logger_refuses_paged_memory(fixture: &Fixture) {
     all_refused(fixture, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
 }
 
@@ -381,18 +396,18 @@ fn only_autologgers_are_non_stoppable(fixture: &Fixture) {
     all_refused(fixture, &[0x40 | SEQUENTIAL]);
 }
 
-fn one_shutdown_flag(fixture: &Fixture) {
+fn both_shutdown_flags_are_refused(fixture: &Fixture) {
     all_refused(fixture, &[0xC0_0000 | SEQUENTIAL]);
 }
 
-fn nowhere_to_write(fixture: &Fixture) {
+fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: None, ..with(fixture, 0) }),
         Status::ERROR_BAD_PATHNAME
     );
 }
 
-fn real_time_with_a_file(fixture: &Fixture) {
+fn real_time_session_also_writes_a_file(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: REAL_TIME, ..fixture.session_config() };
     let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(5, 4, 1), &[b"both"]).unwrap();
@@ -406,7 +421,7 @@ fn file_modes_need_a_file(fixture: &Fixture) {
     }
 }
 
-fn compressed_excludes(fixture: &Fixture) {
+fn compressed_excludes_circular_and_append(fixture: &Fixture) {
     all_refused(fixture, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
 }
 
@@ -479,7 +494,7 @@ fn full_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
     (session, answers)
 }
 
-fn early_events_wait(fixture: &Fixture) {
+fn first_consumer_gets_stored_events(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..fixture.session_config() };
     let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
@@ -507,7 +522,7 @@ fn a_full_store_loses_events(fixture: &Fixture) {
     assert!(end.events_lost > 0, "events refused to writers are counted too");
 }
 
-fn ticks_write_the_file(fixture: &Fixture) {
+fn flush_timer_writes_the_file(fixture: &Fixture) {
     let (session, provider) =
         start_with_provider(fixture, &SessionConfig { log_file_mode: REAL_TIME, ..fixture.session_config() });
     let before = fixture.query(&session).buffers_written;

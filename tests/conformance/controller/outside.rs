@@ -23,55 +23,95 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 10",
         D,
         "the session runs in the processes of the provider that Wnode.Guid names, and gets their events",
-        it_runs_in_the_processes
+        private_session_runs_in_provider_processes
     ),
-    rule!("controller 10", D, "a session needs the GUID of a provider → 87", it_needs_a_provider),
+    rule!(
+        "controller 10",
+        D,
+        "a session needs the GUID of a provider → 87",
+        private_session_needs_a_provider_guid
+    ),
     rule!(
         "controller 10",
         D,
         "the first process gets the file name as given, later ones NAME_PID",
-        names_of_files
+        later_processes_write_numbered_files
     ),
-    rule!("controller 10", D, "the provider need not be registered yet", providers_come_later),
-    rule!("controller 10", D, "eight in a process; the ninth → 1450", eight_in_a_process),
+    rule!(
+        "controller 10",
+        D,
+        "the provider need not be registered yet",
+        private_session_waits_for_its_provider
+    ),
+    rule!(
+        "controller 10",
+        D,
+        "eight in a process; the ninth → 1450",
+        ninth_private_session_of_a_process_is_refused
+    ),
     rule!(
         "controller 10",
         D,
         "process ids in the V2 properties limit which processes take part",
-        limited_by_process
+        pid_filter_limits_a_private_session
     ),
-    rule!("controller 10", D, "so do names of programs", limited_by_program),
+    rule!("controller 10", D, "so do names of programs", program_filter_limits_a_private_session),
     rule!(
         "controller 1.2 #FilterDesc",
         D,
         "of the filters of a session only process ids and names of programs are valid → 87",
-        other_filters
+        other_session_filters_are_refused
     ),
     rule!(
         "controller 1.2 #FilterDescCount",
         D,
         "filters of a session that is not private → 87",
-        only_of_private
+        session_filters_need_a_private_session
     ),
     rule!("controller 10", D, "no provider groups → 87", groups_are_refused),
-    rule!("controller 5", D, "private sessions of others are never listed either", they_are_not_listed),
-    rule!("controller 10", D, "they do not count against the 64", they_do_not_count),
+    rule!(
+        "controller 5",
+        D,
+        "private sessions of others are never listed either",
+        private_sessions_of_controllers_are_not_listed
+    ),
+    rule!(
+        "controller 10",
+        D,
+        "they do not count against the 64",
+        private_sessions_of_controllers_do_not_count
+    ),
     rule!(
         "controller 4.1",
         D,
         "private sessions: only file name and flush timer change, else → 87",
-        what_changes
+        private_session_updates_file_and_timer_only
     ),
-    rule!("controller 4", P, "INCREMENT_FILE and CONVERT of a private session → 1", no_other_control),
-    rule!("controller 10", P, "LoggerThreadId is that of the flusher in the process", the_local_flusher),
+    rule!(
+        "controller 4",
+        P,
+        "INCREMENT_FILE and CONVERT of a private session → 1",
+        private_session_has_no_increment_or_convert
+    ),
+    rule!(
+        "controller 10",
+        P,
+        "LoggerThreadId is that of the flusher in the process",
+        logger_thread_is_in_the_process
+    ),
     rule!(
         "controller 2 #0x20000",
         D,
         "an in-process session is started by the process itself, not by a controller → 87",
-        in_process_only
+        controller_cannot_start_in_process_session
     ),
-    rule!("controller 2.1 #9", D, "private and paged memory: the paged flag is ignored", paging_is_ignored),
-    rule!("controller 10", P, "in-process sessions need no daemon", no_daemon_is_needed),
+    rule!(
+        "controller 2.1 #9",
+        D,
+        "private and paged memory: the paged flag is ignored",
+        paged_flag_of_private_session_is_ignored
+    ),
+    rule!("controller 10", P, "in-process sessions need no daemon", in_process_session_needs_no_daemon),
 ];
 
 const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
@@ -100,7 +140,7 @@ fn of_process(path: &Path, pid: u32) -> PathBuf {
     name.into()
 }
 
-fn it_runs_in_the_processes(fixture: &Fixture) {
+fn private_session_runs_in_provider_processes(fixture: &Fixture) {
     let (session, provider, guid, path) = here(fixture);
     assert_eq!(session.properties.config.guid, guid);
     provider.write(&event(1, 4, 1), &[]).unwrap();
@@ -108,11 +148,11 @@ fn it_runs_in_the_processes(fixture: &Fixture) {
     assert_eq!((end.events, ids(&path)), (1, vec![1]));
 }
 
-fn it_needs_a_provider(fixture: &Fixture) {
+fn private_session_needs_a_provider_guid(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&private(fixture, Guid::NULL)), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn names_of_files(fixture: &Fixture) {
+fn later_processes_write_numbered_files(fixture: &Fixture) {
     let (session, provider, guid, path) = here(fixture);
     let mut other = OtherProcess::start(guid, None);
     provider.write(&event(1, 4, 1), &[]).unwrap();
@@ -121,7 +161,7 @@ fn names_of_files(fixture: &Fixture) {
     assert_eq!((ids(&path), ids(&of_process(&path, other.id()))), (vec![1], vec![2]));
 }
 
-fn providers_come_later(fixture: &Fixture) {
+fn private_session_waits_for_its_provider(fixture: &Fixture) {
     let guid = new_guid();
     let session = fixture.start(&private(fixture, guid));
     fixture.enable(&session, guid, &EnableParams::default());
@@ -132,7 +172,7 @@ fn providers_come_later(fixture: &Fixture) {
     assert_eq!(ids(&path), [1]);
 }
 
-fn eight_in_a_process(fixture: &Fixture) {
+fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
     let guid = new_guid();
     let _provider = Provider::register(guid, None).unwrap();
     let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private(fixture, guid))).collect();
@@ -169,19 +209,19 @@ fn pid(pid: u32) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() }
 }
 
-fn limited_by_process(fixture: &Fixture) {
+fn pid_filter_limits_a_private_session(fixture: &Fixture) {
     assert_eq!(who_takes_part(fixture, |_| pid(std::process::id())), (true, false));
     assert_eq!(who_takes_part(fixture, |other| pid(other.id())), (false, true));
 }
 
-fn limited_by_program(fixture: &Fixture) {
+fn program_filter_limits_a_private_session(fixture: &Fixture) {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let data: Vec<u8> = program.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let by_name = |_: &OtherProcess| Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: data.clone() };
     assert_eq!(who_takes_part(fixture, by_name), (true, false));
 }
 
-fn other_filters(fixture: &Fixture) {
+fn other_session_filters_are_refused(fixture: &Fixture) {
     for (kind, data) in [
         (EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]),
         (EVENT_FILTER_TYPE_PACKAGE_ID, vec![b'a', 0]),
@@ -196,7 +236,7 @@ fn other_filters(fixture: &Fixture) {
     }
 }
 
-fn only_of_private(fixture: &Fixture) {
+fn session_filters_need_a_private_session(fixture: &Fixture) {
     let filters = vec![pid(std::process::id())];
     assert_eq!(
         fixture.start_status(&SessionConfig { filters, ..fixture.session_config() }),
@@ -210,19 +250,19 @@ fn groups_are_refused(fixture: &Fixture) {
     assert_eq!(status(fixture.try_enable(&session, guid, &group)), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn they_are_not_listed(fixture: &Fixture) {
+fn private_sessions_of_controllers_are_not_listed(fixture: &Fixture) {
     let (session, _provider, _guid, _path) = here(fixture);
     assert_eq!(fixture.query(&session).id, session.properties.id);
     assert_eq!(fixture.connect().query_all().unwrap(), []);
 }
 
-fn they_do_not_count(fixture: &Fixture) {
+fn private_sessions_of_controllers_do_not_count(fixture: &Fixture) {
     let sixty_five: Vec<Session> = (0..65).map(|_| fixture.start(&private(fixture, new_guid()))).collect();
     assert_eq!(fixture.start_status(&fixture.session_config()), Status::ERROR_SUCCESS);
     drop(sixty_five);
 }
 
-fn what_changes(fixture: &Fixture) {
+fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
     let (session, provider, _guid, path) = here(fixture);
     let update = |update: &Update| fixture.connect().update(&session.id, update);
     let timer = update(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
@@ -241,19 +281,19 @@ fn what_changes(fixture: &Fixture) {
     assert_eq!((ids(&path), ids(&next)), (vec![1], vec![2]));
 }
 
-fn no_other_control(fixture: &Fixture) {
+fn private_session_has_no_increment_or_convert(fixture: &Fixture) {
     let (session, _provider, _guid, _path) = here(fixture);
     assert_eq!(status(fixture.connect().increment(&session.id)), Status::ERROR_INVALID_FUNCTION);
     assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), Status::ERROR_INVALID_FUNCTION);
 }
 
-fn the_local_flusher(fixture: &Fixture) {
+fn logger_thread_is_in_the_process(fixture: &Fixture) {
     let (session, _provider, _guid, _path) = here(fixture);
     let thread = fixture.query(&session).logger_thread_id;
     assert!(Path::new(&format!("/proc/self/task/{thread}")).exists(), "{thread} is a thread of this process");
 }
 
-fn in_process_only(fixture: &Fixture) {
+fn controller_cannot_start_in_process_session(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC,
         ..private(fixture, new_guid())
@@ -261,7 +301,7 @@ fn in_process_only(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn paging_is_ignored(fixture: &Fixture) {
+fn paged_flag_of_private_session_is_ignored(fixture: &Fixture) {
     let (guid, config) = (
         new_guid(),
         SessionConfig {
@@ -276,7 +316,7 @@ fn paging_is_ignored(fixture: &Fixture) {
     assert_eq!(ids(&config.log_file.unwrap()), [1]);
 }
 
-fn no_daemon_is_needed(fixture: &Fixture) {
+fn in_process_session_needs_no_daemon(fixture: &Fixture) {
     let (path, empty) = (fixture.unique_path(), fixture.folder().join("nobody is here"));
     let mut alone = OtherProcess::start_without_daemon(new_guid(), &empty, &path);
     alone.write(1);

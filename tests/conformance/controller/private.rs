@@ -17,24 +17,39 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 10",
         D,
         "the session receives the events of its own process",
-        it_receives_its_own_process
+        private_session_gets_events_of_its_process
     ),
-    rule!("controller 10", D, "three in-process sessions; the fourth → 1450", three_in_a_process),
+    rule!(
+        "controller 10",
+        D,
+        "three in-process sessions; the fourth → 1450",
+        fourth_in_process_session_is_refused
+    ),
     rule!(
         "controller 10",
         D,
         "no real-time, no new-file, no preallocate → 87",
-        what_private_sessions_cannot_do
+        private_session_modes_are_limited
     ),
-    rule!("controller 10", D, "no provider groups → 87", no_groups),
+    rule!("controller 10", D, "no provider groups → 87", in_process_session_refuses_groups),
     rule!(
         "controller 10",
         D,
         "a private session and one of the daemon both get an event",
-        beside_the_daemons
+        private_and_daemon_session_both_get_the_event
     ),
-    rule!("controller 10", D, "the file is marked as a private log in the process", the_mode_is_in_the_file),
-    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161", private_files_are_taken),
+    rule!(
+        "controller 10",
+        D,
+        "the file is marked as a private log in the process",
+        private_mode_is_in_the_file_header
+    ),
+    rule!(
+        "controller 3.2 #12",
+        D,
+        "two private sessions do not share a file → 161",
+        private_sessions_cannot_share_a_file
+    ),
     rule!(
         "controller 10",
         D,
@@ -45,7 +60,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
-fn it_receives_its_own_process(fixture: &Fixture) {
+fn private_session_gets_events_of_its_process(fixture: &Fixture) {
     let (guid, config) = (new_guid(), fixture.session_config());
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
@@ -56,7 +71,7 @@ fn it_receives_its_own_process(fixture: &Fixture) {
     assert_eq!((seen.len(), seen[0].process), (1, std::process::id()));
 }
 
-fn three_in_a_process(fixture: &Fixture) {
+fn fourth_in_process_session_is_refused(fixture: &Fixture) {
     let mut sessions: Vec<_> =
         (0..3).map(|_| PrivateSession::start(&fixture.session_config()).unwrap()).collect();
     assert_eq!(status(PrivateSession::start(&fixture.session_config())), Status::ERROR_NO_SYSTEM_RESOURCES);
@@ -64,7 +79,7 @@ fn three_in_a_process(fixture: &Fixture) {
     PrivateSession::start(&fixture.session_config()).unwrap().stop().unwrap();
 }
 
-fn what_private_sessions_cannot_do(fixture: &Fixture) {
+fn private_session_modes_are_limited(fixture: &Fixture) {
     for mode in [
         EVENT_TRACE_REAL_TIME_MODE,
         EVENT_TRACE_FILE_MODE_NEWFILE,
@@ -77,13 +92,13 @@ fn what_private_sessions_cannot_do(fixture: &Fixture) {
     }
 }
 
-fn no_groups(fixture: &Fixture) {
+fn in_process_session_refuses_groups(fixture: &Fixture) {
     let session = PrivateSession::start(&fixture.session_config()).unwrap();
     let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     assert_eq!(status(session.enable(new_guid(), &group)), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn beside_the_daemons(fixture: &Fixture) {
+fn private_and_daemon_session_both_get_the_event(fixture: &Fixture) {
     let config = fixture.session_config();
     let private = PrivateSession::start(&config).unwrap();
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
@@ -96,13 +111,13 @@ fn beside_the_daemons(fixture: &Fixture) {
     );
 }
 
-fn the_mode_is_in_the_file(fixture: &Fixture) {
+fn private_mode_is_in_the_file_header(fixture: &Fixture) {
     let config = fixture.session_config();
     PrivateSession::start(&config).unwrap().stop().unwrap();
     assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & IN_PROCESS, IN_PROCESS);
 }
 
-fn private_files_are_taken(fixture: &Fixture) {
+fn private_sessions_cannot_share_a_file(fixture: &Fixture) {
     let config = fixture.session_config();
     let _first = PrivateSession::start(&config).unwrap();
     let second = SessionConfig { name: "another".to_owned(), ..config };

@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = &[
         "clock 1 counts at the rate in PerfFreq; clock 3 has it in CpuSpeedInMHz",
         rates_are_in_the_header
     ),
-    rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", the_default_buffer),
+    rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", default_buffer_size_is_64_kib),
     rule!(
         "controller 1.2",
         D,
@@ -39,16 +39,21 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 1.2",
         D,
         "at least two buffers a processor, or two without per-processor buffering",
-        buffers_at_least
+        minimum_buffers_depend_on_processors
     ),
     rule!("controller 1.2", D, "the maximum is at least the minimum", the_maximum_is_raised),
-    rule!("controller 1.2", P, "without a maximum it is the minimum and 20", the_default_maximum),
+    rule!(
+        "controller 1.2",
+        P,
+        "without a maximum it is the minimum and 20",
+        default_maximum_is_20_above_the_minimum
+    ),
     rule!("controller 1.2", D, "the maximum is ignored in buffering mode", buffering_has_no_maximum),
     rule!(
         "controller 1.2",
         D,
         "a file session keeps a flush timer of 0, a real-time session gets 1 second",
-        the_flush_timer
+        real_time_sessions_get_a_flush_timer
     ),
     rule!(
         "controller 1.2",
@@ -60,9 +65,9 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 1.2",
         P,
         "a relative path counts from the controller's working directory",
-        relative_paths
+        relative_paths_start_at_the_working_directory
     ),
-    rule!("controller 1.2", D, "nothing in a path is expanded", paths_are_taken_as_they_are),
+    rule!("controller 1.2", D, "nothing in a path is expanded", nothing_in_a_path_is_expanded),
     rule!("controller 1.2", D, "events that find no room are dropped and counted", losses_are_counted),
     rule!(
         "controller 1.2",
@@ -70,22 +75,32 @@ pub(crate) const RULES: &[Rule] = &[
         "when filling outruns flushing, buffers are added up to the maximum, and never given back",
         buffers_are_added
     ),
-    rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file", the_timer_flushes),
-    rule!("controller 1.2", D, "the flush timer is unused in buffering mode", a_recorder_has_no_timer),
+    rule!(
+        "controller 1.2",
+        D,
+        "the flush timer writes partly filled buffers to the file",
+        flush_timer_writes_partly_filled_buffers
+    ),
+    rule!(
+        "controller 1.2",
+        D,
+        "the flush timer is unused in buffering mode",
+        flight_recorder_has_no_flush_timer
+    ),
     rule!(
         "controller 1.2 #FlushThreshold",
         H,
         "so many filled buffers gather before they are written",
-        buffers_gather
+        flush_threshold_delays_writing
     ),
     rule!("controller 1.2 #V2Options", H, "options are kept and shown", options_are_kept),
     rule!(
         "controller 9.1",
         P,
         "EnableFlags of a session that receives no kernel events → 87, those of EXTENSION too",
-        flags_of_kernel_events
+        enable_flags_need_a_system_logger
     ),
-    rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", no_limit),
+    rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", file_size_0_means_no_limit),
 ];
 
 fn clocks_are_echoed(fixture: &Fixture) {
@@ -150,7 +165,7 @@ fn rates_are_in_the_header(fixture: &Fixture) {
     }
 }
 
-fn the_default_buffer(fixture: &Fixture) {
+fn default_buffer_size_is_64_kib(fixture: &Fixture) {
     assert_eq!(fixture.start(&fixture.session_config()).properties.config.buffer_size, 64);
 }
 
@@ -165,7 +180,7 @@ fn processors() -> u32 {
     u32::from(traceweir_transport::cpu::possible())
 }
 
-fn buffers_at_least(fixture: &Fixture) {
+fn minimum_buffers_depend_on_processors(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { minimum_buffers: 1, ..fixture.session_config() });
     assert_eq!(session.properties.config.minimum_buffers, 2 * processors());
     let mode = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
@@ -187,7 +202,7 @@ fn the_maximum_is_raised(fixture: &Fixture) {
     assert_eq!(got.maximum_buffers, got.minimum_buffers);
 }
 
-fn the_default_maximum(fixture: &Fixture) {
+fn default_maximum_is_20_above_the_minimum(fixture: &Fixture) {
     let got = fixture.start(&fixture.session_config()).properties.config.clone();
     assert_eq!(got.maximum_buffers, got.minimum_buffers + 20);
 }
@@ -202,7 +217,7 @@ fn buffering_has_no_maximum(fixture: &Fixture) {
     assert_eq!(got.maximum_buffers, got.minimum_buffers);
 }
 
-fn the_flush_timer(fixture: &Fixture) {
+fn real_time_sessions_get_a_flush_timer(fixture: &Fixture) {
     assert_eq!(fixture.start(&fixture.session_config()).properties.config.flush_timer, 0);
     let live = SessionConfig {
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
@@ -236,7 +251,7 @@ fn statistics_come_back(fixture: &Fixture) {
     assert!(end.buffers_written >= 2, "the header's and one of events");
 }
 
-fn relative_paths(fixture: &Fixture) {
+fn relative_paths_start_at_the_working_directory(fixture: &Fixture) {
     let (path, here) = (fixture.unique_path(), std::env::current_dir().unwrap());
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
     let relative = up.join(path.strip_prefix("/").unwrap());
@@ -245,7 +260,7 @@ fn relative_paths(fixture: &Fixture) {
     assert_eq!(events_of(&path), []);
 }
 
-fn paths_are_taken_as_they_are(fixture: &Fixture) {
+fn nothing_in_a_path_is_expanded(fixture: &Fixture) {
     let path = fixture.folder().join("$HOME ~ %TEMP% ${PATH}.etl");
     fixture.stop(fixture.start(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }));
     assert_eq!(events_of(&path), []);
@@ -291,7 +306,7 @@ fn buffers_are_added(fixture: &Fixture) {
     assert!(buffers() >= most);
 }
 
-fn the_timer_flushes(fixture: &Fixture) {
+fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
     let config = SessionConfig { flush_timer: 1, ..fixture.session_config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
@@ -301,7 +316,7 @@ fn the_timer_flushes(fixture: &Fixture) {
     until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
 }
 
-fn a_recorder_has_no_timer(fixture: &Fixture) {
+fn flight_recorder_has_no_flush_timer(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_BUFFERING_MODE,
         flush_timer: 1,
@@ -315,7 +330,7 @@ fn a_recorder_has_no_timer(fixture: &Fixture) {
     assert_eq!(fixture.query(&session).buffers_written, 0);
 }
 
-fn buffers_gather(fixture: &Fixture) {
+fn flush_threshold_delays_writing(fixture: &Fixture) {
     let config = |flush_threshold| SessionConfig {
         flush_threshold,
         log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -348,7 +363,7 @@ fn options_are_kept(fixture: &Fixture) {
     assert_eq!(fixture.query(&session).config.options, 0xE);
 }
 
-fn flags_of_kernel_events(fixture: &Fixture) {
+fn enable_flags_need_a_system_logger(fixture: &Fixture) {
     for enable_flags in [1, 0x0300_0000, 0x8000_0000] {
         assert_eq!(
             fixture.start_status(&SessionConfig { enable_flags, ..fixture.session_config() }),
@@ -358,7 +373,7 @@ fn flags_of_kernel_events(fixture: &Fixture) {
     }
 }
 
-fn no_limit(fixture: &Fixture) {
+fn file_size_0_means_no_limit(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for _ in 0..300 {
         while provider.write(&event(1, 4, 1), &[&[0; 60_000]]).is_err() {

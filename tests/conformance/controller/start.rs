@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = &[
         "api 2",
         P,
         "the low 16 bits of a session's id are its logger id, never 0",
-        the_low_bits_are_the_logger_id
+        low_bits_of_the_id_are_the_logger_id
     ),
     rule!(
         "controller 3.2 #6",
@@ -126,7 +126,7 @@ fn a_stale_id_names_nothing(fixture: &Fixture) {
     }
 }
 
-fn the_low_bits_are_the_logger_id(fixture: &Fixture) {
+fn low_bits_of_the_id_are_the_logger_id(fixture: &Fixture) {
     let (a, b) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     let logger = |id: u64| id & 0xFFFF;
     assert!(logger(a.properties.id) != 0 && logger(b.properties.id) != 0);

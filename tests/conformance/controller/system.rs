@@ -28,24 +28,29 @@ pub(crate) const RULES: &[Rule] = &[
         "a session is a system logger by its mode and by its name; NT Kernel Logger has the GUID of its own",
         loggers_by_mode_and_name
     ),
-    rule!("controller 3.1", D, "a system logger by its name has no paged memory → 87", named_and_paged),
+    rule!(
+        "controller 3.1",
+        D,
+        "a system logger by its name has no paged memory → 87",
+        named_system_logger_refuses_paged_memory
+    ),
     rule!(
         "controller 2.1 #14",
         D,
         "system logger and new-file: discouraged, accepted",
-        a_row_of_system_files
+        system_logger_accepts_new_file_mode
     ),
     rule!(
         "decision 10",
         P,
         "the seventh system logger beside the two that have a place → 1450",
-        eight_system_loggers
+        seventh_unnamed_system_logger_is_refused
     ),
     rule!(
         "controller 9.1",
         P,
         "EnableFlags of a system logger are reported; those of EXTENSION → 87",
-        flags_of_system_loggers
+        enable_flags_of_system_loggers_are_reported
     ),
     rule!(
         "controller 4.1 #EnableFlags",
@@ -63,19 +68,19 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 9.1",
         P,
         "groups that have no source on Linux are accepted, and silent",
-        groups_without_a_source
+        groups_without_a_source_are_accepted
     ),
     rule!(
         "controller 9.2",
         D,
         "system providers switch groups on by their keywords, each for itself",
-        providers_switch_groups
+        system_providers_switch_groups
     ),
     rule!(
         "controller 9.4",
         D,
         "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
-        state_of_the_kernel
+        kernel_state_needs_a_system_logger
     ),
 ];
 
@@ -127,13 +132,13 @@ fn loggers_by_mode_and_name(fixture: &Fixture) {
     assert_eq!(status(asked), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn named_and_paged(fixture: &Fixture) {
+fn named_system_logger_refuses_paged_memory(fixture: &Fixture) {
     let log_file_mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_USE_PAGED_MEMORY;
     let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..fixture.session_config() };
     assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn a_row_of_system_files(fixture: &Fixture) {
+fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
         log_file: Some(fixture.folder().join(format!("row-{}-%d.etl", crate::stage::unique_number()))),
@@ -143,7 +148,7 @@ fn a_row_of_system_files(fixture: &Fixture) {
     fixture.stop(fixture.start(&config));
 }
 
-fn eight_system_loggers(fixture: &Fixture) {
+fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     let others: Vec<Session> = (0..6).map(|_| fixture.start(&system(fixture))).collect();
     assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
     let named = |name: &str| SessionConfig { name: name.into(), ..system(fixture) };
@@ -165,7 +170,7 @@ fn eight_system_loggers(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_SUCCESS);
 }
 
-fn flags_of_system_loggers(fixture: &Fixture) {
+fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system(fixture) });
     assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
     assert_eq!(groups(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
@@ -210,7 +215,7 @@ fn hooks(file: &Path) -> Vec<u16> {
     hooks
 }
 
-fn groups_without_a_source(fixture: &Fixture) {
+fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     // The groups REGISTRY, ALPC and DRIVER.
     let Some(session) = started(fixture, 0x0092_0000) else { return };
     assert_eq!(groups(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
@@ -219,7 +224,7 @@ fn groups_without_a_source(fixture: &Fixture) {
     assert!(hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))), "nothing is invented");
 }
 
-fn providers_switch_groups(fixture: &Fixture) {
+fn system_providers_switch_groups(fixture: &Fixture) {
     let Some(session) = started(fixture, 0x1) else { return };
     let provider =
         |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
@@ -233,7 +238,7 @@ fn providers_switch_groups(fixture: &Fixture) {
     assert_eq!(groups(fixture, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-fn state_of_the_kernel(fixture: &Fixture) {
+fn kernel_state_needs_a_system_logger(fixture: &Fixture) {
     let (plain, session) = (fixture.start(&fixture.session_config()), fixture.start(&system(fixture)));
     let ask = |session: &Session, code| {
         let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());

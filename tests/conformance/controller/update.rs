@@ -34,20 +34,20 @@ pub(crate) const RULES: &[Rule] = &[
         "controller 4.1 #EnableFlags",
         D,
         "other than 0 on a session that receives no kernel events → 87",
-        no_kernel_events
+        enable_flags_update_needs_a_system_logger
     ),
     rule!(
         "controller 4.1 #LogFileName",
         P,
         "the directory of the new file is missing → 3, and the session continues",
-        a_missing_folder
+        missing_folder_keeps_the_session
     ),
     rule!("controller 4.1 #MaximumBuffers", D, "a new maximum is taken, 0 leaves it", the_maximum_changes),
     rule!(
         "controller 4.1 #MaximumBuffers",
         D,
         "in buffering mode it is ignored: the minimum is the memory",
-        a_recorder_keeps_its_memory
+        flight_recorder_ignores_the_maximum
     ),
 ];
 
@@ -137,7 +137,7 @@ fn the_maximum_changes(fixture: &Fixture) {
     assert_eq!(properties.config.maximum_buffers, 90);
 }
 
-fn a_recorder_keeps_its_memory(fixture: &Fixture) {
+fn flight_recorder_ignores_the_maximum(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_BUFFERING_MODE,
         minimum_buffers: 40,
@@ -152,14 +152,14 @@ fn a_recorder_keeps_its_memory(fixture: &Fixture) {
     }
 }
 
-fn no_kernel_events(fixture: &Fixture) {
+fn enable_flags_update_needs_a_system_logger(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     let flags = |flags| Update { enable_flags: Some(flags), ..Update::default() };
     assert_eq!(status(fixture.connect().update(&session.id, &flags(1))), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(status(fixture.connect().update(&session.id, &flags(0))), Status::ERROR_SUCCESS);
 }
 
-fn a_missing_folder(fixture: &Fixture) {
+fn missing_folder_keeps_the_session(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let missing = Update { log_file: Some(fixture.folder().join("missing/x.etl")), ..Update::default() };
     assert_eq!(status(fixture.connect().update(&session.id, &missing)), Status::ERROR_PATH_NOT_FOUND);

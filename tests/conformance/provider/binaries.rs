@@ -28,19 +28,44 @@ pub(crate) const RULES: &[Rule] = &[
         "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
         binary_path_is_recorded
     ),
-    rule!("info 3.18", D, "file sessions have it among the first events", among_the_first),
-    rule!("info 3.18", D, "real-time sessions get it live", live),
-    rule!("info 3.18", D, "it applies to sessions that enable the provider later", later_sessions),
+    rule!("info 3.18", D, "file sessions have it among the first events", binary_path_precedes_other_events),
+    rule!("info 3.18", D, "real-time sessions get it live", binary_path_is_delivered_live),
+    rule!(
+        "info 3.18",
+        D,
+        "it applies to sessions that enable the provider later",
+        later_sessions_get_the_binary_path
+    ),
     rule!(
         "info 3.18",
         P,
         "each file of a file sequence, and a circular log, is complete in itself",
-        complete_files
+        each_file_has_the_binary_path
     ),
-    rule!("info 3.18", P, "a file that appends or is compressed has it among its events", appended_files),
-    rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too", build_ids),
-    rule!("info 3.18", P, "private sessions in the process have it too", binaries_in_private_sessions),
-    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is recorded", not_without_the_call),
+    rule!(
+        "info 3.18",
+        P,
+        "a file that appends or is compressed has it among its events",
+        appended_files_have_the_binary_path
+    ),
+    rule!(
+        "info 3.18",
+        P,
+        "the build id is a second text, and the decode GUID is recorded too",
+        binary_path_has_build_id_and_decode_guid
+    ),
+    rule!(
+        "info 3.18",
+        P,
+        "private sessions in the process have it too",
+        private_sessions_get_the_binary_path
+    ),
+    rule!(
+        "provider 6 #BinaryTrackInfo",
+        D,
+        "without the call nothing is recorded",
+        binary_path_needs_the_call
+    ),
     rule!(
         "provider 6 #BinaryTrackInfo",
         P,
@@ -88,7 +113,7 @@ fn binary_path_is_recorded(fixture: &Fixture) {
     assert_eq!(seen[0].process, std::process::id());
 }
 
-fn among_the_first(fixture: &Fixture) {
+fn binary_path_precedes_other_events(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     for _ in 0..1_000 {
         provider.write(&event(1, 4, 1), &[&[0; 100]]).unwrap();
@@ -106,7 +131,7 @@ fn among_the_first(fixture: &Fixture) {
     assert_eq!((seen.len(), end.events), (1_001, 1_000));
 }
 
-fn live(fixture: &Fixture) {
+fn binary_path_is_delivered_live(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         log_file: None,
@@ -139,7 +164,7 @@ fn live(fixture: &Fixture) {
     assert!(matches!(&found[..], [binary] if is_own_binary(binary, guid)), "{found:?}");
 }
 
-fn later_sessions(fixture: &Fixture) {
+fn later_sessions_get_the_binary_path(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
     track(&provider);
@@ -160,7 +185,7 @@ fn tracked(fixture: &Fixture, config: &SessionConfig) -> (Session, Provider, Gui
     (session, provider, guid)
 }
 
-fn complete_files(fixture: &Fixture) {
+fn each_file_has_the_binary_path(fixture: &Fixture) {
     let pattern = fixture.folder().join(format!("tracked {}-%d.etl", crate::stage::unique_number()));
     let file = |n: u32| pattern.to_string_lossy().replace("%d", &n.to_string());
     let config = SessionConfig {
@@ -193,7 +218,7 @@ fn complete_files(fixture: &Fixture) {
     assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
 }
 
-fn appended_files(fixture: &Fixture) {
+fn appended_files_have_the_binary_path(fixture: &Fixture) {
     for (log_file_mode, clock) in [
         (EVENT_TRACE_FILE_MODE_APPEND, 2),
         (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, 1),
@@ -204,7 +229,7 @@ fn appended_files(fixture: &Fixture) {
     }
 }
 
-fn build_ids(fixture: &Fixture) {
+fn binary_path_has_build_id_and_decode_guid(fixture: &Fixture) {
     let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
     let traits = TraitsBuilder::new("Tracked").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
@@ -216,7 +241,7 @@ fn build_ids(fixture: &Fixture) {
     assert!(id.chars().all(|digit| digit.is_ascii_hexdigit()) && id.len().is_multiple_of(2), "{id}");
 }
 
-fn binaries_in_private_sessions(fixture: &Fixture) {
+fn private_sessions_get_the_binary_path(fixture: &Fixture) {
     let config = fixture.session_config();
     let path = config.log_file.clone().unwrap();
     let (guid, session) = (new_guid(), PrivateSession::start(&config).unwrap());
@@ -227,7 +252,7 @@ fn binaries_in_private_sessions(fixture: &Fixture) {
     assert_binary_recorded(&path, guid);
 }
 
-fn not_without_the_call(fixture: &Fixture) {
+fn binary_path_needs_the_call(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);

@@ -17,61 +17,81 @@ pub(crate) const RULES: &[Rule] = &[
         "provider 3 #IsEnabled",
         D,
         "0 no session, 1 at least one session, 2 capture state",
-        the_three_codes
+        callback_gets_three_codes
     ),
-    rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1", one_of_two),
+    rule!(
+        "provider 3 #IsEnabled",
+        D,
+        "disabling one of two sessions delivers 1",
+        disabling_one_of_two_sessions_is_no_disable
+    ),
     rule!(
         "provider 3 #Level",
         D,
         "the maximum of levels, the union of Any, the intersection of All",
-        values_are_combined
+        callback_gets_combined_values
     ),
     rule!(
         "provider 3 #Level",
         P,
         "in combination a level of 0 counts as 255, Any 0 as all ones",
-        zeros_in_combination
+        zeros_combine_as_everything
     ),
-    rule!("provider 3 #Level", H, "of a single session the raw values are passed", one_session_is_passed_raw),
+    rule!(
+        "provider 3 #Level",
+        H,
+        "of a single session the raw values are passed",
+        values_of_one_session_are_passed_unchanged
+    ),
     rule!("provider 3 #Source", D, "the controller's source GUID", callback_gets_the_source),
-    rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable", no_source),
-    rule!("provider 3 #Filter", D, "none without filters", no_filter),
+    rule!(
+        "provider 3 #Source",
+        D,
+        "zero at the end of a session and for a plain enable",
+        callback_without_source_gets_zero
+    ),
+    rule!("provider 3 #Filter", D, "none without filters", callback_without_filters_gets_none),
     rule!(
         "provider 3 #Filter",
         D,
         "the schematized filters of all sessions are one chain; each has the bit of its session",
-        filters_are_chained
+        schematized_filters_are_chained
     ),
-    rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged", own_filters),
+    rule!(
+        "provider 3 #Filter",
+        D,
+        "filters whose types a provider defines arrive unchanged",
+        provider_defined_filters_arrive_unchanged
+    ),
     rule!(
         "provider 3",
         P,
         "capture state has level and masks of the session that asks",
-        capture_has_the_sessions_values
+        capture_state_has_the_values_of_its_session
     ),
     rule!(
         "provider 3",
         D,
         "fired on enable, change, disable, capture state, end of a session",
-        when_it_is_fired
+        callback_runs_on_every_change
     ),
     rule!(
         "provider 3",
         P,
         "not fired when nothing changed, except for capture state",
-        not_fired_without_change
+        callback_does_not_run_without_change
     ),
     rule!(
         "provider 3",
         P,
         "calls of one registration never overlap and come in order",
-        calls_come_one_by_one
+        calls_of_a_registration_never_overlap
     ),
     rule!(
         "provider 3",
         P,
         "all calls except the first come on a thread of the library",
-        calls_come_on_the_librarys_thread
+        later_calls_use_a_library_thread
     ),
 ];
 
@@ -91,7 +111,7 @@ fn capture(fixture: &Fixture, session: &crate::stage::Session, guid: Guid) {
     fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
 }
 
-fn the_three_codes(fixture: &Fixture) {
+fn callback_gets_three_codes(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &EnableParams::default());
@@ -100,7 +120,7 @@ fn the_three_codes(fixture: &Fixture) {
     assert_eq!(calls.all().iter().map(|call| call.code).collect::<Vec<_>>(), [1, 2, 0]);
 }
 
-fn one_of_two(fixture: &Fixture) {
+fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0));
@@ -111,7 +131,7 @@ fn one_of_two(fixture: &Fixture) {
     assert_eq!(calls.last().code, 0);
 }
 
-fn values_are_combined(fixture: &Fixture) {
+fn callback_gets_combined_values(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0b110));
@@ -119,7 +139,7 @@ fn values_are_combined(fixture: &Fixture) {
     assert_eq!(calls.last().code_level_masks(), (1, 5, 3, 0b010));
 }
 
-fn zeros_in_combination(fixture: &Fixture) {
+fn zeros_combine_as_everything(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0));
@@ -127,7 +147,7 @@ fn zeros_in_combination(fixture: &Fixture) {
     assert_eq!(calls.last().code_level_masks(), (1, 255, u64::MAX, 0));
 }
 
-fn one_session_is_passed_raw(fixture: &Fixture) {
+fn values_of_one_session_are_passed_unchanged(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(0, 0, 7));
@@ -141,7 +161,7 @@ fn callback_gets_the_source(fixture: &Fixture) {
     assert_eq!(calls.last().source, source);
 }
 
-fn no_source(fixture: &Fixture) {
+fn callback_without_source_gets_zero(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(1, 0, 0));
@@ -152,7 +172,7 @@ fn no_source(fixture: &Fixture) {
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
-fn no_filter(fixture: &Fixture) {
+fn callback_without_filters_gets_none(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     fixture.enable(&fixture.start(&fixture.session_config()), guid, &EnableParams::default());
     assert_eq!(calls.all()[0].filter, None);
@@ -172,7 +192,7 @@ pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
     Header::chain(bytes).map(|filter| (filter.data.to_vec(), filter.instance)).collect()
 }
 
-fn filters_are_chained(fixture: &Fixture) {
+fn schematized_filters_are_chained(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &schematized(b"of the first"));
@@ -189,7 +209,7 @@ fn filters_are_chained(fixture: &Fixture) {
     assert_eq!(chain_of(&calls.last()), [chain.remove(1)]);
 }
 
-fn own_filters(fixture: &Fixture) {
+fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
     type Received = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
     let (guid, received) = (new_guid(), Received::default());
     let to = Arc::clone(&received);
@@ -209,7 +229,7 @@ fn own_filters(fixture: &Fixture) {
     assert_eq!(received, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
 }
 
-fn capture_has_the_sessions_values(fixture: &Fixture) {
+fn capture_state_has_the_values_of_its_session(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 4));
@@ -220,7 +240,7 @@ fn capture_has_the_sessions_values(fixture: &Fixture) {
     assert_eq!(calls.last().code_level_masks(), (2, 5, 2, 8));
 }
 
-fn when_it_is_fired(fixture: &Fixture) {
+fn callback_runs_on_every_change(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(3, 1, 0));
@@ -234,7 +254,7 @@ fn when_it_is_fired(fixture: &Fixture) {
     assert_eq!(states(&calls), want);
 }
 
-fn not_fired_without_change(fixture: &Fixture) {
+fn callback_does_not_run_without_change(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let session = fixture.start(&fixture.session_config());
     for _ in 0..3 {
@@ -249,7 +269,7 @@ fn not_fired_without_change(fixture: &Fixture) {
     assert_eq!(calls.all().len(), 4);
 }
 
-fn calls_come_one_by_one(fixture: &Fixture) {
+fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
     let (guid, inside, most) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let levels: Arc<Mutex<Vec<u8>>> = Arc::default();
     let (i, m, l) = (Arc::clone(&inside), Arc::clone(&most), Arc::clone(&levels));
@@ -270,7 +290,7 @@ fn calls_come_one_by_one(fixture: &Fixture) {
     assert!(levels.lock().unwrap().is_sorted());
 }
 
-fn calls_come_on_the_librarys_thread(fixture: &Fixture) {
+fn later_calls_use_a_library_thread(fixture: &Fixture) {
     let (calls, guid, _provider) = noted();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(1, 0, 0));

@@ -17,59 +17,104 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, enable_params, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 8", H, "requests: 4 enable, 5 disable, 10 capture state", the_request_codes),
+    rule!(
+        "provider 8",
+        H,
+        "requests: 4 enable, 5 disable, 10 capture state",
+        classic_requests_have_their_codes
+    ),
     rule!(
         "provider 8",
         D,
         "enabled already: the callback runs during the registration, and what it returns is what that returns",
-        the_callbacks_answer
+        registration_returns_the_status_of_the_callback
     ),
-    rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_the_unknown),
+    rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_an_unknown_handle_fails),
     rule!(
         "provider 8",
         D,
         "the logger of a notice gives level and flags of its session",
         logger_level_and_flags
     ),
-    rule!("provider 8", D, "level and flags of an invalid logger fail instead of returning 0", no_level),
-    rule!("provider 8", D, "header and data in one block; class, type, level and version arrive", one_block),
+    rule!(
+        "provider 8",
+        D,
+        "level and flags of an invalid logger fail instead of returning 0",
+        invalid_logger_has_no_level_or_flags
+    ),
+    rule!(
+        "provider 8",
+        D,
+        "header and data in one block; class, type, level and version arrive",
+        header_and_data_arrive_in_one_block
+    ),
     rule!(
         "provider 8 #ThreadId, #ProcessId, #TimeStamp",
         H,
         "are filled in, whatever the caller has there",
-        ids_are_filled_in
+        process_thread_and_time_are_filled_in
     ),
-    rule!("provider 8 #0x20000", D, "TraceEvent without the traced-GUID flag → 186", untraced_events),
-    rule!("provider 8 #0x40000", H, "with the log-wnode flag events are written all the same", log_wnode),
-    rule!("provider 8 #0x80000", H, "the class is given by its address", classes_by_address),
+    rule!(
+        "provider 8 #0x20000",
+        D,
+        "TraceEvent without the traced-GUID flag → 186",
+        untraced_events_are_refused
+    ),
+    rule!(
+        "provider 8 #0x40000",
+        H,
+        "with the log-wnode flag events are written all the same",
+        events_with_log_wnode_flag_are_written
+    ),
+    rule!("provider 8 #0x80000", H, "the class is given by its address", class_is_read_by_address),
     rule!(
         "provider 8 #0x100000",
         H,
         "data are the fields one after the other; 16 at most, more → 87",
-        fields
+        mof_fields_are_joined
     ),
-    rule!("provider 8 #0x200", H, "the caller's time stamp is kept", stamps_are_kept),
-    rule!("provider 8", D, "a size below the header or beyond the block → 87", wrong_sizes),
-    rule!("provider 8", D, "an event of an instance names it and its parent", instances),
-    rule!("provider 8", D, "TraceEventInstance without the traced-GUID flag → 1004", untraced_instances),
+    rule!("provider 8 #0x200", H, "the caller's time stamp is kept", time_stamps_of_the_caller_are_kept),
+    rule!(
+        "provider 8",
+        D,
+        "a size below the header or beyond the block → 87",
+        wrong_classic_sizes_are_refused
+    ),
+    rule!(
+        "provider 8",
+        D,
+        "an event of an instance names it and its parent",
+        event_names_its_instance_and_parent
+    ),
+    rule!(
+        "provider 8",
+        D,
+        "TraceEventInstance without the traced-GUID flag → 1004",
+        untraced_instances_are_refused
+    ),
     rule!(
         "provider 8",
         P,
         "instances are numbered consecutively in a process, from 1",
         instances_are_numbered
     ),
-    rule!("provider 8", P, "an instance of what is no class → 87", instances_of_nothing),
-    rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers),
-    rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost", classic_too_large),
-    rule!("provider 8", D, "no free room → 8, and counted as lost", classic_without_room),
-    rule!("provider 8", D, "nothing is filtered by level or flags", nothing_is_filtered),
+    rule!("provider 8", P, "an instance of what is no class → 87", instances_of_unknown_classes_are_refused),
+    rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers_are_refused),
+    rule!(
+        "provider 8",
+        D,
+        "larger than the buffer allows → 234, and counted as lost",
+        too_large_classic_event_is_refused
+    ),
+    rule!("provider 8", D, "no free room → 8, and counted as lost", classic_event_without_free_space_is_lost),
+    rule!("provider 8", D, "nothing is filtered by level or flags", classic_events_are_not_filtered),
     rule!(
         "provider 8",
         D,
         "one session only: the newest wins, the older one silently gets no more",
-        the_newest
+        newest_session_gets_the_classic_provider
     ),
-    rule!("api 4", D, "classic registrations count among the 1,024", they_count_as_registrations),
+    rule!("api 4", D, "classic registrations count among the 1,024", classic_registrations_count),
 ];
 
 const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
@@ -157,7 +202,7 @@ fn payloads(fixture: &Fixture, session: Session) -> Vec<Vec<u8>> {
     records(fixture, session, |record| record.payload().to_vec())
 }
 
-fn the_request_codes(fixture: &Fixture) {
+fn classic_requests_have_their_codes(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let params = EnableParams::default();
     let mut controller = fixture.connect();
@@ -168,7 +213,7 @@ fn the_request_codes(fixture: &Fixture) {
     assert!(heard.iter().all(|(notice, ..)| notice.logger == logger));
 }
 
-fn the_callbacks_answer(fixture: &Fixture) {
+fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
     let (session, control) = (fixture.start(&fixture.session_config()), new_guid());
     let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
     assert!(classic::register(control, &[], busy()).is_ok(), "no session enables it: no call");
@@ -182,7 +227,7 @@ fn the_callbacks_answer(fixture: &Fixture) {
     assert_eq!(status, Status::ERROR_BUSY);
 }
 
-fn unregistering_the_unknown(_fixture: &Fixture) {
+fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
     let raw = Classic::register().registration.into_raw();
     assert!(classic::unregister(raw).is_ok());
     let modern = Provider::register(new_guid(), None).unwrap();
@@ -203,7 +248,7 @@ fn logger_level_and_flags(fixture: &Fixture) {
     assert_eq!((own.last().1, own.last().2), (Some(4), Some(3)), "32 bits of the mask");
 }
 
-fn no_level(fixture: &Fixture) {
+fn invalid_logger_has_no_level_or_flags(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     for wrong in [0, 1, INVALID_LOGGER, logger ^ 1 << 32] {
         assert_eq!(enable_level(wrong), Err(TraceError::InvalidHandle));
@@ -213,7 +258,7 @@ fn no_level(fixture: &Fixture) {
     assert!(enable_level(logger).is_err() && enable_flags(logger).is_err());
 }
 
-fn one_block(fixture: &Fixture) {
+fn header_and_data_arrive_in_one_block(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     trace_event(logger, &own.block(48, TRACED, b"data"), &PointerTargets::default()).unwrap();
     let seen = records(fixture, session, |record| {
@@ -224,7 +269,7 @@ fn one_block(fixture: &Fixture) {
     assert_eq!(seen, [(Family::Full, own.class, 5, 3, 0x122, b"data".to_vec())]);
 }
 
-fn ids_are_filled_in(fixture: &Fixture) {
+fn process_thread_and_time_are_filled_in(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread: u32 = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
@@ -234,7 +279,7 @@ fn ids_are_filled_in(fixture: &Fixture) {
     assert_eq!(seen, [(std::process::id(), thread, true)]);
 }
 
-fn untraced_events(fixture: &Fixture) {
+fn untraced_events_are_refused(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     for flags in [0, 0x40000, 0x80000, 0x200] {
         assert_eq!(
@@ -245,14 +290,14 @@ fn untraced_events(fixture: &Fixture) {
     assert_eq!(payloads(fixture, session).len(), 0);
 }
 
-fn log_wnode(fixture: &Fixture) {
+fn events_with_log_wnode_flag_are_written(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let block = own.block(48, TRACED | flag::WNODE_FLAG_LOG_WNODE, b"x");
     assert_eq!(trace_event(logger, &block, &PointerTargets::default()), Ok(()));
     assert_eq!(payloads(fixture, session), [b"x"]);
 }
 
-fn classes_by_address(fixture: &Fixture) {
+fn class_is_read_by_address(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let (block, other) = (own.block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
     trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
@@ -264,7 +309,7 @@ fn classes_by_address(fixture: &Fixture) {
     assert_eq!(records(fixture, session, |record| record.provider()), [other]);
 }
 
-fn fields(fixture: &Fixture) {
+fn mof_fields_are_joined(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let write = |data: &[&[u8]], described: &[u32]| {
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
@@ -280,7 +325,7 @@ fn fields(fixture: &Fixture) {
     assert_eq!(payloads(fixture, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
 }
 
-fn stamps_are_kept(fixture: &Fixture) {
+fn time_stamps_of_the_caller_are_kept(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let mut block = own.block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
     block[0x10..0x18].copy_from_slice(&12_345_i64.to_le_bytes());
@@ -291,7 +336,7 @@ fn stamps_are_kept(fixture: &Fixture) {
     assert_eq!(times, [67, 12_345]);
 }
 
-fn wrong_sizes(fixture: &Fixture) {
+fn wrong_classic_sizes_are_refused(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let right = own.block(48, TRACED, b"data");
     let write = |block: &[u8]| code(trace_event(logger, block, &PointerTargets::default()));
@@ -307,7 +352,7 @@ fn wrong_sizes(fixture: &Fixture) {
     assert_eq!(payloads(fixture, session).len(), 0);
 }
 
-fn instances(fixture: &Fixture) {
+fn event_names_its_instance_and_parent(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let classes: Vec<u64> = own.registration.class_handles().collect();
     let (parent, child) = (create_instance_id(classes[1]).unwrap(), create_instance_id(classes[0]).unwrap());
@@ -324,7 +369,7 @@ fn instances(fixture: &Fixture) {
     assert_eq!(seen, want);
 }
 
-fn untraced_instances(fixture: &Fixture) {
+fn untraced_instances_are_refused(fixture: &Fixture) {
     let (_session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let info = create_instance_id(own.registration.class_handles().next().unwrap()).unwrap();
     let write = |header, flags| {
@@ -352,7 +397,7 @@ fn instances_are_numbered(_fixture: &Fixture) {
     assert_eq!(next, (first + 1..first + 7).collect::<Vec<_>>(), "one counter for all classes");
 }
 
-fn instances_of_nothing(fixture: &Fixture) {
+fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
     let (_session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let class = own.registration.class_handles().last().unwrap();
     let beyond = class + (1 << 11);
@@ -371,7 +416,7 @@ fn instances_of_nothing(fixture: &Fixture) {
     }
 }
 
-fn wrong_loggers(fixture: &Fixture) {
+fn wrong_loggers_are_refused(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let modern = Provider::register(new_guid(), None).unwrap();
     fixture.enable(&session, own.control, &EnableParams::default());
@@ -388,7 +433,7 @@ fn wrong_loggers(fixture: &Fixture) {
     assert_eq!(code(trace(logger, &own.event(1), &[])), Status::ERROR_INVALID_HANDLE);
 }
 
-fn classic_too_large(fixture: &Fixture) {
+fn too_large_classic_event_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
     let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let most = (16 << 10) - 72 - 48;
@@ -402,7 +447,7 @@ fn classic_too_large(fixture: &Fixture) {
     assert_eq!(fixture.stop(session).events_lost, 2);
 }
 
-fn classic_without_room(fixture: &Fixture) {
+fn classic_event_without_free_space_is_lost(fixture: &Fixture) {
     let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| trace(logger, &own.event(1), &[&data]).err());
@@ -410,7 +455,7 @@ fn classic_without_room(fixture: &Fixture) {
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }
 
-fn nothing_is_filtered(fixture: &Fixture) {
+fn classic_events_are_not_filtered(fixture: &Fixture) {
     let (session, own, _) = Classic::start_with_provider(fixture, &fixture.session_config());
     fixture.enable(&session, own.control, &enable_params(1, 1, 1));
     let logger = own.last().0.logger;
@@ -420,7 +465,7 @@ fn nothing_is_filtered(fixture: &Fixture) {
     assert_eq!(payloads(fixture, session).len(), 4);
 }
 
-fn the_newest(fixture: &Fixture) {
+fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
     let (one, own, first) = Classic::start_with_provider(fixture, &fixture.session_config());
     trace(first, &own.event(1), &[]).unwrap();
     let two = fixture.start(&fixture.session_config());
@@ -438,7 +483,7 @@ fn the_newest(fixture: &Fixture) {
     assert_eq!((kinds(one), kinds(two)), (vec![1], vec![3, 4]));
 }
 
-fn they_count_as_registrations(_fixture: &Fixture) {
+fn classic_registrations_count(_fixture: &Fixture) {
     let mut own: Vec<Classic> = (0..8).map(|_| Classic::register()).collect();
     let (control, mut modern) = (new_guid(), Vec::new());
     while let Ok(provider) = Provider::register(control, None) {

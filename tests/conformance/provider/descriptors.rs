@@ -15,35 +15,40 @@ pub(crate) const RULES: &[Rule] = &[
         "provider 4.1",
         P,
         "a descriptor with NULL Ptr and a size → 87; without a size it is empty",
-        null_blocks
+        null_block_with_a_size_is_refused
     ),
-    rule!("provider 4.1", D, "more than 128 data descriptors → 87", too_many),
-    rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_too_large),
+    rule!("provider 4.1", D, "more than 128 data descriptors → 87", more_than_128_descriptors_are_refused),
+    rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_beyond_64_kib_is_refused),
     rule!("provider 4.3", D, "before the provider opted in every type is payload", types_are_ignored),
     rule!(
         "decision 22",
         P,
         "so metadata without traits is payload, and there is no schema item",
-        metadata_as_payload
+        metadata_without_traits_is_payload
     ),
-    rule!("provider 4.3 #NONE", D, "payload, in order", payload),
-    rule!("provider 4.3 #EVENT_METADATA", D, "becomes item 11, not payload", event_metadata),
-    rule!("provider 4.3 #PROVIDER_METADATA", D, "becomes item 12", provider_metadata),
+    rule!("provider 4.3 #NONE", D, "payload, in order", typed_payload_blocks_are_joined),
+    rule!("provider 4.3 #EVENT_METADATA", D, "becomes item 11, not payload", event_metadata_becomes_an_item),
+    rule!("provider 4.3 #PROVIDER_METADATA", D, "becomes item 12", provider_metadata_becomes_an_item),
     rule!(
         "provider 4.3 #PROVIDER_METADATA",
         D,
         "is dropped where traits were set",
-        provider_metadata_and_traits
+        traits_replace_provider_metadata
     ),
     rule!(
         "provider 4.3 #TIMESTAMP_OVERRIDE",
         D,
         "is the event's time stamp, in the session's clock",
-        time_stamps
+        time_stamp_override_is_used
     ),
-    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87", sizes_of_stamps),
-    rule!("provider 4.3", P, "types from 4 on → 87", unknown_types_of_data),
-    rule!("provider 4.3", P, "a type twice → 87", repeated_types),
+    rule!(
+        "provider 4.3 #TIMESTAMP_OVERRIDE",
+        P,
+        "of other than 8 bytes → 87",
+        wrong_time_stamp_sizes_are_refused
+    ),
+    rule!("provider 4.3", P, "types from 4 on → 87", unknown_descriptor_types_are_refused),
+    rule!("provider 4.3", P, "a type twice → 87", repeated_descriptor_types_are_refused),
     rule!(
         "decision 33",
         P,
@@ -54,7 +59,7 @@ pub(crate) const RULES: &[Rule] = &[
         "provider 4",
         D,
         "Transfer and Ex by descriptors: activities, excluded sessions, flags",
-        all_parameters
+        descriptors_accept_all_parameters
     ),
 ];
 
@@ -89,7 +94,7 @@ fn only(fixture: &Fixture, session: Session) -> RecordedEvent {
     seen.remove(0)
 }
 
-fn null_blocks(fixture: &Fixture) {
+fn null_block_with_a_size_is_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
     assert_eq!(
@@ -101,7 +106,7 @@ fn null_blocks(fixture: &Fixture) {
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
 
-fn too_many(fixture: &Fixture) {
+fn more_than_128_descriptors_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = vec![block(PAYLOAD, b"b"); 129];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_INVALID_PARAMETER);
@@ -109,7 +114,7 @@ fn too_many(fixture: &Fixture) {
     assert_eq!(only(fixture, session).payload, [b'b'; 128]);
 }
 
-fn data_too_large(fixture: &Fixture) {
+fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let large = vec![7; 40_000];
     assert_eq!(
@@ -137,7 +142,7 @@ fn types_are_ignored(fixture: &Fixture) {
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
 
-fn metadata_as_payload(fixture: &Fixture) {
+fn metadata_without_traits_is_payload(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("Name").finish().unwrap().to_vec();
     let metadata = b"\x06\0\0ab\0";
@@ -149,14 +154,14 @@ fn metadata_as_payload(fixture: &Fixture) {
     assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
 }
 
-fn payload(fixture: &Fixture) {
+fn typed_payload_blocks_are_joined(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let blocks = [block(PAYLOAD, b"one"), block(METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
     assert_eq!(only(fixture, session).payload, b"onetwo");
 }
 
-fn event_metadata(fixture: &Fixture) {
+fn event_metadata_becomes_an_item(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let metadata = b"\x06\0\0ab\0";
     assert_eq!(
@@ -168,7 +173,7 @@ fn event_metadata(fixture: &Fixture) {
     assert_eq!(seen.payload, b"data");
 }
 
-fn provider_metadata(fixture: &Fixture) {
+fn provider_metadata_becomes_an_item(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
     let blocks = [block(PROVIDER, &traits), block(METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
@@ -180,7 +185,7 @@ fn provider_metadata(fixture: &Fixture) {
     assert_eq!(seen[1].items, [], "of this event only");
 }
 
-fn provider_metadata_and_traits(fixture: &Fixture) {
+fn traits_replace_provider_metadata(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("OfTheProvider").finish().unwrap().to_vec();
     provider.set_traits(&traits).unwrap();
@@ -192,7 +197,7 @@ fn provider_metadata_and_traits(fixture: &Fixture) {
     assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
 }
 
-fn time_stamps(fixture: &Fixture) {
+fn time_stamp_override_is_used(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     assert_eq!(write(&provider, &event(1, 4, 1), &[]), Status::ERROR_SUCCESS);
     let early = 1_000_i64.to_ne_bytes();
@@ -212,7 +217,7 @@ fn time_stamps(fixture: &Fixture) {
     assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "none from the future");
 }
 
-fn sizes_of_stamps(fixture: &Fixture) {
+fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     for wrong in [0, 1, 4, 7, 9, 16] {
         assert_eq!(
@@ -224,7 +229,7 @@ fn sizes_of_stamps(fixture: &Fixture) {
     assert!(fixture.stop_and_read_events(session).is_empty());
 }
 
-fn unknown_types_of_data(fixture: &Fixture) {
+fn unknown_descriptor_types_are_refused(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     for kind in 4..=u8::MAX {
         assert_eq!(
@@ -236,7 +241,7 @@ fn unknown_types_of_data(fixture: &Fixture) {
     assert!(fixture.stop_and_read_events(session).is_empty());
 }
 
-fn repeated_types(fixture: &Fixture) {
+fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
     let (session, provider) = typed(fixture);
     for kind in [METADATA, PROVIDER, STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
@@ -259,7 +264,7 @@ fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
     assert_eq!(written.unwrap_err().status(), Status::ERROR_INVALID_HANDLE);
 }
 
-fn all_parameters(fixture: &Fixture) {
+fn descriptors_accept_all_parameters(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(1), Guid::from_u128(2));
     let blocks = [block(PAYLOAD, b"x")];

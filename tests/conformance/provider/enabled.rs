@@ -9,23 +9,38 @@ use crate::stage::{Fixture, enable_params, event, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 5", D, "never enabled while no session listens", never_enabled_without_session),
-    rule!("provider 5", D, "the published formula on the combined values", the_formula_on_combined_values),
+    rule!(
+        "provider 5",
+        D,
+        "the published formula on the combined values",
+        enabled_applies_the_formula_to_combined_values
+    ),
     rule!("provider 5", H, "a level of 0 counts as 255", combined_level_0_is_all),
     rule!(
         "provider 5",
         P,
         "with IGNORE_KEYWORD_0 on every session a keyword of 0 is not enabled; on one of two it is",
-        keyword_0
+        keyword_0_is_enabled_unless_all_sessions_ignore_it
     ),
-    rule!("provider 5", D, "TRUE may still lead to no delivery", yes_is_no_promise),
+    rule!("provider 5", D, "TRUE may still lead to no delivery", enabled_event_may_reach_no_session),
     rule!(
         "provider 5",
         D,
         "EventEnabled returns what EventProviderEnabled returns for level and keyword",
         event_enabled_matches_provider_enabled
     ),
-    rule!("provider 5", P, "EventEnabled applies filters of ids, where every session has one", events_by_id),
-    rule!("provider 5", D, "never returns false for an event that a session would take", never_too_strict),
+    rule!(
+        "provider 5",
+        P,
+        "EventEnabled applies filters of ids, where every session has one",
+        event_enabled_applies_id_filters
+    ),
+    rule!(
+        "provider 5",
+        D,
+        "never returns false for an event that a session would take",
+        enabled_never_misses_a_session
+    ),
 ];
 
 fn never_enabled_without_session(_fixture: &Fixture) {
@@ -35,7 +50,7 @@ fn never_enabled_without_session(_fixture: &Fixture) {
     );
 }
 
-fn the_formula_on_combined_values(fixture: &Fixture) {
+fn enabled_applies_the_formula_to_combined_values(fixture: &Fixture) {
     let (_one, provider, guid) = fixture.start_with_provider(&enable_params(3, 1, 0b1100));
     let two = fixture.start(&fixture.session_config());
     fixture.enable(&two, guid, &enable_params(5, 2, 0b0110));
@@ -53,7 +68,7 @@ fn combined_level_0_is_all(fixture: &Fixture) {
     assert!(provider.enabled(255, 1) && provider.enabled(0, 0));
 }
 
-fn keyword_0(fixture: &Fixture) {
+fn keyword_0_is_enabled_unless_all_sessions_ignore_it(fixture: &Fixture) {
     let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..EnableParams::default() };
     let (_one, provider, guid) = fixture.start_with_provider(&strict);
     assert!(!provider.enabled(4, 0) && provider.enabled(4, 1));
@@ -64,7 +79,7 @@ fn keyword_0(fixture: &Fixture) {
     assert!(!provider.enabled(4, 0));
 }
 
-fn yes_is_no_promise(fixture: &Fixture) {
+fn enabled_event_may_reach_no_session(fixture: &Fixture) {
     let (one, provider, guid) = fixture.start_with_provider(&enable_params(5, 1, 0));
     let two = fixture.start(&fixture.session_config());
     fixture.enable(&two, guid, &enable_params(3, 2, 0));
@@ -87,7 +102,7 @@ fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
     assert!(!handle.provider().is_ok_and(|found| found.event_enabled(&event(1, 3, 2))), "gone");
 }
 
-fn events_by_id(fixture: &Fixture) {
+fn event_enabled_applies_id_filters(fixture: &Fixture) {
     // Only these ids; all except these ids.
     let by_id = |keep: u8, id: u8| EnableParams {
         filters: vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![keep, 0, 1, 0, id, 0] }],
@@ -104,7 +119,7 @@ fn events_by_id(fixture: &Fixture) {
     assert!(enabled(7) && enabled(8), "one session takes all");
 }
 
-fn never_too_strict(fixture: &Fixture) {
+fn enabled_never_misses_a_session(fixture: &Fixture) {
     let requests = [enable_params(2, 1, 1), enable_params(4, 0, 8), enable_params(1, 6, 2)];
     let (_one, provider, guid) = fixture.start_with_provider(&requests[0]);
     let (two, three) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));

@@ -14,24 +14,44 @@ use crate::stage::{
 };
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 7", D, "enabling a group enables its members with its level and keywords", members),
-    rule!("provider 7", D, "a member that registers later is enabled too", later_members),
-    rule!("provider 7", D, "only members are enabled, and not by the group's GUID as a provider", no_members),
+    rule!(
+        "provider 7",
+        D,
+        "enabling a group enables its members with its level and keywords",
+        group_enable_reaches_members
+    ),
+    rule!("provider 7", D, "a member that registers later is enabled too", later_member_is_enabled),
+    rule!(
+        "provider 7",
+        D,
+        "only members are enabled, and not by the group's GUID as a provider",
+        only_members_are_enabled_by_group
+    ),
     rule!(
         "provider 7",
         D,
         "the enables of a provider and of its group combine like two sessions, and end apart",
-        both_together
+        group_and_direct_enables_combine
     ),
-    rule!("provider 7", D, "a registration belongs to one group at most", one_group_each),
-    rule!("provider 7", D, "private sessions cannot control groups → 87", groups_of_private_sessions),
+    rule!("provider 7", D, "a registration belongs to one group at most", registration_has_one_group),
+    rule!(
+        "provider 7",
+        D,
+        "private sessions cannot control groups → 87",
+        private_sessions_cannot_enable_groups
+    ),
     rule!(
         "provider 7",
         D,
         "filters of ids, names and payloads are not for groups → 87",
-        no_filters_of_events
+        groups_refuse_event_filters
     ),
-    rule!("provider 6", D, "traits that are set later join the group; the callback is called", joining_later),
+    rule!(
+        "provider 6",
+        D,
+        "traits that are set later join the group; the callback is called",
+        traits_set_later_join_the_group
+    ),
 ];
 
 fn traits(group: &Guid) -> Vec<u8> {
@@ -52,7 +72,7 @@ fn listed(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<ProviderEntry
     all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
 }
 
-fn members(fixture: &Fixture) {
+fn group_enable_reaches_members(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let calls = [CallbackLog::default(), CallbackLog::default()];
     let members: Vec<Provider> = calls
@@ -70,7 +90,7 @@ fn members(fixture: &Fixture) {
     assert_eq!(ids, [1, 2]);
 }
 
-fn later_members(fixture: &Fixture) {
+fn later_member_is_enabled(fixture: &Fixture) {
     let (group, session, calls) =
         (new_guid(), fixture.start(&fixture.session_config()), CallbackLog::default());
     fixture.enable(&session, group, &of_group(enable_params(3, 0, 0)));
@@ -80,7 +100,7 @@ fn later_members(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn no_members(fixture: &Fixture) {
+fn only_members_are_enabled_by_group(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let same = Provider::register(group, None).unwrap();
     let other = Provider::register_with_traits(new_guid(), &traits(&new_guid()), None).unwrap();
@@ -92,7 +112,7 @@ fn no_members(fixture: &Fixture) {
     assert!(same.enabled(1, 1) && !other.enabled(1, 1) && !member.enabled(1, 1));
 }
 
-fn both_together(fixture: &Fixture) {
+fn group_and_direct_enables_combine(fixture: &Fixture) {
     let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
     let calls = CallbackLog::default();
     let member = Provider::register_with_traits(guid, &traits(&group), calls.callback()).unwrap();
@@ -112,7 +132,7 @@ fn both_together(fixture: &Fixture) {
     assert_eq!(ids, [1, 2], "each event once");
 }
 
-fn one_group_each(fixture: &Fixture) {
+fn registration_has_one_group(fixture: &Fixture) {
     let (group, guid) = (new_guid(), new_guid());
     let member = Provider::register_with_traits(guid, &traits(&group), None).unwrap();
     assert_eq!(status(member.set_traits(&traits(&new_guid()))), Status::ERROR_INVALID_PARAMETER);
@@ -122,7 +142,7 @@ fn one_group_each(fixture: &Fixture) {
     until("it has left its group", || listed(fixture, group, true).is_none());
 }
 
-fn groups_of_private_sessions(fixture: &Fixture) {
+fn private_sessions_cannot_enable_groups(fixture: &Fixture) {
     let group = new_guid();
     let session = PrivateSession::start(&fixture.session_config()).unwrap();
     let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
@@ -133,7 +153,7 @@ fn groups_of_private_sessions(fixture: &Fixture) {
     assert!(!member.enabled(1, 1));
 }
 
-fn no_filters_of_events(fixture: &Fixture) {
+fn groups_refuse_event_filters(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
     let with = |kind, data: &[u8]| EnableParams {
@@ -158,7 +178,7 @@ fn no_filters_of_events(fixture: &Fixture) {
     assert!(member.enabled(1, 1));
 }
 
-fn joining_later(fixture: &Fixture) {
+fn traits_set_later_join_the_group(fixture: &Fixture) {
     let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
     fixture.enable(&session, group, &of_group(enable_params(4, 0, 0)));
     let calls = CallbackLog::default();

@@ -9,30 +9,50 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 6", D, "a handle that is 0, unknown or gone → 87, not 6", wrong_handles),
-    rule!("provider 6", D, "a length that is wrong for the class → 87", wrong_lengths),
-    rule!("provider 6", D, "a class that there is not → 50", unknown_classes),
-    rule!("provider 6", P, "the class is checked before the handle and the buffer", the_class_comes_first),
+    rule!(
+        "provider 6",
+        D,
+        "a handle that is 0, unknown or gone → 87, not 6",
+        wrong_handles_are_invalid_parameters
+    ),
+    rule!(
+        "provider 6",
+        D,
+        "a length that is wrong for the class → 87",
+        wrong_information_lengths_are_refused
+    ),
+    rule!("provider 6", D, "a class that there is not → 50", unknown_information_classes_are_refused),
+    rule!("provider 6", P, "the class is checked before the handle and the buffer", class_is_checked_first),
     rule!("provider 6 #BinaryTrackInfo", D, "no buffer is used; one is tolerated", tracking_needs_no_buffer),
-    rule!("provider 6 #SetReserved1", P, "not used → 50", reserved),
-    rule!("provider 6 #SetTraits", D, "sets the traits, once", traits_by_class),
+    rule!("provider 6 #SetReserved1", P, "not used → 50", reserved_class_is_not_supported),
+    rule!("provider 6 #SetTraits", D, "sets the traits, once", set_traits_class_sets_traits_once),
     rule!("provider 6 #SetTraits", D, "turns on descriptor types", traits_turn_types_on),
     rule!(
         "provider 6 #UseDescriptorType",
         D,
         "TRUE: types are honoured; FALSE: ignored again",
-        types_on_and_off
+        descriptor_types_switch_on_and_off
     ),
-    rule!("provider 6 #UseDescriptorType", D, "exactly one byte, else 87", one_byte),
+    rule!(
+        "provider 6 #UseDescriptorType",
+        D,
+        "exactly one byte, else 87",
+        use_descriptor_type_takes_one_byte
+    ),
     rule!(
         "provider 6 #UseDescriptorType",
         P,
         "FALSE changes nothing where traits are set",
         traits_keep_types_on
     ),
-    rule!("provider 6 #UseDescriptorType", P, "any byte but 0 is TRUE", true_is_not_zero),
-    rule!("provider 6 #MaxEventInfo", D, "4 is the first that there is not → 50", the_first_invalid),
-    rule!("provider 6", P, "a new registration begins without descriptor types", each_its_own),
+    rule!("provider 6 #UseDescriptorType", P, "any byte but 0 is TRUE", any_non_zero_byte_is_true),
+    rule!("provider 6 #MaxEventInfo", D, "4 is the first that there is not → 50", max_event_info_is_invalid),
+    rule!(
+        "provider 6",
+        P,
+        "a new registration begins without descriptor types",
+        new_registration_has_no_descriptor_types
+    ),
 ];
 
 const TRACK: u32 = Class::EventProviderBinaryTrackInfo.0;
@@ -55,7 +75,7 @@ fn has_types(provider: &Provider) -> bool {
     unsafe { provider.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }.is_err()
 }
 
-fn wrong_handles(_fixture: &Fixture) {
+fn wrong_handles_are_invalid_parameters(_fixture: &Fixture) {
     let provider = registered();
     let handle = provider.handle();
     let found = handle.provider().unwrap();
@@ -76,7 +96,7 @@ fn wrong_handles(_fixture: &Fixture) {
     }
 }
 
-fn wrong_lengths(_fixture: &Fixture) {
+fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
     let provider = registered();
     for wrong in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
         assert_eq!(set(&provider, TYPES, wrong), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
@@ -87,7 +107,7 @@ fn wrong_lengths(_fixture: &Fixture) {
     assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS, "none of that was taken");
 }
 
-fn unknown_classes(_fixture: &Fixture) {
+fn unknown_information_classes_are_refused(_fixture: &Fixture) {
     let provider = registered();
     for class in [4, 5, 100, 0x8000_0000, u32::MAX] {
         assert_eq!(set(&provider, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
@@ -96,7 +116,7 @@ fn unknown_classes(_fixture: &Fixture) {
     }
 }
 
-fn the_class_comes_first(_fixture: &Fixture) {
+fn class_is_checked_first(_fixture: &Fixture) {
     for class in [1, 4, u32::MAX] {
         for raw in [0, u64::MAX] {
             assert_eq!(set_information(raw, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
@@ -112,13 +132,13 @@ fn tracking_needs_no_buffer(_fixture: &Fixture) {
     }
 }
 
-fn reserved(_fixture: &Fixture) {
+fn reserved_class_is_not_supported(_fixture: &Fixture) {
     let provider = registered();
     assert_eq!(set(&provider, 1, None), Status::ERROR_NOT_SUPPORTED);
     assert_eq!(set(&provider, 1, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
 }
 
-fn traits_by_class(fixture: &Fixture) {
+fn set_traits_class_sets_traits_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
     assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_INVALID_PARAMETER, "a second time");
@@ -137,7 +157,7 @@ fn traits_turn_types_on(fixture: &Fixture) {
     assert!(has_types(&with), "it came with some");
 }
 
-fn types_on_and_off(fixture: &Fixture) {
+fn descriptor_types_switch_on_and_off(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for (byte, on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
         assert_eq!(set(&provider, TYPES, Some(&[byte])), Status::ERROR_SUCCESS);
@@ -145,7 +165,7 @@ fn types_on_and_off(fixture: &Fixture) {
     }
 }
 
-fn one_byte(fixture: &Fixture) {
+fn use_descriptor_type_takes_one_byte(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(
         set(&provider, TYPES, Some(&[1, 0, 0, 0])),
@@ -163,7 +183,7 @@ fn traits_keep_types_on(fixture: &Fixture) {
     assert!(has_types(&provider));
 }
 
-fn true_is_not_zero(fixture: &Fixture) {
+fn any_non_zero_byte_is_true(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for byte in [2, 255] {
         assert_eq!(set(&provider, TYPES, Some(&[0])), Status::ERROR_SUCCESS);
@@ -172,12 +192,12 @@ fn true_is_not_zero(fixture: &Fixture) {
     }
 }
 
-fn the_first_invalid(_fixture: &Fixture) {
+fn max_event_info_is_invalid(_fixture: &Fixture) {
     assert_eq!(Class::MaxEventInfo.0, 4);
     assert_eq!(set(&registered(), Class::MaxEventInfo.0, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
 }
 
-fn each_its_own(fixture: &Fixture) {
+fn new_registration_has_no_descriptor_types(fixture: &Fixture) {
     let (_session, first, guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set(&first, TYPES, Some(&[1])), Status::ERROR_SUCCESS);
     let second = Provider::register(guid, None).unwrap();

@@ -14,17 +14,37 @@ use crate::stage::{CallbackLog, Fixture, enable_params, event, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", D, "a registration has a non-zero handle", handles_are_not_zero),
-    rule!("provider 2", D, "the same GUID may be registered many times, each its own instance", many_of_one),
+    rule!(
+        "provider 2",
+        D,
+        "the same GUID may be registered many times, each its own instance",
+        guid_can_be_registered_many_times
+    ),
     rule!(
         "provider 2",
         P,
         "enabled already: the callback runs before the return, on the calling thread",
-        the_callback_comes_first
+        callback_runs_before_registration_returns
     ),
     rule!("provider 2", D, "that callback has a zero source", the_first_callback_has_no_source),
-    rule!("provider 2", O, "unregistering 0 or what is gone → 6, without side effect", unregistering_nothing),
-    rule!("provider 2", P, "unregistering waits for a running callback", unregistering_waits),
-    rule!("provider 2", P, "unregistering from inside the callback does not wait", unregistering_inside),
+    rule!(
+        "provider 2",
+        O,
+        "unregistering 0 or what is gone → 6, without side effect",
+        unregistering_a_stale_handle_fails
+    ),
+    rule!(
+        "provider 2",
+        P,
+        "unregistering waits for a running callback",
+        unregistering_waits_for_the_callback
+    ),
+    rule!(
+        "provider 2",
+        P,
+        "unregistering from inside the callback does not wait",
+        unregistering_in_the_callback_does_not_wait
+    ),
     rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
     rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
     rule!("provider 2", D, "registrations are listed while they are there", registrations_are_listed),
@@ -32,7 +52,7 @@ pub(crate) const RULES: &[Rule] = &[
         "provider 2",
         P,
         "no daemon: success; the registration is announced when one appears",
-        a_daemon_that_comes_later
+        later_daemon_learns_of_registrations
     ),
 ];
 
@@ -42,7 +62,7 @@ fn handles_are_not_zero(_fixture: &Fixture) {
     assert_eq!(Handle::from_raw(provider.handle().to_raw()), Some(provider.handle()));
 }
 
-fn many_of_one(fixture: &Fixture) {
+fn guid_can_be_registered_many_times(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let calls: Vec<CallbackLog> = (0..5).map(|_| CallbackLog::default()).collect();
     let mut providers: Vec<_> =
@@ -57,7 +77,7 @@ fn many_of_one(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session).len(), 5);
 }
 
-fn the_callback_comes_first(fixture: &Fixture) {
+fn callback_runs_before_registration_returns(fixture: &Fixture) {
     let (calls, guid, session) =
         (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
     fixture.enable(&session, guid, &enable_params(3, 6, 2));
@@ -75,7 +95,7 @@ fn the_first_callback_has_no_source(fixture: &Fixture) {
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
-fn unregistering_nothing(fixture: &Fixture) {
+fn unregistering_a_stale_handle_fails(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(Handle::from_raw(0), None);
     let handle = Provider::register(guid, None).unwrap().into_handle();
@@ -91,7 +111,7 @@ fn unregistering_nothing(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn unregistering_waits(fixture: &Fixture) {
+fn unregistering_waits_for_the_callback(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (b, e) = (Arc::clone(&begun), Arc::clone(&ended));
@@ -113,7 +133,7 @@ fn unregistering_waits(fixture: &Fixture) {
     assert!(ended.load(Ordering::Acquire));
 }
 
-fn unregistering_inside(fixture: &Fixture) {
+fn unregistering_in_the_callback_does_not_wait(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let own: Arc<Mutex<Option<Provider>>> = Arc::default();
     let inside = Arc::clone(&own);
@@ -162,7 +182,7 @@ fn registrations_are_listed(fixture: &Fixture) {
     until("the end of the registration", || listed().is_none());
 }
 
-fn a_daemon_that_comes_later(fixture: &Fixture) {
+fn later_daemon_learns_of_registrations(fixture: &Fixture) {
     let (guid, folder) = (new_guid(), fixture.folder().join("a daemon that comes later"));
     let other = OtherProcess::start(guid, Some(&folder));
     let _daemon = Daemon::start(&folder);

@@ -11,14 +11,19 @@ pub(crate) const RULES: &[Rule] = &[
         "provider 10",
         D,
         "header and payload count: 65,535 bytes are written, one more → 534",
-        the_largest_event
+        largest_event_has_65535_bytes
     ),
-    rule!("provider 10", D, "items count with their headers and padding", items_count),
+    rule!(
+        "provider 10",
+        D,
+        "items count with their headers and padding",
+        extended_data_items_count_for_the_size
+    ),
     rule!(
         "provider 10",
         D,
         "the buffer must hold it after its 72-byte header: a 32 KiB buffer takes 32,696 bytes, one more → 234",
-        the_buffers_edge
+        event_must_fit_into_the_buffer
     ),
     rule!(
         "provider 4.1",
@@ -58,7 +63,7 @@ fn edge(fixture: &Fixture, kib: u32, sizes: &[(usize, Status)], related: Option<
     assert_eq!(seen, kept);
 }
 
-fn the_largest_event(fixture: &Fixture) {
+fn largest_event_has_65535_bytes(fixture: &Fixture) {
     let most = 65_535 - HEADER;
     edge(
         fixture,
@@ -73,7 +78,7 @@ fn the_largest_event(fixture: &Fixture) {
     );
 }
 
-fn items_count(fixture: &Fixture) {
+fn extended_data_items_count_for_the_size(fixture: &Fixture) {
     let most = 65_535 - HEADER - 24;
     edge(
         fixture,
@@ -83,7 +88,7 @@ fn items_count(fixture: &Fixture) {
     );
 }
 
-fn the_buffers_edge(fixture: &Fixture) {
+fn event_must_fit_into_the_buffer(fixture: &Fixture) {
     let most = 32_696 - HEADER;
     edge(
         fixture,

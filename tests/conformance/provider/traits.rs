@@ -16,13 +16,18 @@ pub(crate) const RULES: &[Rule] = &[
         traits_are_attached
     ),
     rule!("provider 6", D, "traits are set once; a second set → 87 and changes nothing", traits_are_set_once),
-    rule!("provider 6", D, "traits of a registration that is gone → 87, not 6", traits_of_nothing),
+    rule!(
+        "provider 6",
+        D,
+        "traits of a registration that is gone → 87, not 6",
+        traits_of_a_stale_registration_are_refused
+    ),
     rule!("provider 6", D, "traits that are wrong → 87, and none are set", wrong_traits_are_not_set),
     rule!(
         "provider 7",
         H,
         "with a GUID to decode by, that one is the provider of the header and item 14 has the other",
-        decode_guids
+        decode_guid_replaces_the_provider
     ),
     rule!(
         "provider 7",
@@ -31,17 +36,17 @@ pub(crate) const RULES: &[Rule] = &[
         traits_are_found
     ),
     rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
-    rule!("provider 7", D, "a name that does not end → 87", names_end),
-    rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", traits_lie_inside),
-    rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guids_are_whole),
-    rule!("provider 7", D, "two groups → 87", one_group),
+    rule!("provider 7", D, "a name that does not end → 87", unterminated_name_is_refused),
+    rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", trait_beyond_the_end_is_refused),
+    rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guid_traits_have_19_bytes),
+    rule!("provider 7", D, "two groups → 87", two_group_traits_are_refused),
     rule!("provider 7", D, "reserved and the provider's own types are kept", unknown_types_are_kept),
-    rule!("provider 7", D, "a name of just a NUL is accepted", empty_names),
+    rule!("provider 7", D, "a name of just a NUL is accepted", empty_trait_name_is_accepted),
     rule!(
         "api 4",
         D,
         "a traits blob of up to 65,535 bytes is registered, and announced by its name",
-        large_traits
+        traits_of_65535_bytes_are_registered
     ),
 ];
 
@@ -104,7 +109,7 @@ fn traits_are_set_once(fixture: &Fixture) {
     assert_eq!(status(with.set_traits(&second)), Status::ERROR_INVALID_PARAMETER, "it came with some");
 }
 
-fn traits_of_nothing(_fixture: &Fixture) {
+fn traits_of_a_stale_registration_are_refused(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
     let found = provider.handle().provider().unwrap();
     drop(provider);
@@ -125,7 +130,7 @@ fn wrong_traits_are_not_set(fixture: &Fixture) {
     );
 }
 
-fn decode_guids(fixture: &Fixture) {
+fn decode_guid_replaces_the_provider(fixture: &Fixture) {
     let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
     let traits = TraitsBuilder::new("Decoded").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
@@ -160,17 +165,17 @@ fn sizes_are_checked(_fixture: &Fixture) {
     }
 }
 
-fn names_end(_fixture: &Fixture) {
+fn unterminated_name_is_refused(_fixture: &Fixture) {
     assert_eq!(registered(&blob(b"endless", &[])), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn traits_lie_inside(_fixture: &Fixture) {
+fn trait_beyond_the_end_is_refused(_fixture: &Fixture) {
     for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
         assert_eq!(registered(&blob(b"n\0", wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
-fn guids_are_whole(_fixture: &Fixture) {
+fn guid_traits_have_19_bytes(_fixture: &Fixture) {
     for kind in [1, 2] {
         assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &[7; 16]))), Status::ERROR_SUCCESS);
         for wrong in [0, 15, 17] {
@@ -183,7 +188,7 @@ fn guids_are_whole(_fixture: &Fixture) {
     }
 }
 
-fn one_group(_fixture: &Fixture) {
+fn two_group_traits_are_refused(_fixture: &Fixture) {
     let group = one_trait(1, &[7; 16]);
     assert_eq!(registered(&blob(b"n\0", &[group.clone(), group].concat())), Status::ERROR_INVALID_PARAMETER);
 }
@@ -197,11 +202,11 @@ fn unknown_types_are_kept(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
 }
 
-fn empty_names(_fixture: &Fixture) {
+fn empty_trait_name_is_accepted(_fixture: &Fixture) {
     assert_eq!(registered(&blob(b"\0", &[])), Status::ERROR_SUCCESS);
 }
 
-fn large_traits(fixture: &Fixture) {
+fn traits_of_65535_bytes_are_registered(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let data = vec![1; 65_535 - 2 - 6 - 3];
     let traits = blob(b"large\0", &one_trait(200, &data));

@@ -11,25 +11,55 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 9", H, "size, marker 0x90, number and flags, then the arguments in order", the_header),
+    rule!(
+        "provider 9",
+        H,
+        "size, marker 0x90, number and flags, then the arguments in order",
+        message_has_its_header
+    ),
     rule!(
         "provider 9",
         D,
         "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
-        the_order
+        message_parts_follow_in_order
     ),
-    rule!("provider 9 #4", D, "a component id takes the place of the GUID", components),
-    rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode", numbers),
-    rule!("provider 9 #1", D, "without a sequence mode the number is 0", message_without_number),
-    rule!("provider 9 #0x40, #0x80", H, "the pointer size is set by the runtime", the_pointer_size),
-    rule!("provider 9", H, "only the low 16 bits of the flags are stored", low_flags),
-    rule!("provider 9", D, "what is not flagged is unknown to a reader", not_flagged),
-    rule!("provider 9", D, "GUID and component at once → 87", two_names),
-    rule!("provider 9", D, "unknown flags → 87; the obsolete 16 is accepted", unknown_flags),
-    rule!("provider 9", D, "no logger → 6", no_logger),
-    rule!("provider 9", D, "larger than the buffer allows → 234, and counted as lost", large_arguments),
-    rule!("api 4", H, "a message beyond 64 KiB → 234", beyond_64_kib),
-    rule!("provider 9", D, "no free room → 8, and counted as lost", no_room_for_messages),
+    rule!("provider 9 #4", D, "a component id takes the place of the GUID", component_id_replaces_the_guid),
+    rule!(
+        "provider 9 #1",
+        D,
+        "numbered from 1 in a session with a sequence mode",
+        messages_are_numbered_with_a_sequence_mode
+    ),
+    rule!(
+        "provider 9 #1",
+        D,
+        "without a sequence mode the number is 0",
+        message_without_sequence_mode_has_number_0
+    ),
+    rule!(
+        "provider 9 #0x40, #0x80",
+        H,
+        "the pointer size is set by the runtime",
+        pointer_size_is_set_by_the_runtime
+    ),
+    rule!("provider 9", H, "only the low 16 bits of the flags are stored", only_low_message_flags_are_stored),
+    rule!("provider 9", D, "what is not flagged is unknown to a reader", unflagged_message_parts_are_unknown),
+    rule!("provider 9", D, "GUID and component at once → 87", guid_and_component_are_refused_together),
+    rule!(
+        "provider 9",
+        D,
+        "unknown flags → 87; the obsolete 16 is accepted",
+        unknown_message_flags_are_refused
+    ),
+    rule!("provider 9", D, "no logger → 6", message_without_logger_is_refused),
+    rule!(
+        "provider 9",
+        D,
+        "larger than the buffer allows → 234, and counted as lost",
+        too_large_message_is_refused
+    ),
+    rule!("api 4", H, "a message beyond 64 KiB → 234", message_beyond_64_kib_is_refused),
+    rule!("provider 9", D, "no free room → 8, and counted as lost", message_without_free_space_is_lost),
 ];
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.
@@ -57,7 +87,7 @@ fn thread() -> u32 {
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-fn the_header(fixture: &Fixture) {
+fn message_has_its_header(fixture: &Fixture) {
     let record = written(fixture, 0, 0, &Guid::NULL);
     let size = 8 + b"two arguments".len();
     assert_eq!(usize::from(u16::from_le_bytes([record[0], record[1]])), size);
@@ -65,7 +95,7 @@ fn the_header(fixture: &Fixture) {
     assert_eq!(&record[8..size], b"two arguments");
 }
 
-fn the_order(fixture: &Fixture) {
+fn message_parts_follow_in_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
     let record = written(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
@@ -79,7 +109,7 @@ fn the_order(fixture: &Fixture) {
     assert_eq!((&record[8..24], &record[24..37]), (&id.to_bytes()[..], &b"two arguments"[..]));
 }
 
-fn components(fixture: &Fixture) {
+fn component_id_replaces_the_guid(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
     let record = written(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 4 | 32, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
@@ -99,7 +129,7 @@ fn sequence(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
     numbers
 }
 
-fn numbers(fixture: &Fixture) {
+fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
     assert_eq!(sequence(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
     assert_eq!(sequence(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 2), [1, 2], "each session has its own");
     let (one, two) = (
@@ -109,22 +139,22 @@ fn numbers(fixture: &Fixture) {
     assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the machine's goes on");
 }
 
-fn message_without_number(fixture: &Fixture) {
+fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
     assert_eq!(sequence(fixture, 0, 3), [0, 0, 0]);
 }
 
-fn the_pointer_size(fixture: &Fixture) {
+fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
     for given in [0, 0x40, 0x80, 0xC0] {
         assert_eq!(written(fixture, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
     }
 }
 
-fn low_flags(fixture: &Fixture) {
+fn only_low_message_flags_are_stored(fixture: &Fixture) {
     let record = written(fixture, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
 
-fn not_flagged(fixture: &Fixture) {
+fn unflagged_message_parts_are_unknown(fixture: &Fixture) {
     let (session, own, logger) = start_with_provider(fixture, 0);
     trace_message(logger, 0, &own.class, 1, &[]).unwrap();
     trace_message(logger, 2 | 32, &own.class, 2, &[]).unwrap();
@@ -142,21 +172,21 @@ fn answer(fixture: &Fixture, flags: u32) -> Status {
     code(trace_message(logger, flags, &own.class, 1, &[]))
 }
 
-fn two_names(fixture: &Fixture) {
+fn guid_and_component_are_refused_together(fixture: &Fixture) {
     assert_eq!(
         (answer(fixture, 2 | 4), answer(fixture, 63)),
         (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
     );
 }
 
-fn unknown_flags(fixture: &Fixture) {
+fn unknown_message_flags_are_refused(fixture: &Fixture) {
     for flags in [0x100, 0x200, 0x8000] {
         assert_eq!(answer(fixture, flags), Status::ERROR_INVALID_PARAMETER, "{flags:#x}");
     }
     assert_eq!(answer(fixture, 16), Status::ERROR_SUCCESS);
 }
 
-fn no_logger(_fixture: &Fixture) {
+fn message_without_logger_is_refused(_fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
@@ -168,7 +198,7 @@ fn no_logger(_fixture: &Fixture) {
     }
 }
 
-fn large_arguments(fixture: &Fixture) {
+fn too_large_message_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
     let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let most = (16 << 10) - 72 - 8;
@@ -177,7 +207,7 @@ fn large_arguments(fixture: &Fixture) {
     assert_eq!(fixture.stop(session).events_lost, 1);
 }
 
-fn beyond_64_kib(fixture: &Fixture) {
+fn message_beyond_64_kib_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
     let (session, own, logger) = Classic::start_with_provider(fixture, &config);
     let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
@@ -188,7 +218,7 @@ fn beyond_64_kib(fixture: &Fixture) {
     assert_eq!(records(fixture, session, |record| record.payload().len()), [65_535 - 8]);
 }
 
-fn no_room_for_messages(fixture: &Fixture) {
+fn message_without_free_space_is_lost(fixture: &Fixture) {
     let (session, own, logger) = start_with_provider(fixture, 0);
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &own.class, 1, &[&data]).err());

@@ -18,61 +18,111 @@ use crate::stage::{CallbackLog, Fixture, enable_params, event, events_of, header
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.1", D, "0 when written, or when no session listens", write_without_session_succeeds),
-    rule!("provider 4.1", D, "more than 128 descriptors → 87", a_hundred_and_twenty_eight_blocks),
+    rule!("provider 4.1", D, "more than 128 descriptors → 87", more_than_128_blocks_are_refused),
     rule!(
         "decision 33",
         P,
         "the handle is checked first, then whether a session listens, then the parameters",
-        the_order_of_checks
+        write_checks_handle_then_session_then_parameters
     ),
-    rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", write_without_room),
+    rule!(
+        "provider 4.1",
+        D,
+        "no free room → 8, and the event is counted as lost",
+        write_without_free_space_is_lost
+    ),
     rule!(
         "provider 4.1",
         D,
         "the store of a real-time session is full → 0xC0000188, until a consumer comes",
-        a_full_store
+        full_real_time_store_refuses_writes
     ),
-    rule!("provider 4.1", D, "with several sessions the first failure is returned", the_first_failure),
+    rule!(
+        "provider 4.1",
+        D,
+        "with several sessions the first failure is returned",
+        first_failure_is_returned
+    ),
     rule!(
         "provider 4.1",
         D,
         "a failure in one session withholds the event from the others, where it is counted too",
-        a_common_fate
+        failed_event_is_withheld_from_all_sessions
     ),
-    rule!("provider 4.1", D, "independent sessions are left out of that, both ways", no_common_fate),
-    rule!("decision 30", P, "room is looked for in all sessions before the first write", room_comes_first),
-    rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags", all_ways_are_ex),
-    rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it", exclusion),
-    rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting),
+    rule!(
+        "provider 4.1",
+        D,
+        "independent sessions are left out of that, both ways",
+        independent_session_fails_alone
+    ),
+    rule!(
+        "decision 30",
+        P,
+        "room is looked for in all sessions before the first write",
+        free_space_is_checked_in_all_sessions_first
+    ),
+    rule!(
+        "provider 4",
+        D,
+        "EventWrite and Transfer are Ex without filter and flags",
+        all_write_functions_write_the_same
+    ),
+    rule!(
+        "provider 4.2 #filter",
+        D,
+        "the session whose InstanceId is excluded does not get it",
+        excluded_session_does_not_get_the_event
+    ),
+    rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting_changes_nothing),
     rule!(
         "provider 4.2 #flags",
         D,
         "INPRIVATE is kept from sessions that exclude such events",
-        written_in_private
+        in_private_events_can_be_excluded
     ),
-    rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags),
+    rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags_are_refused),
     rule!("provider 4.2", D, "the payload is the blocks one after the other", blocks_are_joined),
-    rule!("provider 4.2", D, "without an activity the thread's is taken", the_threads_activity),
-    rule!("provider 4.2", D, "an activity that is given is written, a related one becomes item 1", transfers),
-    rule!("provider 4.2", D, "without a related activity there is no item", no_related_item),
+    rule!("provider 4.2", D, "without an activity the thread's is taken", thread_activity_is_the_default),
+    rule!(
+        "provider 4.2",
+        D,
+        "an activity that is given is written, a related one becomes item 1",
+        transfer_writes_both_activities
+    ),
+    rule!(
+        "provider 4.2",
+        D,
+        "without a related activity there is no item",
+        no_related_activity_means_no_item
+    ),
     rule!("provider 1", H, "every field of the descriptor arrives as it was given", descriptors_arrive),
-    rule!("provider 4.4", D, "process and thread of the writer are in the header", writers_are_named),
+    rule!(
+        "provider 4.4",
+        D,
+        "process and thread of the writer are in the header",
+        header_names_process_and_thread
+    ),
     rule!(
         "api 4",
         D,
         "a stack has 192 frames at most; those nearest to the writer are kept",
-        write_deep_stacks
+        stack_is_limited_to_192_frames
     ),
-    rule!("decision 21", P, "CPU times are not kept: they are 0", no_cpu_times),
-    rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only", flags_on_disk),
+    rule!("decision 21", P, "CPU times are not kept: they are 0", cpu_times_are_zero),
+    rule!(
+        "decision 29",
+        P,
+        "on disk the flags hold EXTENDED_INFO and STRING_ONLY only",
+        stored_flags_are_extended_info_and_string_only
+    ),
     rule!(
         "provider 4.6",
         D,
         "a string with its terminator in UTF-16, everything of the descriptor but level and keyword 0",
-        strings
+        string_is_written_with_its_terminator
     ),
-    rule!("provider 4.6", D, "a string carries the thread's activity", strings_have_an_activity),
-    rule!("provider 4.6", D, "a string that is too long → 534", long_strings),
+    rule!("provider 4.6", D, "a string carries the thread's activity", string_carries_the_thread_activity),
+    rule!("provider 4.6", D, "a string that is too long → 534", too_long_string_is_refused),
 ];
 
 fn write_without_session_succeeds(_fixture: &Fixture) {
@@ -80,7 +130,7 @@ fn write_without_session_succeeds(_fixture: &Fixture) {
     assert_eq!(provider.write(&event(1, 4, 1), &[b"unheard"]), Ok(()));
 }
 
-fn a_hundred_and_twenty_eight_blocks(fixture: &Fixture) {
+fn more_than_128_blocks_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status());
     assert_eq!(write(128), Ok(()));
@@ -88,7 +138,7 @@ fn a_hundred_and_twenty_eight_blocks(fixture: &Fixture) {
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
-fn the_order_of_checks(fixture: &Fixture) {
+fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&enable_params(4, 1, 0));
     let handle = provider.handle();
     let blocks = vec![&b"x"[..]; 129];
@@ -102,7 +152,7 @@ fn the_order_of_checks(fixture: &Fixture) {
     assert_eq!((write(4), write(5)), (Err(Status::ERROR_INVALID_HANDLE), Err(Status::ERROR_INVALID_HANDLE)));
 }
 
-fn write_without_room(fixture: &Fixture) {
+fn write_without_free_space_is_lost(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| provider.write(&event(1, 4, 1), &[&data]).err());
@@ -112,7 +162,7 @@ fn write_without_room(fixture: &Fixture) {
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
 }
 
-fn a_full_store(fixture: &Fixture) {
+fn full_real_time_store_refuses_writes(fixture: &Fixture) {
     let guid = new_guid();
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
@@ -146,7 +196,7 @@ fn a_full_store(fixture: &Fixture) {
     assert_eq!(write(), Status::ERROR_SUCCESS, "a file takes what comes");
 }
 
-fn the_first_failure(fixture: &Fixture) {
+fn first_failure_is_returned(fixture: &Fixture) {
     let (large, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.session_config() });
     fixture.enable(&small, guid, &EnableParams::default());
@@ -177,11 +227,11 @@ fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usiz
     (written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS), outcome)
 }
 
-fn a_common_fate(fixture: &Fixture) {
+fn failed_event_is_withheld_from_all_sessions(fixture: &Fixture) {
     assert_eq!(fate(fixture, 0, 0), (Status::ERROR_MORE_DATA, [(1, 0), (1, 0)]));
 }
 
-fn no_common_fate(fixture: &Fixture) {
+fn independent_session_fails_alone(fixture: &Fixture) {
     assert_eq!(
         fate(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
         (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
@@ -194,7 +244,7 @@ fn no_common_fate(fixture: &Fixture) {
     );
 }
 
-fn room_comes_first(fixture: &Fixture) {
+fn free_space_is_checked_in_all_sessions_first(fixture: &Fixture) {
     let (one, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let two = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.session_config() });
     fixture.enable(&two, guid, &EnableParams::default());
@@ -207,7 +257,7 @@ fn room_comes_first(fixture: &Fixture) {
     assert_eq!((payloads(one), payloads(two)), (vec![100, 100], vec![100, 100]));
 }
 
-fn all_ways_are_ex(fixture: &Fixture) {
+fn all_write_functions_write_the_same(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
     let (what, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
@@ -223,7 +273,7 @@ fn all_ways_are_ex(fixture: &Fixture) {
     assert!(seen.len() == 4 && seen[0] == seen[1] && seen[2] == seen[3] && seen[0] != seen[2]);
 }
 
-fn exclusion(fixture: &Fixture) {
+fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
     let (guid, calls) = (new_guid(), CallbackLog::default());
     let provider = Provider::register(guid, calls.callback()).unwrap();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
@@ -241,13 +291,13 @@ fn exclusion(fixture: &Fixture) {
     assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
 }
 
-fn no_faulting(fixture: &Fixture) {
+fn no_faulting_changes_nothing(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(1).write(&[b"x"]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].payload, b"x");
 }
 
-fn written_in_private(fixture: &Fixture) {
+fn in_private_events_can_be_excluded(fixture: &Fixture) {
     let strict =
         EnableParams { property: EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, ..EnableParams::default() };
     let (without, provider, guid) = fixture.start_with_provider(&strict);
@@ -262,7 +312,7 @@ fn written_in_private(fixture: &Fixture) {
     assert_eq!((ids(without), ids(with)), (vec![1, 4], vec![1, 2, 3, 4]));
 }
 
-fn other_write_flags(fixture: &Fixture) {
+fn other_write_flags_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
         let written = provider.event(&event(1, 4, 1)).flags(flags).write(&[]);
@@ -283,7 +333,7 @@ fn from_below(provider: &Provider, depth: u32) {
     std::hint::black_box(depth);
 }
 
-fn write_deep_stacks(fixture: &Fixture) {
+fn stack_is_limited_to_192_frames(fixture: &Fixture) {
     let with_stacks = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..EnableParams::default() };
     let (session, provider, _guid) = fixture.start_with_provider(&with_stacks);
     from_below(&provider, 10);
@@ -296,7 +346,7 @@ fn write_deep_stacks(fixture: &Fixture) {
     assert_eq!(stacks[0][..10], stacks[1][..10]);
 }
 
-fn no_cpu_times(fixture: &Fixture) {
+fn cpu_times_are_zero(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(records(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
@@ -318,7 +368,7 @@ fn with_activity<T>(id: Guid, work: impl FnOnce() -> T) -> T {
     result
 }
 
-fn the_threads_activity(fixture: &Fixture) {
+fn thread_activity_is_the_default(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let mine = Guid::from_u128(0xAC);
     with_activity(mine, || provider.write(&event(1, 4, 1), &[])).unwrap();
@@ -327,7 +377,7 @@ fn the_threads_activity(fixture: &Fixture) {
     assert_eq!((seen[0].activity, seen[1].activity), (Some(mine), None));
 }
 
-fn transfers(fixture: &Fixture) {
+fn transfer_writes_both_activities(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (mine, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
     with_activity(mine, || provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"]))
@@ -338,7 +388,7 @@ fn transfers(fixture: &Fixture) {
     assert_eq!(seen[0].payload, b"x");
 }
 
-fn no_related_item(fixture: &Fixture) {
+fn no_related_activity_means_no_item(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write_transfer(&event(1, 4, 1), Some(&Guid::from_u128(2)), None, &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
@@ -360,7 +410,7 @@ fn descriptors_arrive(fixture: &Fixture) {
     assert_eq!((seen[0].descriptor, seen[0].provider), (all, guid));
 }
 
-fn writers_are_named(fixture: &Fixture) {
+fn header_names_process_and_thread(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let thread = std::thread::scope(|scope| {
         scope
@@ -376,7 +426,7 @@ fn writers_are_named(fixture: &Fixture) {
     assert_eq!((seen[0].process, seen[0].thread), (std::process::id(), thread));
 }
 
-fn flags_on_disk(fixture: &Fixture) {
+fn stored_flags_are_extended_info_and_string_only(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.write_transfer(&event(1, 4, 1), None, Some(&Guid::from_u128(3)), &[]).unwrap();
@@ -385,7 +435,7 @@ fn flags_on_disk(fixture: &Fixture) {
     assert_eq!(flags, [0, 1, 4]);
 }
 
-fn strings(fixture: &Fixture) {
+fn string_is_written_with_its_terminator(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let long = "long 🦀 ".repeat(400);
     for text in ["", "Grüße 🦀", &long] {
@@ -402,14 +452,14 @@ fn strings(fixture: &Fixture) {
     }
 }
 
-fn strings_have_an_activity(fixture: &Fixture) {
+fn string_carries_the_thread_activity(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let mine = Guid::from_u128(0x57);
     with_activity(mine, || provider.write_string(4, 1, "x")).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].activity, Some(mine));
 }
 
-fn long_strings(fixture: &Fixture) {
+fn too_long_string_is_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let text = "x".repeat(40_000);
     assert_eq!(
