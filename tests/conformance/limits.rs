@@ -55,39 +55,39 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Returns the configuration of a session with as little memory as possible.
-fn small(fixture: &Fixture) -> SessionConfig {
+fn small_config(fixture: &Fixture) -> SessionConfig {
     SessionConfig { buffer_size: 4, maximum_buffers: 1, ..fixture.session_config() }
 }
 
 fn sixty_fifth_session_is_refused(fixture: &Fixture) {
     let (guid, sessions): (Guid, Vec<Session>) =
-        (new_guid(), (0..64).map(|_| fixture.start(&small(fixture))).collect());
+        (new_guid(), (0..64).map(|_| fixture.start(&small_config(fixture))).collect());
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&sessions[0], guid, &EnableParams::default());
-    let all = || {
+    let query_all = || {
         let sessions = fixture.connect().query_all().unwrap().into_iter();
         sessions.map(|session| (session.id, session.config)).collect::<Vec<_>>()
     };
-    let before = all();
+    let before = query_all();
     assert_eq!(before.len(), 64);
-    let one_more = small(fixture);
+    let one_more = small_config(fixture);
     assert_eq!(fixture.start_status(&one_more), Status::ERROR_NO_SYSTEM_RESOURCES);
-    assert!(!one_more.log_file.unwrap().exists(), "no file is left behind");
-    assert_eq!(all(), before);
+    assert!(!one_more.log_file.unwrap().exists(), "the refused session left a file");
+    assert_eq!(query_all(), before);
     assert!(provider.enabled(4, 1));
     let mut sessions = sessions;
     fixture.stop(sessions.pop().unwrap());
-    fixture.stop(fixture.start(&small(fixture)));
+    fixture.stop(fixture.start(&small_config(fixture)));
 }
 
 fn full_disk_is_reported_before_session_limit(fixture: &Fixture) {
-    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
-    let huge = SessionConfig { maximum_file_size: u32::MAX, ..small(fixture) };
+    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
+    let huge = SessionConfig { maximum_file_size: u32::MAX, ..small_config(fixture) };
     assert_eq!(fixture.start_status(&huge), Status::ERROR_DISK_FULL);
-    let old = small(fixture);
+    let old = small_config(fixture);
     std::fs::write(old.log_file.as_ref().unwrap(), "old").unwrap();
     assert_eq!(fixture.start_status(&old), Status::ERROR_NO_SYSTEM_RESOURCES);
-    assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "looked at, and no more");
+    assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "the refused session changed the file");
     drop(sessions);
 }
 
@@ -102,7 +102,7 @@ fn registration_1025_is_refused(fixture: &Fixture) {
         assert!(others.len() < 2 * MAX_REGISTRATIONS);
     };
     assert_eq!((refused, others.len() + 1), (Status::ERROR_NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
-    assert!(others.iter().all(|other| other.enabled(4, 1)), "all are there and enabled");
+    assert!(others.iter().all(|other| other.enabled(4, 1)), "a registration is not enabled");
     others.last().unwrap().write(&event(1, 4, 1), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     others.pop();
@@ -115,7 +115,7 @@ fn registration_1025_is_refused(fixture: &Fixture) {
 fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
-    let mut sessions: Vec<Session> = (0..9).map(|_| fixture.start(&small(fixture))).collect();
+    let mut sessions: Vec<Session> = (0..9).map(|_| fixture.start(&small_config(fixture))).collect();
     let ninth = sessions.pop().unwrap();
     for session in &sessions {
         fixture.enable(session, guid, &EnableParams::default());
@@ -145,14 +145,14 @@ fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
 }
 
 fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
-    for asked in [16_384, 16_385, u32::MAX] {
+    for requested_kib in [16_384, 16_385, u32::MAX] {
         let config = SessionConfig {
-            buffer_size: asked,
+            buffer_size: requested_kib,
             log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
             ..fixture.session_config()
         };
         let (guid, session) = (new_guid(), fixture.start(&config));
-        assert_eq!(session.properties.config.buffer_size, 16_384, "{asked} KiB");
+        assert_eq!(session.properties.config.buffer_size, 16_384, "{requested_kib} KiB");
         let provider = Provider::register(guid, None).unwrap();
         fixture.enable(&session, guid, &EnableParams::default());
         for id in 0..200 {
@@ -185,29 +185,29 @@ fn event_of_128_blocks_is_written(fixture: &Fixture) {
 }
 
 fn private_sessions_do_not_count_as_sessions(fixture: &Fixture) {
-    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
+    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
     let private = PrivateSession::start(&fixture.session_config()).unwrap();
-    assert_eq!(fixture.start_status(&small(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(fixture.start_status(&small_config(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
     private.stop().unwrap();
     let _private = PrivateSession::start(&fixture.session_config()).unwrap();
     drop(sessions);
-    let _again: Vec<Session> = (0..64).map(|_| fixture.start(&small(fixture))).collect();
+    let _again: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
 }
 
 fn session_limit_can_be_configured(fixture: &Fixture) {
-    for (setting, most) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
+    for (setting, limit) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
         let (folder, _daemon) = with_settings(fixture, &format!("max_sessions = {setting}\n"));
         let mut controller = connected(&folder);
         let answer = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
-        assert_eq!(answer, Answer::MaxLoggers(most), "{setting}");
+        assert_eq!(answer, Answer::MaxLoggers(limit), "{setting}");
         let mut start = || {
             controller.start(&SessionConfig {
                 log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
                 log_file: None,
-                ..small(fixture)
+                ..small_config(fixture)
             })
         };
-        assert!((0..most).all(|_| start().is_ok()), "{setting}");
+        assert!((0..limit).all(|_| start().is_ok()), "{setting}");
         assert_eq!(status(start()), Status::ERROR_NO_SYSTEM_RESOURCES, "{setting}");
     }
 }

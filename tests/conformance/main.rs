@@ -9,8 +9,8 @@
 //!
 //! | Arguments | |
 //! |---|---|
-//! | none | all rules; the table in the docs must be that of this run |
-//! | `TEXT` | the rules whose test, section or sentence contains it |
+//! | none | all rules; the table in the docs must match this run |
+//! | `TEXT` | the rules whose test, section or sentence contains TEXT |
 //! | `--list` | lists the tests |
 //! | `--write-docs` | all rules, and rewrites the table |
 //!

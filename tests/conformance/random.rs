@@ -33,7 +33,7 @@ use traceweir::controller::SessionRef;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, status};
 use actor::Actor;
-use measure::Holdings;
+use measure::ProcessResources;
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -108,12 +108,12 @@ fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
     // After this first part, objects that are made once and kept, and the peak of temporary memory,
     // are there.
     play(fixture, steps / 10, seed ^ 1, &mut found);
-    let before = [Holdings::of_daemon(), Holdings::of_this_process()];
+    let before = [ProcessResources::of_daemon(), ProcessResources::of_this_process()];
     let start = Instant::now();
     let times = play(fixture, steps, seed, &mut found);
     print_times(steps, start.elapsed(), &times);
     println!("    {} logs, in which {} events were due", found.logs, found.events);
-    for (before, now) in before.iter().zip([Holdings::of_daemon, Holdings::of_this_process]) {
+    for (before, now) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process]) {
         found.leaks.extend(before.wait_for_growth(now));
     }
     found

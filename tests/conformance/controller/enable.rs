@@ -275,13 +275,13 @@ fn capture_state_of_unknown_guid(fixture: &Fixture) {
     let mut capture = || {
         status(controller.enable(&session.id, guid, EnableCode::CaptureState, &EnableParams::default(), 0))
     };
-    assert_eq!(capture(), 1);
+    assert_eq!(capture(), Status::ERROR_INVALID_FUNCTION);
     let provider = Provider::register(guid, None).unwrap();
-    assert_eq!(capture(), 0, "registered");
+    assert_eq!(capture(), Status::ERROR_SUCCESS, "the provider is registered");
     drop(provider);
-    until("the end of the registration", || capture() == 1);
+    until("the end of the registration", || capture() == Status::ERROR_INVALID_FUNCTION);
     fixture.enable(&session, guid, &EnableParams::default());
-    assert_eq!(capture(), 0, "enabled ahead");
+    assert_eq!(capture(), Status::ERROR_SUCCESS, "the provider is enabled in advance");
 }
 
 fn disabling_a_disabled_provider_succeeds(fixture: &Fixture) {

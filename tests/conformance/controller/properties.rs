@@ -6,7 +6,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, Status};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
-    EVENT_TRACE_PROPERTIES, EVENT_TRACE_REAL_TIME_MODE,
+    EVENT_TRACE_REAL_TIME_MODE,
 };
 use traceweir_format::time::FileTime;
 

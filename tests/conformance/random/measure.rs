@@ -7,7 +7,7 @@ use crate::stage::PATIENCE;
 
 /// Resources that a process holds.
 #[derive(Debug)]
-pub(super) struct Holdings {
+pub(super) struct ProcessResources {
     who: &'static str,
     descriptors: usize,
     regions: usize,
@@ -18,7 +18,7 @@ pub(super) struct Holdings {
 /// peak.
 const SLACK_KIB: u64 = 24 << 10;
 
-impl Holdings {
+impl ProcessResources {
     pub(super) fn of_daemon() -> Self {
         let id = std::env::var(crate::DAEMON_PID_VARIABLE).expect("the daemon's process id");
         Self::read("the daemon", PathBuf::from("/proc").join(id))

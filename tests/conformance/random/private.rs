@@ -15,38 +15,38 @@ use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
 use super::actor::{Actor, PROVIDERS};
-use super::model::{Keeps, Ledger, Listener, Running};
-use super::providers::PROMPT;
+use super::model::{EnabledProviders, ExpectedEvents, KeptEvents, ModelSession};
+use super::providers::REGISTRATION_TIME;
 use crate::stage::{enable_params, event, status, unique_number};
 
 /// A private session that this process started.
-pub(super) struct Own {
+pub(super) struct ActorPrivateSession {
     session: PrivateSession,
     path: PathBuf,
     config: SessionConfig,
-    pub(super) listener: Listener,
+    pub(super) enabled_providers: EnabledProviders,
 }
 
 impl Actor<'_> {
-    pub(super) fn any_of_its_own_process(&mut self) {
-        let (choice, provider) = (self.below(8), self.pick(PROVIDERS));
+    pub(super) fn use_private_session(&mut self) {
+        let (choice, provider) = (self.random_below(8), self.random_index(PROVIDERS));
         let (request, guid) = (self.request(true, false), self.provider(provider));
-        let (seconds, new) = (1 + self.below(4) as u32, self.fixture.unique_path());
-        let Some(own) = &mut self.own else { return self.start_own() };
+        let (seconds, new) = (1 + self.random_below(4) as u32, self.fixture.unique_path());
+        let Some(own) = &mut self.own else { return self.start_private() };
         let statuses = match choice {
-            0 => return self.stop_own(),
+            0 => return self.stop_private(),
             1..=2 => {
                 let status_of_enable = status(own.session.enable(guid, &request.params));
-                own.listener.wanted.insert(provider, request);
+                own.enabled_providers.requests.insert(provider, request);
                 (status_of_enable, Status::ERROR_SUCCESS)
             }
             3 => {
-                own.listener.wanted.remove(&provider);
+                own.enabled_providers.requests.remove(&provider);
                 (status(own.session.disable(guid)), Status::ERROR_SUCCESS)
             }
             4 => {
                 let update = Update { flush_timer: Some(seconds), log_file: Some(new), ..Update::default() };
-                return self.update_own(&update);
+                return self.update_private(&update);
             }
             5 => {
                 let switch = Update { real_time: Some(true), ..Update::default() };
@@ -60,8 +60,9 @@ impl Actor<'_> {
                 )
             }
             _ => {
-                let shown = own.session.query().config;
-                let is_same = shown == SessionConfig { guid: shown.guid, ..own.config.clone() };
+                let listed_values = own.session.query().config;
+                let is_same =
+                    listed_values == SessionConfig { guid: listed_values.guid, ..own.config.clone() };
                 (if is_same { Status::ERROR_SUCCESS } else { Status::E_FAIL }, Status::ERROR_SUCCESS)
             }
         };
@@ -69,7 +70,7 @@ impl Actor<'_> {
         self.write();
     }
 
-    fn start_own(&mut self) {
+    fn start_private(&mut self) {
         let path = self.fixture.unique_path();
         let config = SessionConfig {
             name: format!("own {}", unique_number()),
@@ -83,9 +84,14 @@ impl Actor<'_> {
                 let mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL
                     | EVENT_TRACE_PRIVATE_LOGGER_MODE
                     | EVENT_TRACE_PRIVATE_IN_PROC;
-                let asked = SessionConfig { log_file_mode: mode, ..config };
-                let config = Running::new(0, &asked, Ledger::default()).config;
-                self.own = Some(Own { session, path, config, listener: Listener::default() });
+                let requested = SessionConfig { log_file_mode: mode, ..config };
+                let config = ModelSession::new(0, &requested, ExpectedEvents::default()).config;
+                self.own = Some(ActorPrivateSession {
+                    session,
+                    path,
+                    config,
+                    enabled_providers: EnabledProviders::default(),
+                });
             }
             Err(e) => {
                 self.expect(&format!("own session: {e}"), e.status(), &[Status::ERROR_NO_SYSTEM_RESOURCES]);
@@ -94,34 +100,41 @@ impl Actor<'_> {
         }
     }
 
-    fn update_own(&mut self, update: &Update) {
+    fn update_private(&mut self, update: &Update) {
         let Some(own) = &mut self.own else { return };
         let answer = own.session.update(update);
         let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
             return self.expect("own session goes on", status(answer), &[Status::ERROR_SUCCESS]);
         };
         let old = std::mem::replace(&mut own.path, new.clone());
-        let ledger = std::mem::take(&mut own.listener.ledger);
+        let expected = std::mem::take(&mut own.enabled_providers.expected);
         own.config.log_file = Some(new.clone());
         own.config.flush_timer = update.flush_timer.unwrap_or(own.config.flush_timer);
-        self.check_log(std::slice::from_ref(&old), &ledger, Keeps::All, properties.events_lost);
+        self.check_log(std::slice::from_ref(&old), &expected, KeptEvents::All, properties.events_lost);
         self.remove(&[old]);
     }
 
-    pub(super) fn stop_own(&mut self) {
-        let Some(Own { session, path, listener, .. }) = self.own.take() else { return };
+    pub(super) fn stop_private(&mut self) {
+        let Some(ActorPrivateSession { session, path, enabled_providers, .. }) = self.own.take() else {
+            return;
+        };
         match session.stop() {
             Ok(end) => {
-                self.check_log(std::slice::from_ref(&path), &listener.ledger, Keeps::All, end.events_lost);
+                self.check_log(
+                    std::slice::from_ref(&path),
+                    &enabled_providers.expected,
+                    KeptEvents::All,
+                    end.events_lost,
+                );
             }
-            Err(e) => self.diverges(format!("own session, stop: {e}")),
+            Err(e) => self.record_divergence(format!("own session, stop: {e}")),
         }
         self.remove(&[path]);
     }
 
     /// Runs a private session of a controller from its start to its end. Only this process has the
     /// provider, so only it takes part.
-    pub(super) fn outside(&mut self) {
+    pub(super) fn run_controller_private_session(&mut self) {
         let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique_number()));
         let (comes_late, path) = (self.is_one_of(2), self.fixture.unique_path());
         let early = (!comes_late).then(|| Provider::register(guid, None));
@@ -143,12 +156,12 @@ impl Actor<'_> {
             self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);
         self.expect("outside enable", status(enabled), &[Status::ERROR_SUCCESS]);
         let begun = Instant::now();
-        let mut ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
+        let mut expected = match early.unwrap_or_else(|| Provider::register(guid, None)) {
             Ok(provider) => write_for(4, 1, &provider),
-            Err(e) => return self.diverges(format!("outside register: {e}")),
+            Err(e) => return self.record_divergence(format!("outside register: {e}")),
         };
-        if begun.elapsed() >= PROMPT {
-            ledger.maybe.append(&mut ledger.due);
+        if begun.elapsed() >= REGISTRATION_TIME {
+            expected.possible.append(&mut expected.required);
         }
         let next = status(self.controller.increment(&session));
         let live = status(self.controller.convert_to_real_time(&session));
@@ -156,9 +169,9 @@ impl Actor<'_> {
         self.expect("outside convert", live, &[Status::ERROR_INVALID_FUNCTION]);
         match self.controller.stop(&session) {
             Ok(end) => {
-                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::All, end.events_lost);
+                self.check_log(std::slice::from_ref(&path), &expected, KeptEvents::All, end.events_lost);
             }
-            Err(e) => self.diverges(format!("outside stop: {e}")),
+            Err(e) => self.record_divergence(format!("outside stop: {e}")),
         }
         let gone = status(self.controller.query(&session));
         self.expect("outside query", gone, &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
@@ -168,13 +181,13 @@ impl Actor<'_> {
 
 /// Writes events of several levels and keywords. Returns those due in a session that asks for this
 /// level and any of these keywords.
-fn write_for(most: u8, any: u64, provider: &Provider) -> Ledger {
-    let mut ledger = Ledger::default();
+fn write_for(most: u8, any: u64, provider: &Provider) -> ExpectedEvents {
+    let mut expected = ExpectedEvents::default();
     for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
         let is_written = provider.write(&event(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
         let is_due = level <= most && (keyword == 0 || keyword & any != 0);
-        let list = if is_written { &mut ledger.due } else { &mut ledger.maybe };
+        let list = if is_written { &mut expected.required } else { &mut expected.possible };
         list.extend(is_due.then_some(number));
     }
-    ledger
+    expected
 }

@@ -10,15 +10,15 @@ use traceweir_format::filter::{Gate, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use super::actor::{Actor, HEARD, INSTANCES, NAMES, PROVIDERS};
-use super::model::{Listener, MEMBER, Offered, Request};
+use super::actor::{Actor, MAX_REGISTRATIONS, NAMES, PROVIDERS, UNREGISTER_NOTICE_TIME};
+use super::model::{EnabledProviders, MEMBER, Request, WrittenEvent};
 use crate::stage::{enable_params, event, status};
 
 /// A filter type that only providers understand.
-const OF_THE_PROVIDER: u32 = 0x1234;
-const FOR_A_WHILE: u32 = 10_000;
+const PROVIDER_DEFINED_FILTER: u32 = 0x1234;
+const CALLBACK_TIMEOUT_MS: u32 = 10_000;
 /// A registration waits up to a second for the daemon; one that took less has its answer.
-pub(super) const PROMPT: Duration = Duration::from_millis(900);
+pub(super) const REGISTRATION_TIME: Duration = Duration::from_millis(900);
 
 /// The target of an enable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,53 +41,53 @@ impl Target {
     }
 
     /// Sets what the session asks of the target. Returns what it asked before.
-    fn set(self, listener: &mut Listener, request: Option<Request>) -> Option<Request> {
+    fn set(self, enabled_providers: &mut EnabledProviders, request: Option<Request>) -> Option<Request> {
         match (self, request) {
-            (Self::Group, request) => std::mem::replace(&mut listener.of_group, request),
-            (Self::Provider(provider), Some(request)) => listener.wanted.insert(provider, request),
-            (Self::Provider(provider), None) => listener.wanted.remove(&provider),
+            (Self::Group, request) => std::mem::replace(&mut enabled_providers.group_request, request),
+            (Self::Provider(provider), Some(request)) => enabled_providers.requests.insert(provider, request),
+            (Self::Provider(provider), None) => enabled_providers.requests.remove(&provider),
         }
     }
 }
 
 impl Actor<'_> {
     fn target(&mut self) -> Target {
-        if self.is_one_of(6) { Target::Group } else { Target::Provider(self.pick(PROVIDERS)) }
+        if self.is_one_of(6) { Target::Group } else { Target::Provider(self.random_index(PROVIDERS)) }
     }
 
     /// Returns random levels and masks, some properties, and occasionally filters that are allowed.
     pub(super) fn request(&mut self, may_limit_events: bool, may_limit_scope: bool) -> Request {
-        let params = enable_params(self.below(6) as u8, self.below(4), self.below(2));
-        let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][self.pick(2)];
+        let params = enable_params(self.random_below(6) as u8, self.random_below(4), self.random_below(2));
+        let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][self.random_index(2)];
         let mut request = Request { params: EnableParams { property, ..params }, ..Request::default() };
         if may_limit_events && self.is_one_of(3) {
             let listed = (0..9).filter(|_| self.is_one_of(2)).chain([9]).collect();
-            request = request.by_ids(listed, self.is_one_of(2));
+            request = request.with_id_filter(listed, self.is_one_of(2));
         }
         for by_name in [false, true] {
             if may_limit_scope && self.is_one_of(6) {
-                request = request.by_scope(by_name, !self.is_one_of(3));
+                request = request.with_process_filter(by_name, !self.is_one_of(3));
             }
         }
         if self.is_one_of(6) {
-            request = request.with(OF_THE_PROVIDER, b"for the callback".to_vec());
+            request = request.with_filter(PROVIDER_DEFINED_FILTER, b"for the callback".to_vec());
         }
         if self.is_one_of(6) {
             let filter = encode::level_keyword(Gate { any: 1, all: 0, level: 4 }, true);
-            request = request.with(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, filter);
+            request = request.with_filter(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, filter);
         }
         request
     }
 
     pub(super) fn enable(&mut self) {
-        let (name, target) = (self.pick(NAMES), self.target());
+        let (name, target) = (self.random_index(NAMES), self.target());
         let mut request = self.request(target != Target::Group, true);
         request.params.property |= target.property();
         self.enable_or_disable(name, target, Some(request));
     }
 
     pub(super) fn disable(&mut self) {
-        let (name, target) = (self.pick(NAMES), self.target());
+        let (name, target) = (self.random_index(NAMES), self.target());
         self.enable_or_disable(name, target, None);
     }
 
@@ -98,27 +98,30 @@ impl Actor<'_> {
         let code = if request.is_some() { EnableCode::Enable } else { EnableCode::Disable };
         let off = EnableParams { property: target.property(), ..EnableParams::default() };
         let params = request.as_ref().map_or(off, |request| request.params.clone());
-        let outcome = self.order(name, target, code, &params, if waits { FOR_A_WHILE } else { 0 });
+        let outcome =
+            self.change_enable(name, target, code, &params, if waits { CALLBACK_TIMEOUT_MS } else { 0 });
         let want = self.running_status(name);
         self.expect("enable", outcome, &[want]);
         let is_registered = !self.registered[target.provider()].is_empty();
         if let (Status::ERROR_SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
-            let listener = &mut model.listener;
-            let was_meant = target.set(listener, request.clone()).is_some_and(|before| !before.is_for_others);
+            let enabled_providers = &mut model.enabled_providers;
+            let was_meant = target
+                .set(enabled_providers, request.clone())
+                .is_some_and(|before| !before.excludes_this_process);
             // A process that was not enabled and still is not gets no notification, so the call did
             // not wait for it.
-            let is_notified = was_meant || request.is_some_and(|request| !request.is_for_others);
+            let is_notified = was_meant || request.is_some_and(|request| !request.excludes_this_process);
             if is_registered && is_notified {
                 match waits {
-                    true => listener.unsettled.remove(&target.provider()),
-                    false => listener.unsettled.insert(target.provider()),
+                    true => enabled_providers.unconfirmed.remove(&target.provider()),
+                    false => enabled_providers.unconfirmed.insert(target.provider()),
                 };
             }
         }
         self.write_all(target.provider());
     }
 
-    fn order(
+    fn change_enable(
         &mut self,
         name: usize,
         target: Target,
@@ -135,13 +138,16 @@ impl Actor<'_> {
     }
 
     pub(super) fn capture(&mut self) {
-        let (name, provider) = (self.pick(NAMES), self.pick(PROVIDERS));
-        let is_enabled =
-            self.running.iter().flatten().any(|model| model.listener.wanted.contains_key(&provider));
+        let (name, provider) = (self.random_index(NAMES), self.random_index(PROVIDERS));
+        let is_enabled = self
+            .running
+            .iter()
+            .flatten()
+            .any(|model| model.enabled_providers.requests.contains_key(&provider));
         let is_known = is_enabled || !self.registered[provider].is_empty();
-        let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < HEARD);
+        let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < UNREGISTER_NOTICE_TIME);
         let target = Target::Provider(provider);
-        let outcome = self.order(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
+        let outcome = self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
         let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {
             (Status::ERROR_SUCCESS, true, _) => &[Status::ERROR_SUCCESS],
             (Status::ERROR_SUCCESS, false, true) => &[Status::ERROR_SUCCESS, Status::ERROR_INVALID_FUNCTION],
@@ -151,12 +157,12 @@ impl Actor<'_> {
         self.expect("capture", outcome, allowed);
     }
 
-    pub(super) fn wrong_enable(&mut self) {
-        let (name, mut target) = (self.pick(NAMES), Target::Provider(self.pick(PROVIDERS)));
+    pub(super) fn enable_with_wrong_filter(&mut self) {
+        let (name, mut target) = (self.random_index(NAMES), Target::Provider(self.random_index(PROVIDERS)));
         let filter = |kind, bytes| vec![Filter { kind, data: vec![1; bytes] }];
-        let filters = match self.below(5) {
+        let filters = match self.random_below(5) {
             0 => filter(EVENT_FILTER_TYPE_PID, 3),
-            1 => filter(OF_THE_PROVIDER, 1025),
+            1 => filter(PROVIDER_DEFINED_FILTER, 1025),
             2 => [filter(7, 1), filter(7, 1)].concat(),
             3 => {
                 target = Target::Group;
@@ -166,7 +172,7 @@ impl Actor<'_> {
             _ => filter(0x8000_0040, 4),
         };
         let params = EnableParams { filters, property: target.property(), ..EnableParams::default() };
-        let outcome = self.order(name, target, EnableCode::Enable, &params, 0);
+        let outcome = self.change_enable(name, target, EnableCode::Enable, &params, 0);
         let want = if self.running[name].is_some() {
             Status::ERROR_INVALID_PARAMETER
         } else {
@@ -177,14 +183,16 @@ impl Actor<'_> {
     }
 
     pub(super) fn register(&mut self) {
-        let provider = self.pick(PROVIDERS);
-        if self.registered[provider].len() >= INSTANCES {
+        let provider = self.random_index(PROVIDERS);
+        if self.registered[provider].len() >= MAX_REGISTRATIONS {
             return;
         }
         // A registering process receives all earlier changes; no other process is left that may not
         // have received them.
         if self.registered[provider].is_empty() {
-            self.listeners().for_each(|listener| listener.unsettled.retain(|other| *other != provider));
+            self.listeners().for_each(|enabled_providers| {
+                enabled_providers.unconfirmed.retain(|other| *other != provider)
+            });
         }
         let callback = self.is_one_of(2).then(|| -> EnableCallback { Box::new(|_| {}) });
         let guid = self.provider(provider);
@@ -194,24 +202,26 @@ impl Actor<'_> {
             _ => Provider::register(guid, callback),
         };
         match made {
-            Ok(registration) if begun.elapsed() < PROMPT => self.registered[provider].push(registration),
+            Ok(registration) if begun.elapsed() < REGISTRATION_TIME => {
+                self.registered[provider].push(registration)
+            }
             // The registration stopped waiting for the daemon, and may learn of its sessions at any
             // time.
             Ok(_) => self.unregistered[provider] = Some(Instant::now()),
-            Err(e) => self.diverges(format!("register: {e}")),
+            Err(e) => self.record_divergence(format!("register: {e}")),
         }
         self.write_all(provider);
     }
 
     pub(super) fn unregister(&mut self) {
-        let provider = self.pick(PROVIDERS);
+        let provider = self.random_index(PROVIDERS);
         if self.registered[provider].pop().is_some() {
             self.unregistered[provider] = Some(Instant::now());
         }
     }
 
     pub(super) fn write(&mut self) {
-        let provider = self.pick(PROVIDERS);
+        let provider = self.random_index(PROVIDERS);
         self.write_all(provider);
     }
 
@@ -219,18 +229,21 @@ impl Actor<'_> {
     /// sessions must get it.
     fn write_all(&mut self, provider: usize) {
         for instance in 0..self.registered[provider].len() {
-            let offered =
-                Offered { id: self.below(10) as u16, level: self.below(6) as u8, keyword: self.below(4) };
-            let filler = vec![b'f'; self.pick(100)];
+            let offered = WrittenEvent {
+                id: self.random_below(10) as u16,
+                level: self.random_below(6) as u8,
+                keyword: self.random_below(4),
+            };
+            let filler = vec![b'f'; self.random_index(100)];
             self.event += 1;
             let number = self.event;
             let Some(registration) = self.registered[provider].get(instance) else { return };
             let descriptor = event(offered.id, offered.level, offered.keyword);
             let outcome =
                 registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
-            self.listeners().for_each(|to| to.note(provider, &offered, number, outcome.is_none()));
+            self.listeners().for_each(|to| to.record_write(provider, &offered, number, outcome.is_none()));
             if outcome.is_some_and(|outcome| outcome != Status::ERROR_NOT_ENOUGH_MEMORY) {
-                self.diverges(format!("write: {outcome:?}"));
+                self.record_divergence(format!("write: {outcome:?}"));
             }
         }
     }

@@ -8,7 +8,7 @@ use traceweir_format::spec::session::*;
 
 use super::actor::{Actor, NAMES};
 use super::logs::is_empty;
-use super::model::{Keeps, Running, numbered};
+use super::model::{KeptEvents, ModelSession, numbered_path};
 use crate::stage::status;
 
 const SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
@@ -36,11 +36,11 @@ const KINDS: [(u32, u32); 15] = [
     (APPEND, 0),
 ];
 /// Number of kinds that have one file from start to end.
-pub(super) const PLAIN: usize = 5;
+pub(super) const SINGLE_FILE_KINDS: usize = 5;
 
 impl Actor<'_> {
     /// Returns the configuration of a small session of a kind.
-    pub(super) fn small(&mut self, name: String, kind: usize) -> SessionConfig {
+    pub(super) fn small_config(&mut self, name: String, kind: usize) -> SessionConfig {
         let (log_file_mode, maximum_file_size) = KINDS[kind];
         let has_file = log_file_mode != REAL_TIME;
         SessionConfig {
@@ -50,7 +50,7 @@ impl Actor<'_> {
             log_file: has_file.then(|| self.path(log_file_mode)),
             buffer_size: 4,
             clock: if log_file_mode & APPEND != 0 { 2 } else { 0 },
-            maximum_buffers: self.below(3) as u32 * 25,
+            maximum_buffers: self.random_below(3) as u32 * 25,
             ..SessionConfig::default()
         }
     }
@@ -65,8 +65,8 @@ impl Actor<'_> {
     }
 
     pub(super) fn start(&mut self) {
-        let (name, kind) = (self.pick(NAMES), self.pick(KINDS.len()));
-        let mut config = self.small(self.name(name), kind);
+        let (name, kind) = (self.random_index(NAMES), self.random_index(KINDS.len()));
+        let mut config = self.small_config(self.name(name), kind);
         let is_continued = config.log_file_mode == APPEND && self.is_one_of(2);
         let before = self.appended.take_if(|_| is_continued);
         if let Some((path, _)) = &before {
@@ -77,9 +77,9 @@ impl Actor<'_> {
         match self.controller.start(&config) {
             Ok(properties) => {
                 self.expect("start", Status::ERROR_SUCCESS, &[want]);
-                let ledger = before.map(|(_, ledger)| ledger).unwrap_or_default();
-                let goes_on = !ledger.due.is_empty() || !ledger.maybe.is_empty();
-                let mut model = Running::new(properties.id, &config, ledger);
+                let expected = before.map(|(_, expected)| expected).unwrap_or_default();
+                let goes_on = !expected.required.is_empty() || !expected.possible.is_empty();
+                let mut model = ModelSession::new(properties.id, &config, expected);
                 model.is_all_in_files &= !goes_on;
                 // The daemon makes the GUID, once.
                 model.config.guid = properties.config.guid;
@@ -90,7 +90,7 @@ impl Actor<'_> {
                 self.expect(&format!("start: {e}"), e.status(), &[want]);
                 match before {
                     Some(before) => self.appended = Some(before),
-                    None => self.expect_no_file(config.log_file.map(|path| numbered(&path, 1))),
+                    None => self.expect_no_file(config.log_file.map(|path| numbered_path(&path, 1))),
                 }
             }
         }
@@ -99,16 +99,16 @@ impl Actor<'_> {
 
     pub(super) fn expect_no_file(&mut self, path: Option<PathBuf>) {
         if path.as_ref().is_some_and(|path| path.exists()) {
-            self.diverges(format!("what was refused left {path:?}"));
+            self.record_divergence(format!("what was refused left {path:?}"));
         }
     }
 
-    pub(super) fn wrong_start(&mut self) {
-        let (name, kind) = (self.pick(NAMES), self.pick(PLAIN));
-        let config = self.small(self.name(name), kind);
+    pub(super) fn start_with_wrong_config(&mut self) {
+        let (name, kind) = (self.random_index(NAMES), self.random_index(SINGLE_FILE_KINDS));
+        let config = self.small_config(self.name(name), kind);
         let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
         let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
-        let (wrong, allowed): (_, &[Status]) = match self.below(12) {
+        let (wrong, allowed): (_, &[Status]) = match self.random_below(12) {
             0 => (mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[Status::ERROR_INVALID_PARAMETER]),
             1 => (SessionConfig { clock: 9, ..config }, &[Status::ERROR_INVALID_PARAMETER]),
             2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[Status::ERROR_BAD_PATHNAME]),
@@ -155,12 +155,12 @@ impl Actor<'_> {
     }
 
     pub(super) fn stop(&mut self) {
-        let name = self.pick(NAMES);
-        self.stop_one(name);
+        let name = self.random_index(NAMES);
+        self.stop_named(name);
         self.write();
     }
 
-    pub(super) fn stop_one(&mut self, name: usize) {
+    pub(super) fn stop_named(&mut self, name: usize) {
         let reference = self.reference(name);
         let answer = self.controller.stop(&reference);
         let want = self.running_status(name);
@@ -169,7 +169,7 @@ impl Actor<'_> {
                 self.expect("stop", Status::ERROR_SUCCESS, &[want]);
                 if let Some(mut model) = self.running[name].take() {
                     if !model.is_shown_by(&end.config) {
-                        self.diverges(format!("stop: {:?}, and not {:?}", end.config, model.config));
+                        self.record_divergence(format!("stop: {:?}, and not {:?}", end.config, model.config));
                     }
                     self.check_end(model, &end);
                 }
@@ -179,34 +179,34 @@ impl Actor<'_> {
     }
 
     /// Checks the log of a session that has ended.
-    fn check_end(&mut self, mut model: Running, end: &Properties) {
+    fn check_end(&mut self, mut model: ModelSession, end: &Properties) {
         self.end_file(&mut model, end.events_lost);
         if model.is_all_in_files && end.events_lost == 0 && model.found != end.events {
             let text = format!("{} events, and {} in its files: {:?}", end.events, model.found, end.config);
-            self.done.broken_logs.push(text);
+            self.results.broken_logs.push(text);
         }
     }
 
     /// Ends the file or file sequence of a session and checks it. A later session may continue an
     /// appended one.
-    fn end_file(&mut self, model: &mut Running, lost: u64) {
-        let (files, keeps) = (model.files(), model.keeps());
-        let ledger = std::mem::take(&mut model.listener.ledger);
+    fn end_file(&mut self, model: &mut ModelSession, lost: u64) {
+        let (files, kept_events) = (model.files(), model.kept_events());
+        let expected = std::mem::take(&mut model.enabled_providers.expected);
         let is_recorder = model.has(BUFFERING);
         let has_nothing = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
         if !has_nothing {
-            model.found += self.check_log(&files, &ledger, keeps, lost);
+            model.found += self.check_log(&files, &expected, kept_events, lost);
         }
         match &model.config.log_file {
             Some(path) if model.has(APPEND) && lost == 0 && self.appended.is_none() => {
-                self.appended = Some((path.clone(), ledger));
+                self.appended = Some((path.clone(), expected));
             }
             _ => self.remove(&files),
         }
     }
 
     pub(super) fn flush(&mut self) {
-        let name = self.pick(NAMES);
+        let name = self.random_index(NAMES);
         let reference = self.reference(name);
         if !self.is_one_of(3) {
             let answer = self.controller.flush(&reference, None);
@@ -216,8 +216,13 @@ impl Actor<'_> {
         let answer = self.controller.flush(&reference, Some(path.clone()));
         match (&self.running[name], answer) {
             (Some(model), Ok(properties)) if model.has(BUFFERING) => {
-                let ledger = model.listener.ledger.clone();
-                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::Newest, properties.events_lost);
+                let expected = model.enabled_providers.expected.clone();
+                self.check_log(
+                    std::slice::from_ref(&path),
+                    &expected,
+                    KeptEvents::Newest,
+                    properties.events_lost,
+                );
                 self.compare("snapshot", name, Ok(properties));
                 self.remove(&[path]);
             }
@@ -234,8 +239,8 @@ impl Actor<'_> {
     }
 
     pub(super) fn update(&mut self) {
-        let name = self.pick(NAMES);
-        let (seconds, buffers) = (self.below(4) as u32, self.below(3) as u32 * 30);
+        let name = self.random_index(NAMES);
+        let (seconds, buffers) = (self.random_below(4) as u32, self.random_below(3) as u32 * 30);
         let real_time = self.is_one_of(3).then(|| self.is_one_of(2));
         let goes_on = self.is_one_of(8);
         let reference = self.reference(name);
@@ -273,8 +278,8 @@ impl Actor<'_> {
         self.write();
     }
 
-    pub(super) fn wrong_update(&mut self) {
-        let name = self.pick(NAMES);
+    pub(super) fn update_with_wrong_values(&mut self) {
+        let name = self.random_index(NAMES);
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
         let flags = (Update { enable_flags: Some(1), ..Update::default() }, Status::ERROR_INVALID_PARAMETER);
         let (update, want) = match config.log_file_mode {
@@ -298,20 +303,20 @@ impl Actor<'_> {
     }
 
     pub(super) fn increment(&mut self) {
-        let name = self.pick(NAMES);
+        let name = self.random_index(NAMES);
         let reference = self.reference(name);
         let answer = self.controller.increment(&reference);
         match &mut self.running[name] {
-            Some(model) if model.row.is_some() => {
+            Some(model) if model.file_pattern.is_some() => {
                 // At least one further: the sequence may have advanced by itself meanwhile.
                 let before = model.files().len() as u32;
-                if let (Ok(properties), Some(row)) = (&answer, &model.row) {
-                    let now =
-                        (2..=before + 1).find(|n| properties.config.log_file == Some(numbered(row, *n)));
+                if let (Ok(properties), Some(file_pattern)) = (&answer, &model.file_pattern) {
+                    let now = (2..=before + 1)
+                        .find(|n| properties.config.log_file == Some(numbered_path(file_pattern, *n)));
                     let then = model.config.log_file.clone();
-                    model.config.log_file = now.map(|n| numbered(row, n));
+                    model.config.log_file = now.map(|n| numbered_path(file_pattern, n));
                     if model.config.log_file == then {
-                        self.diverges(format!("increment: still {then:?}"));
+                        self.record_divergence(format!("increment: still {then:?}"));
                     }
                 }
                 self.compare("increment", name, answer);
@@ -325,7 +330,7 @@ impl Actor<'_> {
     }
 
     pub(super) fn convert(&mut self) {
-        let name = self.pick(NAMES);
+        let name = self.random_index(NAMES);
         let reference = self.reference(name);
         let answer = self.controller.convert_to_real_time(&reference);
         let Some(mut model) = self.running[name].take() else {

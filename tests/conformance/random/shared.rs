@@ -3,21 +3,21 @@
 use traceweir::controller::{EnableCode, SessionRef, Update};
 use traceweir::{Guid, Provider, Status};
 
-use super::actor::{Actor, INSTANCES, SHARED};
+use super::actor::{Actor, MAX_REGISTRATIONS, SHARED};
 use crate::stage::{enable_params, event, status};
 
 impl Actor<'_> {
     /// Performs a random operation on shared sessions and providers, while other threads do the
     /// same.
-    pub(super) fn any_of_the_shared(&mut self) {
-        let name = format!("{SHARED} {}", self.below(2));
-        let guid = Guid::from_u128(0xDA7A_FF00 | u128::from(self.below(2)));
+    pub(super) fn use_shared_session(&mut self) {
+        let name = format!("{SHARED} {}", self.random_below(2));
+        let guid = Guid::from_u128(0xDA7A_FF00 | u128::from(self.random_below(2)));
         let session = SessionRef::Name(name.clone());
         // A session does not exist, is about to end, or is just starting.
         let allowed =
             [Status::ERROR_SUCCESS, Status::ERROR_WMI_INSTANCE_NOT_FOUND, Status::ERROR_ACTIVE_CONNECTIONS];
-        let params = enable_params(self.below(6) as u8, self.below(4), 0);
-        match self.below(9) {
+        let params = enable_params(self.random_below(6) as u8, self.random_below(4), 0);
+        match self.random_below(9) {
             0 => self.start_shared(name),
             1 => self.stop_shared(&session),
             2 => {
@@ -34,7 +34,7 @@ impl Actor<'_> {
                 self.expect("shared update", outcome, &allowed);
             }
             5 => {
-                let code = [EnableCode::Enable, EnableCode::Disable][self.pick(2)];
+                let code = [EnableCode::Enable, EnableCode::Disable][self.random_index(2)];
                 let timeout = if self.is_one_of(3) { 10_000 } else { 0 };
                 let outcome = status(self.controller.enable(&session, guid, code, &params, timeout));
                 self.expect("shared enable", outcome, &allowed);
@@ -52,9 +52,9 @@ impl Actor<'_> {
                     ],
                 );
             }
-            7 if self.shared.len() < INSTANCES => match Provider::register(guid, None) {
+            7 if self.shared.len() < MAX_REGISTRATIONS => match Provider::register(guid, None) {
                 Ok(provider) => self.shared.push(provider),
-                Err(e) => self.diverges(format!("shared register: {e}")),
+                Err(e) => self.record_divergence(format!("shared register: {e}")),
             },
             _ => drop(self.shared.pop()),
         }
@@ -64,8 +64,8 @@ impl Actor<'_> {
     }
 
     fn start_shared(&mut self, name: String) {
-        let kind = self.pick(super::sessions::PLAIN);
-        let config = self.small(name, kind);
+        let kind = self.random_index(super::sessions::SINGLE_FILE_KINDS);
+        let config = self.small_config(name, kind);
         let outcome = status(self.controller.start(&config));
         self.expect("shared start", outcome, &[Status::ERROR_SUCCESS, Status::ERROR_ALREADY_EXISTS]);
         if outcome != Status::ERROR_SUCCESS {
