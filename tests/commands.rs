@@ -18,7 +18,7 @@ use traceweir_format::etl::Options;
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
-use crate::golden::{Maker, SelfDescribing, session};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Run, root, weir};
 
 /// Makes a temporary folder.
@@ -52,7 +52,7 @@ fn write_file(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
 ///   400  1    20/22    Shop.B    Gamma  5      0        FOUR
 ///   500  0    30/31    Shop.C    Delta  0      0x1      five
 /// ```
-fn write_five_events(maker: &mut Maker) {
+fn write_five_events(maker: &mut TraceMaker) {
     for (provider, name, level, keyword, ids, cpu, value) in [
         ("Shop.A", "Alpha", 1, 1, (10, 11), 0, "crème brûlée"),
         ("Shop.A", "Beta", 3, 2, (10, 12), 1, "two"),
@@ -70,13 +70,13 @@ fn write_five_events(maker: &mut Maker) {
 }
 
 fn five_events_with(options: Options) -> Vec<u8> {
-    let mut maker = Maker::new(options);
+    let mut maker = TraceMaker::new(options);
     write_five_events(&mut maker);
     maker.finish()
 }
 
 fn five_events() -> Vec<u8> {
-    five_events_with(session("five"))
+    five_events_with(session_options("five"))
 }
 
 /// Runs `weir dump --format jsonl` with these arguments.

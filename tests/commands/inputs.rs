@@ -15,7 +15,7 @@ use zip::write::SimpleFileOptions;
 use super::{
     dumped_event_names, five_events, five_events_with, fixture_path, make_folder, path_text, write_file,
 };
-use crate::golden::{finish, session, start_time};
+use crate::golden::{finish, session_options, start_time};
 use crate::util::{skip, weir, weir_command};
 
 fn gzip_compress(bytes: &[u8]) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn several_traces_are_merged_by_time_whatever_their_clocks() {
     let folder = make_folder();
     let first = write_file(&folder, "first.etl", &five_events());
     // Twice the clock rate: events 50 µs apart, from 125 µs after the start of the other trace.
-    let mut options = session("second");
+    let mut options = session_options("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
     let second = write_file(&folder, "second.etl", &five_events_with(options));

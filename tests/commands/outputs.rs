@@ -10,7 +10,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
 use super::{dump_jsonl, five_events, fixture_path, make_folder, path_text, write_file};
-use crate::golden::{Maker, SelfDescribing, session};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{skip, weir, weir_command};
 
 #[test]
@@ -67,7 +67,7 @@ fn unwritable_output_is_named() {
 #[test]
 fn closed_output_pipe_is_not_an_error() {
     let folder = make_folder();
-    let mut maker = Maker::new(session("long"));
+    let mut maker = TraceMaker::new(session_options("long"));
     let event = SelfDescribing::new("Shop.Long");
     for _ in 0..20_000 {
         event.write(&mut maker, 0, &mut MetadataBuilder::new("Tick", 0), &[], &[]);
@@ -125,7 +125,7 @@ fn colours_are_printed_only_to_terminals_without_no_color() {
 #[test]
 fn hostile_names_cannot_reach_the_terminal() {
     let folder = make_folder();
-    let mut maker = Maker::new(session("hostile"));
+    let mut maker = TraceMaker::new(session_options("hostile"));
     let event = SelfDescribing::new("Shop\x1b]0;owned\x07");
     let mut metadata = MetadataBuilder::new("Evil\r\n\u{9b}2J", 0);
     metadata.add_field("na\x1bme", 4, 2, 0).add_field("text", 2, 35, 0);
@@ -185,11 +185,11 @@ fn numeric_prints_numbers_for_names() {
 /// Builds a trace of one event with a call stack, after an event that records where a program was
 /// loaded.
 fn trace_with_one_stack() -> Vec<u8> {
-    let mut maker = Maker::new(session("stack"));
+    let mut maker = TraceMaker::new(session_options("stack"));
     let mut image = Vec::new();
     image.put_u64(0x7FF6_0000_0000).put_u64(0x4_0000).put_u32(1200).put(&[0; 12]).put_u64(0x7FF6_0000_0000);
     image.put(&[0; 16]).put_wide_z("\\Device\\HarddiskVolume1\\shop.exe");
-    maker.system(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
+    maker.write_system_event(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (1200, 1204);
     let mut stack = Vec::new();

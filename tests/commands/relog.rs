@@ -9,7 +9,7 @@ use super::{
     dump_jsonl, dumped_event_names, five_events, five_events_with, fixture_path, make_folder, path_text,
     write_file, write_five_events,
 };
-use crate::golden::{Maker, finish, session, start_time};
+use crate::golden::{TraceMaker, finish, session_options, start_time};
 use crate::util::{eventually, sample, weir, weir_command};
 
 /// Returns the events of a file without the log-file header.
@@ -152,16 +152,16 @@ fn schema_events_are_kept_unless_bare() {
 #[test]
 fn several_files_become_one_with_one_clock_and_all_losses() {
     let folder = make_folder();
-    let lossy = |mut maker: Maker, events_lost| {
+    let lossy = |mut maker: TraceMaker, events_lost| {
         write_five_events(&mut maker);
         let end_time = FileTime(start_time().0 + 99_999);
         maker.finish_with(Summary { end_time, events_lost, buffers_lost: 1 })
     };
-    let first = write_file(&folder, "first.etl", &lossy(Maker::new(session("first")), 3));
-    let mut options = session("second");
+    let first = write_file(&folder, "first.etl", &lossy(TraceMaker::new(session_options("first")), 3));
+    let mut options = session_options("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
-    let second = write_file(&folder, "second.etl", &lossy(Maker::new(options), 4));
+    let second = write_file(&folder, "second.etl", &lossy(TraceMaker::new(options), 4));
     let out = folder.path().join("out.etl");
     weir(["relog", path_text(&second), path_text(&first), "-o", path_text(&out)]).expect(4);
     let merged = dump_jsonl(&out, &[]).expect(4).json();
@@ -221,7 +221,7 @@ fn failed_relog_leaves_no_files() {
 #[test]
 fn cut_trace_has_the_start_and_end_of_its_remaining_events() {
     let folder = make_folder();
-    let input = write_file(&folder, "five.etl", &five_events_with(session("five")));
+    let input = write_file(&folder, "five.etl", &five_events_with(session_options("five")));
     let out = folder.path().join("out.etl");
     weir(["relog", path_text(&input), "-o", path_text(&out), "--to", "300us"]).expect(0);
     let header = &dump_jsonl(&out, &["--head", "1"]).expect(0).json()[0];
@@ -274,7 +274,7 @@ fn full_disk_is_reported_and_leaves_no_files() {
 #[test]
 fn ctrl_c_leaves_no_files() {
     let folder = make_folder();
-    let mut maker = Maker::new(session("many"));
+    let mut maker = TraceMaker::new(session_options("many"));
     (0..20_000).for_each(|_| write_five_events(&mut maker));
     let input = write_file(&folder, "in.etl", &maker.finish());
     let out = folder.path().join("out.etl");
@@ -484,8 +484,8 @@ fn kept_and_dropped_events_add_up() {
 fn merged_file_describes_the_machine_of_the_earliest_input() {
     let Some(windows) = sample("AMSITrace.etl") else { return };
     let folder = make_folder();
-    let mut linux = Maker::new(session("linux"));
-    linux.system(0, hook::BUILD_INFO, 2, (0, 0), b"Linux 6.18.5\0");
+    let mut linux = TraceMaker::new(session_options("linux"));
+    linux.write_system_event(0, hook::BUILD_INFO, 2, (0, 0), b"Linux 6.18.5\0");
     write_five_events(&mut linux);
     let linux = write_file(&folder, "linux.etl", &linux.finish());
     let out = folder.path().join("out.etl");

@@ -3,7 +3,7 @@
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use super::{dump_jsonl, five_events, fixture_path, make_folder, path_text, write_file};
-use crate::golden::{Maker, SelfDescribing, session};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::weir;
 
 #[test]
@@ -95,7 +95,7 @@ fn file_that_is_no_trace_leaves_no_output() {
 
 /// Builds a trace of many buffers. Returns it with the number of its events.
 fn long_trace() -> (Vec<u8>, usize) {
-    let mut maker = Maker::new(session("long"));
+    let mut maker = TraceMaker::new(session_options("long"));
     let event = SelfDescribing::new("Shop.Long");
     for _ in 0..500 {
         event.write(&mut maker, 0, &mut MetadataBuilder::new("Tick", 0), &[], &[]);

@@ -4,11 +4,11 @@ use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
 
 use super::{dump_jsonl, five_events, fixture_path, make_folder, path_text, write_file, write_five_events};
-use crate::golden::{Maker, finish, session, start_time};
+use crate::golden::{TraceMaker, finish, session_options, start_time};
 use crate::util::{weir, weir_command};
 
 fn lossy_trace() -> Vec<u8> {
-    let mut maker = Maker::new(session("lossy"));
+    let mut maker = TraceMaker::new(session_options("lossy"));
     write_five_events(&mut maker);
     let end_time = FileTime(start_time().0 + 10_000_000);
     maker.finish_with(Summary { end_time, events_lost: 41, buffers_lost: 2 })

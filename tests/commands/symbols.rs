@@ -15,7 +15,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
 use super::{make_folder, path_text, write_file};
-use crate::golden::{Maker, SelfDescribing, session};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Daemon, Run, c_library, root, weir};
 
 /// `layout` is the return address of `here`: within `add`, which is inlined into `sell`.
@@ -132,20 +132,26 @@ fn parse_output(out: &str, image: &Path) -> ProgramOutput {
 }
 
 /// Writes the events of an image load, with an image id if `id` is given.
-fn write_image_load(maker: &mut Maker, pid: u32, (base, size): (u64, u64), path: &str, id: Option<&[u8]>) {
+fn write_image_load(
+    maker: &mut TraceMaker,
+    pid: u32,
+    (base, size): (u64, u64),
+    path: &str,
+    id: Option<&[u8]>,
+) {
     if let Some(id) = id {
         let mut payload = Vec::new();
         payload.put_u64(base).put_u32(pid).put(&id[..20]).put(path.as_bytes()).put_u8(0);
-        maker.classic(0, class::IMAGE_ID, 36, 2, &payload);
+        maker.write_classic_event(0, class::IMAGE_ID, 36, 2, &payload);
     }
     let mut payload = Vec::new();
     payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
-    maker.system(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
+    maker.write_system_event(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
 }
 
 /// Builds a trace of one event with the stack of a program that ran.
 fn stack_trace_file(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
-    let mut maker = Maker::new(session("symbols"));
+    let mut maker = TraceMaker::new(session_options("symbols"));
     write_image_load(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (PROCESS, PROCESS);
@@ -380,25 +386,25 @@ fn samples_and_separate_stack_events_are_resolved() {
     let folder = make_folder();
     let program = compile(&folder, SHOP, "shop", &[]);
     let output = run_program(&program, &program);
-    let mut maker = Maker::new(session("walk"));
+    let mut maker = TraceMaker::new(session_options("walk"));
     write_image_load(&mut maker, PROCESS, (output.base, output.size), path_text(&program), Some(&build_id()));
     // A thread of the process, so that the sample is attributed to the process.
     let mut thread = Vec::new();
     thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
-    maker.system(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
+    maker.write_system_event(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
     let mut sample = Vec::new();
     sample.put_u64(output.addresses[0]).put_u32(77).put_u16(1).put(&[0, 0]);
-    maker.perf(0, hook::SAMPLED_PROFILE, 2, &sample);
-    let time = maker.now();
+    maker.write_perf_event(0, hook::SAMPLED_PROFILE, 2, &sample);
+    let time = maker.last_time();
     let mut walk = Vec::new();
     walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(output.addresses[0]).put_u64(output.addresses[1]);
-    maker.perf_at(0, hook::STACK_WALK, 2, time, &walk);
+    maker.write_perf_event_at(0, hook::STACK_WALK, 2, time, &walk);
     let mut reference = Vec::new();
     reference.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(9);
-    maker.perf_at(0, hook::STACK_KEY_USER, 2, time, &reference);
+    maker.write_perf_event_at(0, hook::STACK_KEY_USER, 2, time, &reference);
     let mut definition = Vec::new();
     definition.put_u64(9).put_u64(output.addresses[2]);
-    maker.perf_at(0, hook::STACK_KEY_RUNDOWN, 2, time, &definition);
+    maker.write_perf_event_at(0, hook::STACK_KEY_RUNDOWN, 2, time, &definition);
     let path = write_file(&folder, "walk.etl", &maker.finish());
     let events = weir(["dump", path_text(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
     let symbols = |value: &Value| {
@@ -481,7 +487,7 @@ fn stack_of_a_recorded_event_names_its_writer() {
 
     let trace = Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
     let mut events = trace.events();
-    let mut maker = Maker::new(session("recorded"));
+    let mut maker = TraceMaker::new(session_options("recorded"));
     while let Some(record) = events.next().unwrap() {
         if record.provider() == Guid::from_u128(0xC0FFEE07_1111_2222_0102_030405060708) {
             write_image_load(
@@ -491,7 +497,7 @@ fn stack_of_a_recorded_event_names_its_writer() {
                 path_text(&program),
                 Some(&build_id()),
             );
-            maker.raw(0, record.bytes());
+            maker.write_raw_record(0, record.bytes());
         }
     }
     let path = write_file(&folder, "named.etl", &maker.finish());

@@ -44,7 +44,7 @@ struct Browser {
     received: Vec<u8>,
     last_id: u64,
     /// DevTools session of the page; empty before it is attached.
-    session: String,
+    session_options: String,
 }
 
 impl Browser {
@@ -68,13 +68,19 @@ impl Browser {
         // one process group.
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let (received, session) = (Vec::new(), String::new());
-        let mut browser =
-            Self { child, requests: to_browser, answers: from_browser, received, last_id: 0, session };
+        let (received, session_options) = (Vec::new(), String::new());
+        let mut browser = Self {
+            child,
+            requests: to_browser,
+            answers: from_browser,
+            received,
+            last_id: 0,
+            session_options,
+        };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);
-        browser.session =
+        browser.session_options =
             attached["sessionId"].as_str().expect("the browser returns a session id").to_owned();
         browser
     }
@@ -83,8 +89,8 @@ impl Browser {
     fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.last_id += 1;
         let mut request = json!({"id": self.last_id, "method": method, "params": parameters});
-        if !self.session.is_empty() {
-            request["sessionId"] = self.session.clone().into();
+        if !self.session_options.is_empty() {
+            request["sessionId"] = self.session_options.clone().into();
         }
         self.requests.write_all(format!("{request}\0").as_bytes()).unwrap();
         let deadline = Instant::now() + ANSWER_TIMEOUT;

@@ -11,7 +11,7 @@ use traceweir_format::stack_key::put_definition;
 use traceweir_format::time::FileTime;
 use traceweir_format::wire::Put;
 
-use crate::golden::{ANCHOR, MICROSECOND, kernel, session, start_time};
+use crate::golden::{ANCHOR, TICKS_PER_MICROSECOND, kernel, session_options, start_time};
 
 /// Load address of the kernel.
 pub(super) const KERNEL: u64 = 0xFFFF_F800_0000_0000;
@@ -78,24 +78,24 @@ impl TraceBuilder {
 
     /// Adds a process that exists during the whole trace.
     pub(super) fn add_process(&mut self, pid: u32, name: &str) {
-        let payload = kernel::process((pid, pid), 1, 0, name, "");
+        let payload = kernel::process_payload((pid, pid), 1, 0, name, "");
         self.add_system_event(hook::PROCESS_DC_START, 4, &payload);
     }
 
     /// Adds the start or end of a process, in the header of another process.
     pub(super) fn add_process_event(&mut self, time: i64, hook: u16, pid: u32, name: &str) {
-        self.add_system_event_at(time, hook, 4, &kernel::process((pid, pid), 1, 0, name, ""));
+        self.add_system_event_at(time, hook, 4, &kernel::process_payload((pid, pid), 1, 0, name, ""));
     }
 
     /// Adds a thread that exists during the whole trace.
     pub(super) fn add_thread(&mut self, pid: u32, tid: u32) {
-        let payload = kernel::thread((pid, tid), "");
+        let payload = kernel::thread_payload((pid, tid), "");
         self.add_system_event(hook::THREAD_DC_START, 3, &payload);
     }
 
     /// Like [`add_thread`](Self::add_thread), with a name.
     pub(super) fn add_named_thread(&mut self, pid: u32, tid: u32, name: &str) {
-        let payload = kernel::thread((pid, tid), name);
+        let payload = kernel::thread_payload((pid, tid), name);
         self.add_system_event(hook::THREAD_DC_START, 3, &payload);
     }
 
@@ -108,7 +108,7 @@ impl TraceBuilder {
 
     /// Adds an image that is loaded during the whole trace.
     pub(super) fn add_image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
-        let payload = kernel::image(pid, base, size, name);
+        let payload = kernel::image_payload(pid, base, size, name);
         self.add_system_event(hook::IMAGE_DC_START, 3, &payload);
     }
 
@@ -201,7 +201,7 @@ impl TraceBuilder {
     ) {
         let mut payload = Vec::new();
         payload.put_u32(disk).put_u32(0).put_u32(bytes).put_u32(0).put_u64(0).put_u64(key).put_u64(7);
-        payload.put_u64(latency_us * MICROSECOND.unsigned_abs()).put_u32(tid);
+        payload.put_u64(latency_us * TICKS_PER_MICROSECOND.unsigned_abs()).put_u32(tid);
         self.add_perf_event(time, 0, hook, 3, &payload);
     }
 
@@ -210,7 +210,7 @@ impl TraceBuilder {
         payload
             .put_u32(disk)
             .put_u32(0)
-            .put_u64(latency_us * MICROSECOND.unsigned_abs())
+            .put_u64(latency_us * TICKS_PER_MICROSECOND.unsigned_abs())
             .put_u64(7)
             .put_u32(tid);
         self.add_perf_event(time, 0, hook::DISK_FLUSH, 3, &payload);
@@ -243,7 +243,7 @@ impl TraceBuilder {
     }
 
     pub(super) fn write_with_summary(&mut self, summary: Summary) -> PathBuf {
-        let mut writer = Writer::create(Vec::new(), session("looks")).unwrap();
+        let mut writer = Writer::create(Vec::new(), session_options("looks")).unwrap();
         self.records.sort_by_key(|(time, ..)| *time);
         for (time, cpu, record) in &self.records {
             writer.write(*cpu, stamp(*time), record).unwrap();
@@ -260,5 +260,5 @@ impl TraceBuilder {
 
 /// Converts a time to a stamp.
 fn stamp(microseconds: i64) -> i64 {
-    ANCHOR + microseconds * MICROSECOND
+    ANCHOR + microseconds * TICKS_PER_MICROSECOND
 }

@@ -169,13 +169,13 @@ impl ValueBuilder<'_> {
     fn array_value(
         &self,
         input: InType,
-        fixed_length: Length,
+        length: Length,
         index: usize,
         count: usize,
     ) -> (String, String, Vec<u8>) {
         let (mut rust, mut c, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for at in 0..count {
-            let (one_rust, one_c, one) = self.single_value(input, fixed_length, index + at);
+            let (one_rust, one_c, one) = self.single_value(input, length, index + at);
             rust.push(one_rust);
             c.push(one_c);
             bytes.extend(one);
@@ -191,7 +191,7 @@ impl ValueBuilder<'_> {
     }
 
     /// Builds one value: Rust, C, bytes.
-    fn single_value(&self, input: InType, fixed_length: Length, index: usize) -> (String, String, Vec<u8>) {
+    fn single_value(&self, input: InType, length: Length, index: usize) -> (String, String, Vec<u8>) {
         let v = self.variant;
         let number = v.choose(index as i64 + 1, 0, -1);
         let text = v.choose(
@@ -200,7 +200,7 @@ impl ValueBuilder<'_> {
             "\u{1d11e}x".repeat(if self.is_nested() { 5 } else { 300 }),
         );
         match input {
-            InType::UNICODESTRING => match self.fixed_length(fixed_length) {
+            InType::UNICODESTRING => match self.fixed_length(length) {
                 None => {
                     (format!("{text:?}"), c_utf16_literal(&text), [utf16_bytes(&text), vec![0; 2]].concat())
                 }
@@ -209,7 +209,7 @@ impl ValueBuilder<'_> {
                     (format!("{text:?}"), c_utf16_literal(&text), utf16_bytes(&text))
                 }
             },
-            InType::ANSISTRING => match self.fixed_length(fixed_length) {
+            InType::ANSISTRING => match self.fixed_length(length) {
                 None => (
                     format!("{text:?}.as_bytes()"),
                     format!("(PCSTR){}", c_bytes(&[text.as_bytes(), &[0]].concat())),
@@ -222,7 +222,7 @@ impl ValueBuilder<'_> {
             },
             InType::BINARY => {
                 let bytes: Vec<u8> =
-                    (0..self.fixed_length(fixed_length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
+                    (0..self.fixed_length(length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
                 (rust_bytes(&bytes), c_bytes(&bytes), bytes)
             }
             InType::COUNTEDSTRING => {
@@ -239,28 +239,16 @@ impl ValueBuilder<'_> {
                 length_prefixed(text.as_bytes()),
             ),
             InType::FLOAT => {
-                let single_value = v.choose(1.5_f32, f32::MIN, f32::MAX);
-                (
-                    format!("{single_value:?}_f32"),
-                    format!("{single_value:e}f"),
-                    single_value.to_le_bytes().to_vec(),
-                )
+                let value = v.choose(1.5_f32, f32::MIN, f32::MAX);
+                (format!("{value:?}_f32"), format!("{value:e}f"), value.to_le_bytes().to_vec())
             }
             InType::DOUBLE => {
-                let single_value = v.choose(-2.25_f64, f64::MIN, f64::MAX);
-                (
-                    format!("{single_value:?}_f64"),
-                    format!("{single_value:e}"),
-                    single_value.to_le_bytes().to_vec(),
-                )
+                let value = v.choose(-2.25_f64, f64::MIN, f64::MAX);
+                (format!("{value:?}_f64"), format!("{value:e}"), value.to_le_bytes().to_vec())
             }
             InType::BOOLEAN => {
-                let single_value = v.choose(true, false, true);
-                (
-                    single_value.to_string(),
-                    i32::from(single_value).to_string(),
-                    i32::from(single_value).to_le_bytes().to_vec(),
-                )
+                let value = v.choose(true, false, true);
+                (value.to_string(), i32::from(value).to_string(), i32::from(value).to_le_bytes().to_vec())
             }
             InType::GUID | InType::SYSTEMTIME => {
                 let bytes: Vec<u8> = (0..16).map(|i| v.choose(i + index as u8, 0, 255)).collect();
@@ -292,8 +280,8 @@ impl ValueBuilder<'_> {
         }
     }
 
-    fn fixed_length(&self, fixed_length: Length) -> Option<usize> {
-        match fixed_length {
+    fn fixed_length(&self, length: Length) -> Option<usize> {
+        match length {
             Length::Natural => None,
             Length::Fixed(n) => Some(n.into()),
             Length::Field(index) => Some(self.referenced_size(index)),
