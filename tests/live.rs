@@ -39,7 +39,7 @@ fn run_shop(daemon: &Daemon, orders: u32) {
 
 /// Starts the sample program, which serves orders until it is killed.
 fn start_shop(daemon: &Daemon) -> Process {
-    daemon.begin(["demo-shop", "--pause", "1", "--orders", "1000000"])
+    daemon.spawn_weir(["demo-shop", "--pause", "1", "--orders", "1000000"])
 }
 
 /// Returns the sample program's events in a file. Fails unless `weir check` accepts the file.

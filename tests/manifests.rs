@@ -378,7 +378,7 @@ fn live_events_are_decoded_by_their_program_too() {
     );
     let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
     let mut watch =
-        daemon.begin(["watch", "-p", id, "--head", "1", "--format", "jsonl", "--event", "Watered"]);
+        daemon.spawn_weir(["watch", "-p", id, "--head", "1", "--format", "jsonl", "--event", "Watered"]);
     eventually("the watched event arrives", || {
         let mut program = Command::new(target_folder().join("debug/traceweir-example-manifest"));
         run_command(program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()));

@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 3.2 #14, #15",
         P,
-        "the room on the disk is judged before the number of sessions",
+        "the free disk space is checked before the number of sessions",
         full_disk_is_reported_before_session_limit
     ),
     rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", registration_1025_is_refused),
@@ -36,7 +36,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "api 4",
         D,
-        "a buffer of 16 MiB works; what is larger is clamped, not refused",
+        "a buffer of 16 MiB works; larger sizes are clamped, not refused",
         buffers_of_16_mib_are_the_largest
     ),
     rule!("api 4", D, "128 blocks fill an event to its last byte", event_of_128_blocks_is_written),

@@ -39,19 +39,19 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "random 1e5",
         P,
-        "controllers at once, calls at random: each answer is one that the model allows",
+        "several controllers, random calls: the model allows each answer",
         random_calls_get_the_answers_of_the_model
     ),
     rule!(
         "random 1e5",
         P,
-        "the same: every log file is valid and holds the events that were asked for, each once, and no other",
+        "several controllers, random calls: every log file is valid and has each requested event once, and no other events",
         random_calls_write_valid_logs
     ),
     rule!(
         "random 1e5",
         P,
-        "the same: no descriptor, region or memory stays, in the daemon and in this process",
+        "several controllers, random calls: neither the daemon nor this process leaks descriptors, regions or memory",
         random_calls_leak_nothing
     ),
 ];

@@ -244,7 +244,7 @@ fn capture_state_names_a_provider_without_processes() {
 
 #[test]
 fn impossible_requests_are_refused_with_the_usage_of_their_command() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let run = daemon.weir(["start", "App", "--circular", "-o", "a.etl"]).expect(2);
     assert!(run.stderr.contains("Usage: weir start"), "{}", run.stderr);
     let run = daemon.weir(["access", "grant", "default", "--everyone", "0x80000000"]).expect(2);

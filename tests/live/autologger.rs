@@ -7,7 +7,7 @@ use crate::util::Daemon;
 
 #[test]
 fn added_autologger_runs_from_the_start_of_the_daemon() {
-    let mut daemon = Daemon::absent();
+    let mut daemon = Daemon::not_started();
     let log = daemon.path("boot.etl");
     let added = daemon
         .weir(["autologger", "add", "Boot", "-p", SHOP, "-o", path_text(&log), "--generations", "2"])
@@ -37,7 +37,7 @@ fn added_autologger_runs_from_the_start_of_the_daemon() {
 
 #[test]
 fn filters_that_a_definition_cannot_store_are_named() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     for provider in ["My.App@pid=1", "My.App@schematized=1:00"] {
         let run = daemon.weir(["autologger", "add", "Boot", "-p", provider]).expect(1);
         assert!(
@@ -50,7 +50,7 @@ fn filters_that_a_definition_cannot_store_are_named() {
 
 #[test]
 fn autologger_pages_match_their_golden_text() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let folder = path_text(daemon.folder()).to_owned();
     let none = daemon.weir(["autologger", "list"]).expect(0);
     assert_eq!(none.text(), "");
@@ -80,7 +80,7 @@ fn autologger_pages_match_their_golden_text() {
 
 #[test]
 fn definition_that_the_daemon_would_refuse_cannot_be_added() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let add = |options: &[&str]| {
         let mut command = vec!["autologger", "add", "A", "-p", SHOP];
         command.extend(options);
@@ -115,7 +115,7 @@ fn definition_that_the_daemon_would_refuse_cannot_be_added() {
 
 #[test]
 fn faulty_definition_file_is_named_with_its_line() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     daemon.weir(["autologger", "add", "A", "-p", SHOP]).expect(0);
     std::fs::write(daemon.path("autologger.d/A.conf"), "Start = 1\nColour = 2\n").unwrap();
     let listed = daemon.weir(["autologger", "list"]).expect(0);
@@ -128,7 +128,7 @@ fn faulty_definition_file_is_named_with_its_line() {
 
 #[test]
 fn environment_and_command_line_override_stored_settings() {
-    let mut daemon = Daemon::absent();
+    let mut daemon = Daemon::not_started();
     std::fs::write(daemon.path("traceweir.conf"), "max_sessions = 32\n").unwrap();
     daemon.restart();
     for n in 0..32 {

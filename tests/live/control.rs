@@ -196,7 +196,7 @@ const COMMANDS_ON_MISSING_SESSION: &[&[&str]] = &[
 
 #[test]
 fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     for arguments in COMMANDS_ON_MISSING_SESSION {
         let run = absent.weir(*arguments).expect(1);
         assert!(run.stderr.contains("no daemon"), "{arguments:?}: {}", run.stderr);
@@ -205,7 +205,7 @@ fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
     for arguments in [&["list", "--providers"][..], &["providers"], &["providers", "X", "--json"]] {
         assert!(absent.weir(arguments).expect(0).stderr.contains("no provider is known"));
     }
-    assert!(!absent.answers());
+    assert!(!absent.is_answering());
 
     let daemon = Daemon::start();
     for arguments in COMMANDS_ON_MISSING_SESSION {
@@ -263,7 +263,7 @@ fn name_or_file_in_use_is_refused() {
 
 #[test]
 fn invalid_flags_are_refused_without_effect() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     for (arguments, word) in [
         (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),
         (&["-o", "x.etl", "--circular"], "--max-size"),
@@ -283,7 +283,7 @@ fn invalid_flags_are_refused_without_effect() {
         let run = absent.weir([&["start", "X"], arguments].concat()).expect(2);
         assert!(run.stderr.contains(word), "{arguments:?}: {}", run.stderr);
     }
-    assert!(!absent.answers());
+    assert!(!absent.is_answering());
 }
 
 #[test]

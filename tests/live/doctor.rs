@@ -20,11 +20,11 @@ fn find_object<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
 
 #[test]
 fn machine_is_described_as_text_and_as_json() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     let page = absent.weir(["doctor"]).expect(0).text();
     assert!(page.starts_with("  events   yes"), "{page}");
     assert!(page.contains("it is started when it is needed"), "{page}");
-    assert!(!absent.answers(), "weir doctor started a daemon");
+    assert!(!absent.is_answering(), "weir doctor started a daemon");
     let objects = absent.weir(["doctor", "--json", "--need", "events"]).expect(0).json();
     objects.iter().for_each(|object| check_documented(object, "weir doctor --json"));
     assert_eq!(find_object(&objects, "need", "events")["asked"], true);
@@ -47,7 +47,7 @@ fn running_daemon_is_shown_with_its_process_and_program() {
 
 #[test]
 fn folder_writable_by_others_prevents_events() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     fs::set_permissions(daemon.folder(), fs::Permissions::from_mode(0o777)).unwrap();
     let run = daemon.weir(["doctor"]).expect(77);
     assert!(run.text().contains("open to others"), "{}", run.text());
@@ -57,7 +57,7 @@ fn folder_writable_by_others_prevents_events() {
 #[test]
 fn process_is_described_by_its_providers_and_socket() {
     let daemon = Daemon::start();
-    let shop = daemon.begin(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
+    let shop = daemon.spawn_weir(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
     let pid = shop.id().to_string();
     let objects = eventually("the daemon knows the shop", || {
         let objects = daemon.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();

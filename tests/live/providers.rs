@@ -293,7 +293,7 @@ fn capture_state_reaches_the_provider() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     daemon.weir(["start", "Asking", "-o", path_text(&file), "-p", SHOP]).expect(0);
-    let shop = daemon.begin(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
+    let shop = daemon.spawn_weir(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
     wait_for_provider_of(&daemon, &["providers", "--json"], &shop);
     let has_all_orders = |session: &Value| session["events"] == 2 * EVENTS_PER_ORDER;
     eventually("the session has the events of all orders", || {
@@ -369,7 +369,7 @@ fn unknown_provider_cannot_be_asked_for_state() {
 
 #[test]
 fn invalid_providers_are_refused_without_effect() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     for (provider, word) in [
         ("My*", "wildcards"),
         ("#12", "GUID"),
@@ -397,6 +397,6 @@ fn invalid_providers_are_refused_without_effect() {
     for verb in ["enable", "disable", "capture-state"] {
         assert!(absent.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
     }
-    assert!(!absent.answers());
+    assert!(!absent.is_answering());
     run_shop(&absent, 1);
 }

@@ -63,7 +63,7 @@ fn children_of_the_command_are_recorded_too() {
 
 #[test]
 fn daemon_starts_on_demand_and_exits_when_idle() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     // Replaces the usual on-demand daemon by one with a short idle timeout.
     let script = absent.path("weir-with-short-idle-timeout");
     std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 5\n")).unwrap();
@@ -81,7 +81,7 @@ fn running_processes_are_recorded_until_ctrl_c() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = start_shop(&daemon);
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
     wait_for_session_with_events(&daemon, "weir-record-");
     recording.signal(Signal::INT);
     let run = recording.finish().expect(0);
@@ -99,7 +99,8 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     // than that to deliver two signals, the stop completes first; then the test tries again.
     let left_at_once = (0..10).any(|_| {
         let shop = start_shop(&daemon);
-        let mut recording = daemon.begin(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
+        let mut recording =
+            daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
         wait_for_session_with_events(&daemon, "weir-record-");
         shop.signal(Signal::STOP);
         while recording.is_running() {
@@ -148,7 +149,7 @@ fn recording_of_a_process_ends_with_it() {
     let (selected, _other) = (start_shop(&daemon), start_shop(&daemon));
     let pid = selected.id().to_string();
     let recording =
-        daemon.begin(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency", "--pid", &pid]);
+        daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency", "--pid", &pid]);
     wait_for_session_with_events(&daemon, "weir-record-");
     let id = selected.id();
     drop(selected);
@@ -214,7 +215,7 @@ fn premature_end_of_a_recording_names_its_cause() {
     let mut daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let _shop = start_shop(&daemon);
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
     let name = wait_for_session_with_events(&daemon, "weir-record-");
     daemon.weir(["stop", &name]).expect(0);
     let run = recording.finish().expect(0);
@@ -223,7 +224,7 @@ fn premature_end_of_a_recording_names_its_cause() {
 
     let file = daemon.path("b.etl");
     // Events older than a second are in the file, even when the daemon is killed.
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", path_text(&file)]);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file)]);
     eventually("events in the file", || {
         let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, path_text(&file)]);
         (!dump.json().is_empty()).then_some(())

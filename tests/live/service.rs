@@ -23,7 +23,7 @@ fn clean_stop_finalises_every_file() {
     for file in &files {
         assert_eq!(shop_events_in(file).len(), 2 * EVENTS_PER_ORDER);
     }
-    assert!(!daemon.answers());
+    assert!(!daemon.is_answering());
 }
 
 /// Returns the process id of the daemon that serves this folder.
@@ -34,7 +34,7 @@ fn daemon_pid(daemon: &Daemon) -> Pid {
 
 #[test]
 fn hangup_does_not_end_a_daemon_without_terminal() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let file = daemon.path("kept.etl");
     // This starts a daemon in its own (POSIX) session.
     daemon.weir(["start", "Kept", "-o", path_text(&file), "-p", SHOP]).expect(0);
@@ -49,7 +49,7 @@ fn hangup_does_not_end_a_daemon_without_terminal() {
 
 #[test]
 fn daemon_finalises_files_when_its_terminal_closes() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     // The terminal belongs to `script` and ends with it.
     let mut command = Command::new("script");
     command.args(["-qec", r#"exec "$WEIR" daemon"#, "/dev/null"]).env("SHELL", "/bin/sh");
@@ -68,7 +68,7 @@ fn daemon_finalises_files_when_its_terminal_closes() {
         return skip("script", "the program script, which makes a terminal, is not installed");
     };
     let terminal = Process::from(terminal);
-    eventually("the daemon answers", || daemon.answers().then_some(()));
+    eventually("the daemon answers", || daemon.is_answering().then_some(()));
     let file = daemon.path("finalised.etl");
     daemon.weir(["start", "Finalised", "-o", path_text(&file), "-p", SHOP]).expect(0);
     run_shop(&daemon, 2);
@@ -82,12 +82,12 @@ fn second_daemon_in_the_same_folder_is_refused() {
     let daemon = Daemon::start();
     let run = daemon.weir(["daemon"]).expect(1);
     assert!(run.stderr.contains("already running"), "{}", run.stderr);
-    assert!(daemon.answers());
+    assert!(daemon.is_answering());
 }
 
 #[test]
 fn socket_activation_works_and_readiness_is_notified() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let manager = UnixDatagram::bind(daemon.path("notify.sock")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -104,7 +104,7 @@ fn socket_activation_works_and_readiness_is_notified() {
     let mut notification = [0; 64];
     let length = manager.recv(&mut notification).unwrap();
     assert_eq!(&notification[..length], b"READY=1");
-    eventually("the daemon answers", || daemon.answers().then_some(()));
+    eventually("the daemon answers", || daemon.is_answering().then_some(()));
     assert!(daemon.path("control.sock").exists());
     process.signal(Signal::TERM);
     process.finish().expect(0);
@@ -112,20 +112,20 @@ fn socket_activation_works_and_readiness_is_notified() {
 
 #[test]
 fn on_demand_daemon_leaves_the_process_group_of_its_starter() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     // The idle timeout only ends a daemon that a failed test leaves behind.
     let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "120"]);
     // The leader of a group cannot leave it: it starts another process as the daemon and returns.
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
-    eventually("the daemon answers", || daemon.answers().then_some(()));
+    eventually("the daemon answers", || daemon.is_answering().then_some(()));
     kill_process(daemon_pid(&daemon), Signal::TERM).unwrap();
     eventually("the end of the daemon", || (!daemon.path("control.sock").exists()).then_some(()));
 }
 
 #[test]
 fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let (lock, fifo) = (daemon.path("lock"), daemon.path("pipe"));
     let lock_exclusively = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     let locked = std::fs::File::create(&lock).unwrap();
@@ -140,7 +140,7 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     // The output ends with the command: the daemon holds none of the pipes.
     Process::start(&mut command).finish().expect(0);
     drop(command);
-    assert!(daemon.answers());
+    assert!(daemon.is_answering());
 
     let file = std::fs::File::open(&lock).unwrap();
     rustix::fs::flock(&file, lock_exclusively).expect("no process holds the lock");

@@ -13,7 +13,7 @@ const LEVEL_WARNING: u8 = 3;
 #[test]
 fn events_appear_while_the_program_runs_and_the_session_is_removed() {
     let daemon = Daemon::start();
-    let mut watch = daemon.begin(["watch", "-p", SHOP, "--format", "jsonl"]);
+    let mut watch = daemon.spawn_weir(["watch", "-p", SHOP, "--format", "jsonl"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
     let mut shop = start_shop(&daemon);
     let line = lines.next().unwrap().unwrap();
@@ -45,7 +45,7 @@ fn session_continues_after_watch_ends() {
         "{path_text}"
     );
 
-    let mut watch = daemon.begin(["watch", "Live", "--format", "csv"]);
+    let mut watch = daemon.spawn_weir(["watch", "Live", "--format", "csv"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
     assert!(lines.next().unwrap().unwrap().starts_with("time,"), "the first line is not the CSV header");
     lines.next().unwrap().unwrap();
@@ -67,7 +67,7 @@ fn session_continues_after_watch_ends() {
 fn end_of_the_session_ends_watch() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Short", "--low-latency", "-p", SHOP]).expect(0);
-    let watch = daemon.begin(["watch", "Short", "--format", "xml"]);
+    let watch = daemon.spawn_weir(["watch", "Short", "--format", "xml"]);
     eventually("a consumer is connected", || (running_sessions(&daemon)[0]["consumers"] == 1).then_some(()));
     super::run_shop(&daemon, 2);
     daemon.weir(["stop", "Short"]).expect(0);
@@ -86,7 +86,7 @@ fn duration_or_closed_pipe_ends_watch() {
     let run = daemon.weir(["watch", "-p", SHOP, "--duration", "50ms"]).expect(0);
     assert_eq!(run.text(), "");
     let _shop = start_shop(&daemon);
-    let mut watch = daemon.begin(["watch", "-p", SHOP]);
+    let mut watch = daemon.spawn_weir(["watch", "-p", SHOP]);
     drop(watch.stdout());
     watch.finish().expect(0);
     assert_eq!(running_sessions(&daemon).len(), 0);
@@ -106,7 +106,7 @@ fn watch_can_show_one_provider_of_a_session() {
 #[test]
 fn early_end_of_watch_names_its_cause() {
     let mut daemon = Daemon::start();
-    let watch = daemon.begin(["watch", "-p", SHOP]);
+    let watch = daemon.spawn_weir(["watch", "-p", SHOP]);
     let name = eventually("the session exists", || {
         Some(running_sessions(&daemon).first()?["name"].as_str()?.to_owned())
     });
@@ -115,7 +115,7 @@ fn early_end_of_watch_names_its_cause() {
     let run = watch.finish().expect(0);
     assert!(run.stderr.contains("by another process"), "{}", run.stderr);
 
-    let watch = daemon.begin(["watch", "-p", SHOP]);
+    let watch = daemon.spawn_weir(["watch", "-p", SHOP]);
     eventually("a consumer is connected", || {
         (running_sessions(&daemon).first()?["consumers"] == 1).then_some(())
     });

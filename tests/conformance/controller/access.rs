@@ -24,7 +24,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "decision 36",
         P,
-        "in a folder that everybody can write, a file with a second name is not replaced → 5",
+        "in a folder that every user can write to, a file with a second hard link is not replaced → 5",
         file_with_a_second_name_is_not_replaced
     ),
     rule!(
@@ -41,8 +41,8 @@ pub(crate) const RULES: &[Rule] = &[
         unknown_guid_has_the_default_list
     ),
     rule!("controller 8", D, "everyone may register providers by default", everyone_registers),
-    rule!("controller 8 #0", D, "set DACL: all entries go, one is there", set_dacl_replaces_all_entries),
-    rule!("controller 8 #2", D, "add DACL: one entry more, to allow or to deny", add_dacl_adds_one_entry),
+    rule!("controller 8 #0", D, "set DACL: one entry replaces all others", set_dacl_replaces_all_entries),
+    rule!("controller 8 #2", D, "add DACL: adds one entry that allows or denies", add_dacl_adds_one_entry),
     rule!(
         "controller 8 #1, #3",
         D,
@@ -54,7 +54,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 8",
         P,
-        "kept as self-relative descriptors in security.d, named by the GUID",
+        "stored as self-relative descriptors in security.d, named by the GUID",
         access_lists_are_stored_as_files
     ),
     rule!(

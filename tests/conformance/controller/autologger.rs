@@ -43,7 +43,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 11 #BufferSize",
         D,
-        "below 1 MiB; what is larger is corrected",
+        "below 1 MiB; larger sizes are corrected",
         autologger_buffers_stay_below_a_mib
     ),
     rule!(

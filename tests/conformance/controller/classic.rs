@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 6 #classic",
         D,
-        "one session at a time: the newer enable takes over, the older session silently gets no more",
+        "one session at a time: the newer session gets the events, the older one gets no more",
         newest_session_takes_the_classic_provider
     ),
     rule!(

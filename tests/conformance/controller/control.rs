@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 4 #QUERY",
         D,
-        "a session is found by id and by name, whatever the case",
+        "a session is found by id and by name, ignoring case",
         sessions_are_found_by_id_and_name
     ),
     rule!(

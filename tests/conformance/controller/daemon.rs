@@ -16,11 +16,11 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, PATIENCE, event, eventually, new_guid, status, unique_number, until};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("decision 2", P, "looking for a daemon starts none", search_for_a_daemon_starts_none),
+    rule!("decision 2", P, "a search for a daemon starts none", search_for_a_daemon_starts_none),
     rule!(
         "decision 2",
         P,
-        "no daemon: lists are empty, a session that is named or numbered → 4201",
+        "no daemon: lists are empty; a session by name or id → 4201",
         idle_system_has_empty_lists
     ),
     rule!(
@@ -29,12 +29,7 @@ pub(crate) const RULES: &[Rule] = &[
         "no daemon: stop, update, flush and enable → 4201 and start nothing",
         changes_without_a_daemon_fail
     ),
-    rule!(
-        "decision 2",
-        P,
-        "sessions of two daemons have nothing to do with each other",
-        daemons_do_not_share_sessions
-    ),
+    rule!("decision 2", P, "sessions of two daemons are independent", daemons_do_not_share_sessions),
     rule!(
         "decision 2",
         P,
@@ -54,8 +49,8 @@ pub(crate) const RULES: &[Rule] = &[
         missing_file_and_folder_have_their_statuses
     ),
     rule!("api 5.1", P, "a log file that is a folder → 161", folder_is_not_a_log_file),
-    rule!("api 5.1", P, "a path with a part that is too long → 161", too_long_path_component_is_refused),
-    rule!("api 5.1", P, "a path through what is no folder → 161", path_through_a_file_is_refused),
+    rule!("api 5.1", P, "a path with a component that is too long → 161", too_long_path_component_is_refused),
+    rule!("api 5.1", P, "a path through a file that is not a folder → 161", path_through_a_file_is_refused),
 ];
 
 /// Starts a daemon with these settings. Returns its folder, too.

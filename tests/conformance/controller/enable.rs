@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 6 #CAPTURE_STATE",
         D,
-        "the provider is asked and may write its state",
+        "the callback is called and may write the state",
         state_is_captured
     ),
     rule!(
@@ -59,14 +59,14 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
     rule!("controller 6", D, "otherwise the call returns after all callbacks", a_timeout_waits_for_callbacks),
     rule!("controller 6", D, "timeout → 1460, and the enable stays in force", late_enable_stays_in_force),
-    rule!("controller 6", D, "0xFFFFFFFF waits for ever", infinite_timeout_waits_for_callbacks),
+    rule!("controller 6", D, "0xFFFFFFFF waits without limit", infinite_timeout_waits_for_callbacks),
     rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
     rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_unknown_guid),
     rule!(
         "controller 6",
         P,
-        "disabling what is not enabled is no error",
+        "disabling a provider that is not enabled succeeds",
         disabling_a_disabled_provider_succeeds
     ),
     rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),

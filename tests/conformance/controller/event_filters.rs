@@ -39,7 +39,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 7 #EVENT_ID",
         D,
-        "event ids do not count for TraceLogging events",
+        "filters of event ids do not apply to TraceLogging events",
         id_filter_ignores_tracelogging
     ),
     rule!(
@@ -57,7 +57,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 7 #EVENT_NAME",
         D,
-        "names do not count for other events than TraceLogging's",
+        "filters of names apply to TraceLogging events only",
         name_filter_ignores_manifest_events
     ),
     rule!(
@@ -88,7 +88,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 7 #PAYLOAD",
         P,
-        "what no such function has built, or more than 4,096 bytes → 87",
+        "data that no library function built, or more than 4,096 bytes → 87",
         malformed_payload_filter_is_refused
     ),
     rule!("api 4", H, "8 predicates per payload filter; a ninth is refused", ninth_predicate_is_refused),

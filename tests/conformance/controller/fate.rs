@@ -16,7 +16,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 2 #0x8000000",
         D,
-        "an independent session neither takes part in the failure of others nor has them take part in its own",
+        "an independent session neither shares the failures of other sessions nor causes theirs",
         independent_sessions_fail_alone
     ),
     rule!(

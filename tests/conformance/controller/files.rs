@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "decision 6",
         P,
-        "append to a file of another clock or buffer size → 87, and it is as it was",
+        "append to a file of another clock or buffer size → 87, and the file is unchanged",
         append_needs_the_same_clock_and_buffer_size
     ),
     rule!(
@@ -70,7 +70,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 3.2 #14",
         D,
-        "less free space than the log may take → 112, and an old file is as it was",
+        "less free space than the log may take → 112, and an old file is unchanged",
         start_needs_enough_disk_space
     ),
     rule!(

@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 7 #PID",
         D,
-        "matched against the processes that exist at the call: one that is started again is not enabled",
+        "matched against the processes that exist at the call: a restarted process is not enabled",
         pid_filter_ignores_restarted_processes
     ),
     rule!(
@@ -74,7 +74,7 @@ pub(crate) const RULES: &[Rule] = &[
         "the provider's own filters have 1,024 bytes at most; more → 87",
         own_filters_are_bounded
     ),
-    rule!("controller 7", P, "a refused filter leaves the enable as it was", a_refusal_changes_nothing),
+    rule!("controller 7", P, "a refused filter leaves the enable unchanged", a_refusal_changes_nothing),
 ];
 
 const PID: u32 = 0x8000_0004;

@@ -58,7 +58,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 6.1 #0x200",
         D,
-        "EXCLUDE_INPRIVATE drops what is written as in private",
+        "EXCLUDE_INPRIVATE drops INPRIVATE events",
         exclude_inprivate_drops_in_private_events
     ),
     rule!(

@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 6.2",
         D,
-        "each of several sessions gets what it asked for, and no more",
+        "each of several sessions gets the events that it requested, and no more",
         sessions_are_matched_independently
     ),
 ];

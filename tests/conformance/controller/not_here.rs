@@ -44,7 +44,7 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
         "controller 3",
         D,
         "a session ends with an input/output error of its file",
-        "a disk that fails cannot be had by every user; the session's own tests have one"
+        "not every user can make a disk that fails; the session's own tests have one"
     ),
     untested!(
         "controller 2 #0x80",
@@ -71,7 +71,7 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
     untested!(
         "controller 3.2 #10",
         D,
-        "rights are judged before a name that is running",
+        "rights are checked before the name of a running session",
         "needs a second user; the daemon's own tests have one where they run as root"
     ),
     untested!(
@@ -171,13 +171,13 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
         "controller 3.1",
         D,
         "no system logger inside a container",
-        "the kernel decides: what it does not give there is refused with its reason"
+        "the kernel decides: unavailable events are refused with its reason"
     ),
     untested!(
         "controller 9.4",
         D,
         "rundown at start, at stop and on capture state",
-        "needs a kernel that is to be had; the tests of the kernel's events have one where they run as root"
+        "needs kernel events; the tests of kernel events run where they are available"
     ),
     untested!(
         "controller 8",
@@ -212,8 +212,8 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
     untested!(
         "controller 10",
         D,
-        "an ordinary user's session runs in his own processes, root's in everybody's",
-        "needs a second user; the daemon's own tests play one"
+        "an ordinary user's session runs in the user's processes, root's in all processes",
+        "needs a second user; the daemon's own tests simulate one"
     ),
     untested!(
         "controller 11 #DisableRealtimePersistence, #Boot",

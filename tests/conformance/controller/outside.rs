@@ -55,7 +55,12 @@ pub(crate) const RULES: &[Rule] = &[
         "process ids in the V2 properties limit which processes take part",
         pid_filter_limits_a_private_session
     ),
-    rule!("controller 10", D, "so do names of programs", program_filter_limits_a_private_session),
+    rule!(
+        "controller 10",
+        D,
+        "program names limit which processes take part",
+        program_filter_limits_a_private_session
+    ),
     rule!(
         "controller 1.2 #FilterDesc",
         D,
@@ -72,13 +77,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 5",
         D,
-        "private sessions of others are never listed either",
+        "private sessions that controllers start are never listed",
         private_sessions_of_controllers_are_not_listed
     ),
     rule!(
         "controller 10",
         D,
-        "they do not count against the 64",
+        "private sessions that controllers start do not count against the 64",
         private_sessions_of_controllers_do_not_count
     ),
     rule!(

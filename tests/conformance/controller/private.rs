@@ -35,7 +35,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 10",
         D,
-        "a private session and one of the daemon both get an event",
+        "a private session and a daemon's session both get an event",
         private_and_daemon_session_both_get_the_event
     ),
     rule!(

@@ -68,11 +68,11 @@ pub(crate) const RULES: &[Rule] = &[
         relative_paths_start_at_the_working_directory
     ),
     rule!("controller 1.2", D, "nothing in a path is expanded", nothing_in_a_path_is_expanded),
-    rule!("controller 1.2", D, "events that find no room are dropped and counted", losses_are_counted),
+    rule!("controller 1.2", D, "events without free space are dropped and counted", losses_are_counted),
     rule!(
         "controller 1.2",
         D,
-        "when filling outruns flushing, buffers are added up to the maximum, and never given back",
+        "when filling is faster than flushing, buffers are added up to the maximum, and never released",
         buffers_are_added
     ),
     rule!(
@@ -90,7 +90,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 1.2 #FlushThreshold",
         H,
-        "so many filled buffers gather before they are written",
+        "this many filled buffers accumulate before they are written",
         flush_threshold_delays_writing
     ),
     rule!("controller 1.2 #V2Options", H, "options are kept and shown", options_are_kept),

@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 3.2 #7",
         O,
-        "a flag combination is judged before GUID and path",
+        "a flag combination is checked before GUID and path",
         flags_come_before_guid_and_path
     ),
     rule!(
@@ -54,7 +54,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 3.2 #9",
         O,
-        "a missing path is judged before a name that is running",
+        "a missing path is checked before the name of a running session",
         a_path_comes_before_the_name
     ),
     rule!("controller 3.2 #10", D, "creating the file refused → 5", a_refused_file_is_access_denied),
@@ -68,13 +68,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 3.2 #11",
         D,
-        "a name that is running is judged before a file in use",
+        "the name of a running session is checked before a file in use",
         a_name_comes_before_the_file
     ),
     rule!(
         "controller 3.2 #11",
         P,
-        "a name that is running is judged before a missing directory",
+        "the name of a running session is checked before a missing directory",
         a_name_comes_before_the_folder
     ),
     rule!(

@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 3.1",
         D,
-        "a session is a system logger by its mode and by its name; NT Kernel Logger has the GUID of its own",
+        "a session is a system logger by its mode or by its name; NT Kernel Logger has its own GUID",
         loggers_by_mode_and_name
     ),
     rule!(
@@ -43,7 +43,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "decision 10",
         P,
-        "the seventh system logger beside the two that have a place → 1450",
+        "the seventh system logger besides the two reserved ones → 1450",
         seventh_unnamed_system_logger_is_refused
     ),
     rule!(
@@ -61,19 +61,19 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 2 #0x2000000",
         D,
-        "SYSTEM_LOGGER_MODE: receives kernel events, of the groups that are asked for",
+        "SYSTEM_LOGGER_MODE: receives kernel events of the requested groups",
         kernel_events_arrive
     ),
     rule!(
         "controller 9.1",
         P,
-        "groups that have no source on Linux are accepted, and silent",
+        "groups that have no source on Linux are accepted and produce no events",
         groups_without_a_source_are_accepted
     ),
     rule!(
         "controller 9.2",
         D,
-        "system providers switch groups on by their keywords, each for itself",
+        "each system provider enables groups by its keywords",
         system_providers_switch_groups
     ),
     rule!(

@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = &[
         "in buffering mode the snapshot is written there",
         a_recorder_writes_its_snapshot
     ),
-    rule!("controller 4.1 #LogFileName", D, "nothing named: the file stays", the_file_stays),
+    rule!("controller 4.1 #LogFileName", D, "without a file name, the file stays", the_file_stays),
     rule!("controller 4.1 #LogFileMode", D, "real-time is switched on and off", real_time_switches),
     rule!(
         "controller 4.1 #EnableFlags",

@@ -21,15 +21,10 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 4.5",
         D,
-        "the codes 1 to 5 get, set, create, swap, and create while they set",
+        "codes 1 to 5: get, set, create, swap, create and set",
         activity_codes_get_set_create_and_swap
     ),
-    rule!(
-        "provider 4.5",
-        P,
-        "a code that there is not → 87, and nothing changes",
-        unknown_activity_codes_are_refused
-    ),
+    rule!("provider 4.5", P, "an unknown code → 87, and nothing changes", unknown_activity_codes_are_refused),
     rule!("provider 4.5", D, "ids of two processes are never equal", activity_ids_of_processes_differ),
     rule!(
         "provider 4.5",

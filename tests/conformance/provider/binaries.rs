@@ -28,12 +28,17 @@ pub(crate) const RULES: &[Rule] = &[
         "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
         binary_path_is_recorded
     ),
-    rule!("info 3.18", D, "file sessions have it among the first events", binary_path_precedes_other_events),
-    rule!("info 3.18", D, "real-time sessions get it live", binary_path_is_delivered_live),
     rule!(
         "info 3.18",
         D,
-        "it applies to sessions that enable the provider later",
+        "file sessions have the event among their first events",
+        binary_path_precedes_other_events
+    ),
+    rule!("info 3.18", D, "real-time sessions get the event live", binary_path_is_delivered_live),
+    rule!(
+        "info 3.18",
+        D,
+        "sessions that enable the provider later get the event, too",
         later_sessions_get_the_binary_path
     ),
     rule!(
@@ -45,7 +50,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "info 3.18",
         P,
-        "a file that appends or is compressed has it among its events",
+        "an appended or compressed file has the event",
         appended_files_have_the_binary_path
     ),
     rule!(
@@ -57,7 +62,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "info 3.18",
         P,
-        "private sessions in the process have it too",
+        "private sessions in the process get the event, too",
         private_sessions_get_the_binary_path
     ),
     rule!(
@@ -69,7 +74,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 6 #BinaryTrackInfo",
         P,
-        "it is recorded once per registration, however often it is requested",
+        "the event is recorded once per registration, even if requested several times",
         binary_path_is_recorded_once
     ),
 ];

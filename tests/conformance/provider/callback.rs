@@ -40,7 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 3 #Level",
         H,
-        "of a single session the raw values are passed",
+        "the values of a single session are passed unchanged",
         values_of_one_session_are_passed_unchanged
     ),
     rule!("provider 3 #Source", D, "the controller's source GUID", callback_gets_the_source),
@@ -66,7 +66,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 3",
         P,
-        "capture state has level and masks of the session that asks",
+        "capture state has level and masks of the requesting session",
         capture_state_has_the_values_of_its_session
     ),
     rule!(

@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 8",
         D,
-        "enabled already: the callback runs during the registration, and what it returns is what that returns",
+        "enabled already: the callback runs during the registration, which returns the status of the callback",
         registration_returns_the_status_of_the_callback
     ),
     rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_an_unknown_handle_fails),
@@ -51,7 +51,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 8 #ThreadId, #ProcessId, #TimeStamp",
         H,
-        "are filled in, whatever the caller has there",
+        "are filled in, whatever the caller's header contains",
         process_thread_and_time_are_filled_in
     ),
     rule!(
@@ -70,7 +70,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 8 #0x100000",
         H,
-        "data are the fields one after the other; 16 at most, more → 87",
+        "the data are the fields in sequence; at most 16, more → 87",
         mof_fields_are_joined
     ),
     rule!("provider 8 #0x200", H, "the caller's time stamp is kept", time_stamps_of_the_caller_are_kept),
@@ -98,20 +98,25 @@ pub(crate) const RULES: &[Rule] = &[
         "instances are numbered consecutively in a process, from 1",
         instances_are_numbered
     ),
-    rule!("provider 8", P, "an instance of what is no class → 87", instances_of_unknown_classes_are_refused),
-    rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers_are_refused),
+    rule!("provider 8", P, "an instance of an unknown class → 87", instances_of_unknown_classes_are_refused),
+    rule!("provider 8", D, "a handle that is not or no longer a logger → 6", wrong_loggers_are_refused),
     rule!(
         "provider 8",
         D,
         "larger than the buffer allows → 234, and counted as lost",
         too_large_classic_event_is_refused
     ),
-    rule!("provider 8", D, "no free room → 8, and counted as lost", classic_event_without_free_space_is_lost),
+    rule!(
+        "provider 8",
+        D,
+        "no free space → 8, and counted as lost",
+        classic_event_without_free_space_is_lost
+    ),
     rule!("provider 8", D, "nothing is filtered by level or flags", classic_events_are_not_filtered),
     rule!(
         "provider 8",
         D,
-        "one session only: the newest wins, the older one silently gets no more",
+        "one session only: the newest session gets the events, the older one gets no more",
         newest_session_gets_the_classic_provider
     ),
     rule!("api 4", D, "classic registrations count among the 1,024", classic_registrations_count),

@@ -19,11 +19,11 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("provider 4.1", D, "more than 128 data descriptors → 87", more_than_128_descriptors_are_refused),
     rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_beyond_64_kib_is_refused),
-    rule!("provider 4.3", D, "before the provider opted in every type is payload", types_are_ignored),
+    rule!("provider 4.3", D, "before the provider opts in, every type is payload", types_are_ignored),
     rule!(
         "decision 22",
         P,
-        "so metadata without traits is payload, and there is no schema item",
+        "therefore metadata without traits is payload, and the event has no schema item",
         metadata_without_traits_is_payload
     ),
     rule!("provider 4.3 #NONE", D, "payload, in order", typed_payload_blocks_are_joined),
@@ -52,7 +52,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "decision 33",
         P,
-        "descriptors are checked only when a session listens",
+        "descriptors are checked only if a session has enabled the event",
         descriptors_are_checked_only_for_listeners
     ),
     rule!(

@@ -8,7 +8,12 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, enable_params, event, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 5", D, "never enabled while no session listens", never_enabled_without_session),
+    rule!(
+        "provider 5",
+        D,
+        "never enabled while no session has enabled the provider",
+        never_enabled_without_session
+    ),
     rule!(
         "provider 5",
         D,
@@ -38,7 +43,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 5",
         D,
-        "never returns false for an event that a session would take",
+        "never returns false for an event that a session would record",
         enabled_never_misses_a_session
     ),
 ];

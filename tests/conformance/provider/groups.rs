@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 7",
         D,
-        "the enables of a provider and of its group combine like two sessions, and end apart",
+        "the enables of a provider and of its group combine like two sessions, and end independently",
         group_and_direct_enables_combine
     ),
     rule!("provider 7", D, "a registration belongs to one group at most", registration_has_one_group),

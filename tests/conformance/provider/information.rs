@@ -12,7 +12,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 6",
         D,
-        "a handle that is 0, unknown or gone → 87, not 6",
+        "a handle that is 0, unknown or unregistered → 87, not 6",
         wrong_handles_are_invalid_parameters
     ),
     rule!(
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
         "a length that is wrong for the class → 87",
         wrong_information_lengths_are_refused
     ),
-    rule!("provider 6", D, "a class that there is not → 50", unknown_information_classes_are_refused),
+    rule!("provider 6", D, "an unknown class → 50", unknown_information_classes_are_refused),
     rule!("provider 6", P, "the class is checked before the handle and the buffer", class_is_checked_first),
     rule!("provider 6 #BinaryTrackInfo", D, "no buffer is used; one is tolerated", tracking_needs_no_buffer),
     rule!("provider 6 #SetReserved1", P, "not used → 50", reserved_class_is_not_supported),
@@ -45,8 +45,8 @@ pub(crate) const RULES: &[Rule] = &[
         "FALSE changes nothing where traits are set",
         traits_keep_types_on
     ),
-    rule!("provider 6 #UseDescriptorType", P, "any byte but 0 is TRUE", any_non_zero_byte_is_true),
-    rule!("provider 6 #MaxEventInfo", D, "4 is the first that there is not → 50", max_event_info_is_invalid),
+    rule!("provider 6 #UseDescriptorType", P, "any byte except 0 is TRUE", any_non_zero_byte_is_true),
+    rule!("provider 6 #MaxEventInfo", D, "4 is the first unknown class → 50", max_event_info_is_invalid),
     rule!(
         "provider 6",
         P,

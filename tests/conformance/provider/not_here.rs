@@ -14,8 +14,8 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
         "takes a guest at the system's daemon, hence root: tests/accounts/access.rs"
     ),
     untested!("provider 3", D, "unknown values of IsEnabled are ignored", "a rule for callers"),
-    untested!("provider 3 #Source", D, "zero at unregistering", "nothing is called then"),
-    untested!("provider 3 #Filter", D, "valid during the call only", "the compiler holds callees to it"),
+    untested!("provider 3 #Source", D, "zero at unregistering", "no callback is called then"),
+    untested!("provider 3 #Filter", D, "valid during the call only", "the Rust borrow checker enforces it"),
     untested!(
         "provider 3",
         D,
@@ -26,7 +26,7 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
         "provider 3",
         P,
         "calls of different registrations may overlap",
-        "a permission, of which this library makes no use"
+        "a permission that this library does not use"
     ),
     untested!("provider 4.1", D, "desc NULL; n > 0 with NULL data → 87", "C façade"),
     untested!(
@@ -80,12 +80,12 @@ pub(crate) const UNTESTED_RULES: &[UntestedRule] = &[
         "C façade"
     ),
     untested!("provider 8", D, "GetTraceLoggerHandle: the logger inside a WNODE_HEADER", "C façade"),
-    untested!("provider 8", P, "numbers of instances wrap to 1", "takes four thousand million calls"),
+    untested!("provider 8", P, "numbers of instances wrap to 1", "takes four billion calls"),
     untested!(
         "provider 8",
         D,
         "the kernel logger's handle → 6",
-        "a process has handles of loggers that enable it only, and others are refused so"
+        "a process has only handles of loggers that enabled it; other handles are refused with the same status"
     ),
     untested!(
         "provider 8",

@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 2",
         D,
-        "the same GUID may be registered many times, each its own instance",
+        "the same GUID may be registered many times; the registrations are independent",
         guid_can_be_registered_many_times
     ),
     rule!(
@@ -26,11 +26,11 @@ pub(crate) const RULES: &[Rule] = &[
         "enabled already: the callback runs before the return, on the calling thread",
         callback_runs_before_registration_returns
     ),
-    rule!("provider 2", D, "that callback has a zero source", the_first_callback_has_no_source),
+    rule!("provider 2", D, "the source of this callback is zero", the_first_callback_has_no_source),
     rule!(
         "provider 2",
         O,
-        "unregistering 0 or what is gone → 6, without side effect",
+        "unregistering 0 or a stale handle → 6, without side effect",
         unregistering_a_stale_handle_fails
     ),
     rule!(
@@ -47,7 +47,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
     rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
-    rule!("provider 2", D, "registrations are listed while they are there", registrations_are_listed),
+    rule!("provider 2", D, "registrations are listed while they exist", registrations_are_listed),
     rule!(
         "provider 2",
         P,

@@ -22,13 +22,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 10",
         D,
-        "the buffer must hold it after its 72-byte header: a 32 KiB buffer takes 32,696 bytes, one more → 234",
+        "the event must fit into the buffer after its 72-byte header: a 32 KiB buffer holds 32,696 bytes, one more → 234",
         event_must_fit_into_the_buffer
     ),
     rule!(
         "provider 4.1",
         D,
-        "an event that a session cannot hold (234) is counted as lost, one that no session could (534) is not",
+        "an event that does not fit into a session's buffers (234) is counted as lost; one too large for every session (534) is not",
         only_losses_of_sessions_are_counted
     ),
 ];

@@ -19,24 +19,24 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 6",
         D,
-        "traits of a registration that is gone → 87, not 6",
+        "traits of a stale registration → 87, not 6",
         traits_of_a_stale_registration_are_refused
     ),
-    rule!("provider 6", D, "traits that are wrong → 87, and none are set", wrong_traits_are_not_set),
+    rule!("provider 6", D, "malformed traits → 87, and no traits are set", wrong_traits_are_not_set),
     rule!(
         "provider 7",
         H,
-        "with a GUID to decode by, that one is the provider of the header and item 14 has the other",
+        "with a decode GUID, the header has the decode GUID as provider, and item 14 has the registered GUID",
         decode_guid_replaces_the_provider
     ),
     rule!(
         "provider 7",
         D,
-        "a trait is found by its type, unless there is none or a malformed one precedes it",
+        "a trait is found by its type, unless a malformed trait precedes it",
         traits_are_found
     ),
     rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
-    rule!("provider 7", D, "a name that does not end → 87", unterminated_name_is_refused),
+    rule!("provider 7", D, "a name without terminator → 87", unterminated_name_is_refused),
     rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", trait_beyond_the_end_is_refused),
     rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guid_traits_have_19_bytes),
     rule!("provider 7", D, "two groups → 87", two_group_traits_are_refused),

@@ -43,7 +43,12 @@ pub(crate) const RULES: &[Rule] = &[
         pointer_size_is_set_by_the_runtime
     ),
     rule!("provider 9", H, "only the low 16 bits of the flags are stored", only_low_message_flags_are_stored),
-    rule!("provider 9", D, "what is not flagged is unknown to a reader", unflagged_message_parts_are_unknown),
+    rule!(
+        "provider 9",
+        D,
+        "fields without their flag are unknown to a reader",
+        unflagged_message_parts_are_unknown
+    ),
     rule!("provider 9", D, "GUID and component at once → 87", guid_and_component_are_refused_together),
     rule!(
         "provider 9",
@@ -59,7 +64,7 @@ pub(crate) const RULES: &[Rule] = &[
         too_large_message_is_refused
     ),
     rule!("api 4", H, "a message beyond 64 KiB → 234", message_beyond_64_kib_is_refused),
-    rule!("provider 9", D, "no free room → 8, and counted as lost", message_without_free_space_is_lost),
+    rule!("provider 9", D, "no free space → 8, and counted as lost", message_without_free_space_is_lost),
 ];
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.

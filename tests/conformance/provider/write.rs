@@ -17,18 +17,23 @@ use crate::rule::{Rule, rule};
 use crate::stage::{CallbackLog, Fixture, enable_params, event, events_of, header_of, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 4.1", D, "0 when written, or when no session listens", write_without_session_succeeds),
+    rule!(
+        "provider 4.1",
+        D,
+        "0 if written, or if no session has enabled the event",
+        write_without_session_succeeds
+    ),
     rule!("provider 4.1", D, "more than 128 descriptors → 87", more_than_128_blocks_are_refused),
     rule!(
         "decision 33",
         P,
-        "the handle is checked first, then whether a session listens, then the parameters",
+        "the handle is checked first, then whether a session has enabled the event, then the parameters",
         write_checks_handle_then_session_then_parameters
     ),
     rule!(
         "provider 4.1",
         D,
-        "no free room → 8, and the event is counted as lost",
+        "no free space → 8, and the event is counted as lost",
         write_without_free_space_is_lost
     ),
     rule!(
@@ -52,13 +57,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 4.1",
         D,
-        "independent sessions are left out of that, both ways",
+        "independent sessions neither cause nor share such failures",
         independent_session_fails_alone
     ),
     rule!(
         "decision 30",
         P,
-        "room is looked for in all sessions before the first write",
+        "free space is checked in all sessions before the first write",
         free_space_is_checked_in_all_sessions_first
     ),
     rule!(
@@ -77,16 +82,21 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 4.2 #flags",
         D,
-        "INPRIVATE is kept from sessions that exclude such events",
+        "INPRIVATE events do not reach sessions that exclude them",
         in_private_events_can_be_excluded
     ),
     rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags_are_refused),
-    rule!("provider 4.2", D, "the payload is the blocks one after the other", blocks_are_joined),
-    rule!("provider 4.2", D, "without an activity the thread's is taken", thread_activity_is_the_default),
+    rule!("provider 4.2", D, "the payload is the blocks in sequence", blocks_are_joined),
     rule!(
         "provider 4.2",
         D,
-        "an activity that is given is written, a related one becomes item 1",
+        "without an activity id, that of the thread is used",
+        thread_activity_is_the_default
+    ),
+    rule!(
+        "provider 4.2",
+        D,
+        "a given activity id is written, a related activity id becomes item 1",
         transfer_writes_both_activities
     ),
     rule!(
@@ -95,7 +105,7 @@ pub(crate) const RULES: &[Rule] = &[
         "without a related activity there is no item",
         no_related_activity_means_no_item
     ),
-    rule!("provider 1", H, "every field of the descriptor arrives as it was given", descriptors_arrive),
+    rule!("provider 1", H, "every field of the descriptor arrives unchanged", descriptors_arrive),
     rule!(
         "provider 4.4",
         D,
@@ -118,7 +128,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 4.6",
         D,
-        "a string with its terminator in UTF-16, everything of the descriptor but level and keyword 0",
+        "a string with its terminator in UTF-16; all fields of the descriptor except level and keyword are 0",
         string_is_written_with_its_terminator
     ),
     rule!("provider 4.6", D, "a string carries the thread's activity", string_carries_the_thread_activity),
