@@ -9,7 +9,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, EVENT_TRACE_REAL_TIME_MODE,
 };
 
-use crate::controller::daemon::{connected, with_settings};
+use crate::controller::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, event, new_guid, status};
 
@@ -196,8 +196,8 @@ fn private_sessions_do_not_count_as_sessions(fixture: &Fixture) {
 
 fn session_limit_can_be_configured(fixture: &Fixture) {
     for (setting, limit) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
-        let (folder, _daemon) = with_settings(fixture, &format!("max_sessions = {setting}\n"));
-        let mut controller = connected(&folder);
+        let (folder, _daemon) = start_with_settings(fixture, &format!("max_sessions = {setting}\n"));
+        let mut controller = connect_to(&folder);
         let answer = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
         assert_eq!(answer, Answer::MaxLoggers(limit), "{setting}");
         let mut start = || {

@@ -109,7 +109,7 @@ fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
         if let Outcome::Fails(reason) = outcome {
             eprintln!(
                 "{} ({}, {})\n    rule: {}\n    {reason}\n",
-                rule.test, rule.section, rule.mark, rule.says
+                rule.test, rule.section, rule.mark, rule.sentence
             );
         }
     }
@@ -117,11 +117,11 @@ fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
     if filter.is_some() {
         return if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let not_here: Vec<_> = controller::UNTESTED_RULES
+    let untested_rules: Vec<_> = controller::UNTESTED_RULES
         .iter()
         .chain(provider::UNTESTED_RULES)
         .flat_map(|all| all.iter())
         .collect();
-    let written = rule::check_docs(&outcomes, &not_here, arguments.iter().any(|a| a == "--write-docs"));
+    let written = rule::check_docs(&outcomes, &untested_rules, arguments.iter().any(|a| a == "--write-docs"));
     if failed == 0 && written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

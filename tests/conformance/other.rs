@@ -16,8 +16,8 @@ use crate::control_group;
 use crate::daemon_process::DaemonProcess;
 
 /// Makes this program a process that registers the provider with this GUID, prints a line, and
-/// stays until its input ends. Each byte that it reads is the id of an event that it writes with
-/// level 4 and keyword 1; it prints a line for that, too.
+/// runs until its input ends. Each byte of the input is the id of an event, which the process
+/// writes with level 4 and keyword 1; then it prints another line.
 pub(crate) const PROVIDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
 /// Makes such a process record itself into this file, in a private session.
 const RECORD_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_RECORD";
@@ -118,7 +118,7 @@ impl OtherProcess {
         line
     }
 
-    /// Makes the process write an event, and waits for that.
+    /// Makes the process write an event, and waits until it has done so.
     pub(crate) fn write(&mut self, id: u8) {
         self.child
             .stdin
@@ -176,7 +176,7 @@ impl Daemon {
         self.process.id()
     }
 
-    /// Returns what the daemon has logged.
+    /// Returns the log of the daemon.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

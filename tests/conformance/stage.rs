@@ -1,4 +1,4 @@
-//! Helpers of rules: the daemon, sessions and providers of one rule, and the recorded events.
+//! Helpers of rules: the daemon, sessions and providers, and the recorded events.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,8 +15,8 @@ use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 pub(crate) use crate::wait::{PATIENCE, eventually, until};
 
-/// Milliseconds that an enable waits for the callbacks of this process.
-const WAIT: u32 = 120_000;
+/// Time that an enable waits for the callbacks of this process.
+const ENABLE_TIMEOUT_MS: u32 = 120_000;
 
 /// The daemon of this run, which everything in this process uses.
 pub(crate) struct Fixture {
@@ -27,7 +27,7 @@ pub(crate) struct Fixture {
 pub(crate) struct Session {
     pub(crate) id: SessionRef,
     pub(crate) properties: Properties,
-    stopped: bool,
+    is_stopped: bool,
 }
 
 /// An event as recorded in a file.
@@ -51,7 +51,7 @@ impl Fixture {
 
     /// Opens a new connection to the daemon.
     pub(crate) fn connect(&self) -> Controller {
-        Controller::find(None).expect("the daemon can be asked").expect("the daemon answers")
+        Controller::find(None).expect("the search for the daemon succeeds").expect("the daemon answers")
     }
 
     /// Returns a file name that is unique in this run.
@@ -78,10 +78,10 @@ impl Fixture {
     #[track_caller]
     pub(crate) fn start(&self, config: &SessionConfig) -> Session {
         let properties = self.connect().start(config).expect("the session starts");
-        Session { id: SessionRef::Id(properties.id), properties, stopped: false }
+        Session { id: SessionRef::Id(properties.id), properties, is_stopped: false }
     }
 
-    /// Returns the status with which a start is refused. Fails if it succeeds.
+    /// Returns the status of a start. A session that starts is stopped at once.
     #[track_caller]
     pub(crate) fn start_status(&self, config: &SessionConfig) -> Status {
         match self.connect().start(config) {
@@ -105,7 +105,7 @@ impl Fixture {
         provider: Guid,
         params: &EnableParams,
     ) -> Result<(), Error> {
-        self.connect().enable(&session.id, provider, EnableCode::Enable, params, WAIT)
+        self.connect().enable(&session.id, provider, EnableCode::Enable, params, ENABLE_TIMEOUT_MS)
     }
 
     /// Enables a provider in a new sequential session, and registers it.
@@ -120,15 +120,20 @@ impl Fixture {
     /// Returns the current properties of a session.
     #[track_caller]
     pub(crate) fn query(&self, session: &Session) -> Properties {
-        self.connect().query(&session.id).expect("the session can be asked for")
+        self.connect().query(&session.id).expect("the session can be queried")
     }
 
     /// Disables a provider.
     #[track_caller]
     pub(crate) fn disable(&self, session: &Session, provider: Guid) {
-        let done =
-            self.connect().enable(&session.id, provider, EnableCode::Disable, &EnableParams::default(), WAIT);
-        done.expect("the provider is disabled");
+        let outcome = self.connect().enable(
+            &session.id,
+            provider,
+            EnableCode::Disable,
+            &EnableParams::default(),
+            ENABLE_TIMEOUT_MS,
+        );
+        outcome.expect("the provider is disabled");
     }
 
     /// Stops a session and returns the events in its file.
@@ -141,14 +146,14 @@ impl Fixture {
     #[track_caller]
     pub(crate) fn stop(&self, mut session: Session) -> Properties {
         let end = self.connect().stop(&session.id).expect("the session stops");
-        session.stopped = true;
+        session.is_stopped = true;
         end
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.stopped
+        if !self.is_stopped
             && let Ok(Some(mut controller)) = Controller::find(None)
         {
             // The rule may have stopped the session already.
@@ -162,17 +167,17 @@ impl Drop for Session {
 #[track_caller]
 pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
     let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
-    let mut broken = Vec::new();
-    traceweir_format::etl::check(&trace, &mut |finding| broken.push(format!("{finding:?}")))
-        .expect("it can be read");
-    assert!(broken.is_empty(), "{}: {broken:?}", path.display());
-    let mut seen = Vec::new();
+    let mut findings = Vec::new();
+    traceweir_format::etl::check(&trace, &mut |finding| findings.push(format!("{finding:?}")))
+        .expect("the file can be checked");
+    assert!(findings.is_empty(), "{}: {findings:?}", path.display());
+    let mut recorded = Vec::new();
     let mut events = trace.events();
     while let Some(record) = events.next().expect("every record can be read") {
         if record.hook().is_some() {
             continue;
         }
-        seen.push(RecordedEvent {
+        recorded.push(RecordedEvent {
             provider: record.provider(),
             descriptor: record.descriptor(),
             flags: record.flags(),
@@ -184,7 +189,7 @@ pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
             items: record.items().map(|item| (item.kind, item.data.to_vec())).collect(),
         });
     }
-    seen
+    recorded
 }
 
 /// Returns the header of a file.
@@ -222,7 +227,7 @@ impl CallbackLog {
     pub(crate) fn callback(&self) -> Option<EnableCallback> {
         let calls = Arc::clone(&self.0);
         Some(Box::new(move |notice| {
-            calls.lock().expect("calls").push(CallbackCall {
+            calls.lock().expect("no callback panicked").push(CallbackCall {
                 source: notice.source,
                 code: notice.code,
                 level: notice.level,
@@ -235,7 +240,7 @@ impl CallbackLog {
     }
 
     pub(crate) fn all(&self) -> Vec<CallbackCall> {
-        self.0.lock().expect("calls").clone()
+        self.0.lock().expect("no callback panicked").clone()
     }
 
     /// Returns the last call. Fails if there was none.
@@ -266,7 +271,7 @@ pub(crate) fn status<T>(result: Result<T, Error>) -> Status {
     result.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
 }
 
-/// Returns an event descriptor.
+/// Returns an event descriptor with this id, level and keyword.
 pub(crate) fn event(id: u16, level: u8, keyword: u64) -> EventDescriptor {
     EventDescriptor { id, level, keyword, ..EventDescriptor::default() }
 }

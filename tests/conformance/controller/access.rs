@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-const ENABLE: Rights = Rights::TRACELOG_GUID_ENABLE;
+const ENABLE_RIGHT: Rights = Rights::TRACELOG_GUID_ENABLE;
 
 fn logs_belong_to_the_starting_user(fixture: &Fixture) {
     let config = fixture.session_config();
@@ -114,13 +114,17 @@ fn links_that_others_could_change_are_refused(fixture: &Fixture) {
     std::fs::create_dir(&real).unwrap();
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
-    let refused = |folder: &Path| {
+    let start_status = |folder: &Path| {
         symlink(&real, folder.join("link")).unwrap();
         let log_file = Some(folder.join("link").join("a.etl"));
         fixture.start_status(&SessionConfig { log_file, ..fixture.session_config() })
     };
-    assert_eq!(refused(&open), Status::ERROR_ACCESS_DENIED);
-    assert_eq!(refused(fixture.folder()), Status::ERROR_SUCCESS, "no other user could put a link there");
+    assert_eq!(start_status(&open), Status::ERROR_ACCESS_DENIED);
+    assert_eq!(
+        start_status(fixture.folder()),
+        Status::ERROR_SUCCESS,
+        "a link that only this user can change was refused"
+    );
 }
 
 fn rights_have_their_values(_: &Fixture) {
@@ -145,94 +149,98 @@ fn rights_have_their_values(_: &Fixture) {
     );
 }
 
-fn list_of(fixture: &Fixture, object: Guid) -> SecurityDescriptor {
+fn read_access_list(fixture: &Fixture, object: Guid) -> SecurityDescriptor {
     fixture.connect().access(object).unwrap()
 }
 
-fn dacl_of(fixture: &Fixture, object: Guid) -> Vec<Ace> {
-    list_of(fixture, object).dacl.unwrap().entries
+fn read_dacl(fixture: &Fixture, object: Guid) -> Vec<Ace> {
+    read_access_list(fixture, object).dacl.unwrap().entries
 }
 
 #[track_caller]
-fn change(fixture: &Fixture, object: Guid, operation: SecurityOperation, who: Sid, allow: bool) {
-    fixture.connect().set_access(object, operation, &who, ENABLE, allow).expect("the list changes");
+fn change_access_list(fixture: &Fixture, object: Guid, operation: SecurityOperation, who: Sid, allow: bool) {
+    fixture.connect().set_access(object, operation, &who, ENABLE_RIGHT, allow).expect("the list changes");
 }
 
 fn unknown_guid_has_the_default_list(fixture: &Fixture) {
-    assert_eq!(list_of(fixture, new_guid()), list_of(fixture, DEFAULT_TRACE_SECURITY));
+    assert_eq!(read_access_list(fixture, new_guid()), read_access_list(fixture, DEFAULT_TRACE_SECURITY));
     let object = new_guid();
-    change(fixture, DEFAULT_TRACE_SECURITY, SecurityOperation::ADD_DACL, Sid::user(4_711), true);
-    assert!(dacl_of(fixture, object).contains(&Ace::new(AceKind::Allow, Sid::user(4_711), ENABLE)));
+    change_access_list(fixture, DEFAULT_TRACE_SECURITY, SecurityOperation::ADD_DACL, Sid::user(4_711), true);
+    assert!(read_dacl(fixture, object).contains(&Ace::new(AceKind::Allow, Sid::user(4_711), ENABLE_RIGHT)));
     fixture.connect().remove_access(DEFAULT_TRACE_SECURITY).unwrap();
 }
 
 fn everyone_registers(fixture: &Fixture) {
-    let may = |entry: &Ace| {
+    let allows_registering = |entry: &Ace| {
         (entry.kind, entry.sid) == (AceKind::Allow, Sid::EVERYONE)
             && entry.rights.contains(Rights::TRACELOG_REGISTER_GUIDS)
             && !entry.rights.contains(Rights::TRACELOG_GUID_ENABLE)
     };
-    assert!(dacl_of(fixture, new_guid()).iter().any(may));
+    assert!(read_dacl(fixture, new_guid()).iter().any(allows_registering));
 }
 
 fn set_dacl_replaces_all_entries(fixture: &Fixture) {
     let object = new_guid();
     for who in [Sid::user(1_000), Sid::group(7)] {
-        change(fixture, object, SecurityOperation::SET_DACL, who, true);
-        assert_eq!(dacl_of(fixture, object), [Ace::new(AceKind::Allow, who, ENABLE)]);
+        change_access_list(fixture, object, SecurityOperation::SET_DACL, who, true);
+        assert_eq!(read_dacl(fixture, object), [Ace::new(AceKind::Allow, who, ENABLE_RIGHT)]);
     }
     fixture.connect().remove_access(object).unwrap();
 }
 
 fn add_dacl_adds_one_entry(fixture: &Fixture) {
     let object = new_guid();
-    let before = dacl_of(fixture, object);
-    change(fixture, object, SecurityOperation::ADD_DACL, Sid::user(1_000), true);
-    change(fixture, object, SecurityOperation::ADD_DACL, Sid::user(1_001), false);
-    let after = dacl_of(fixture, object);
+    let before = read_dacl(fixture, object);
+    change_access_list(fixture, object, SecurityOperation::ADD_DACL, Sid::user(1_000), true);
+    change_access_list(fixture, object, SecurityOperation::ADD_DACL, Sid::user(1_001), false);
+    let after = read_dacl(fixture, object);
     assert!(before.iter().all(|entry| after.contains(entry)) && after.len() == before.len() + 2);
-    assert!(after.contains(&Ace::new(AceKind::Allow, Sid::user(1_000), ENABLE)));
-    assert!(after.contains(&Ace::new(AceKind::Deny, Sid::user(1_001), ENABLE)));
+    assert!(after.contains(&Ace::new(AceKind::Allow, Sid::user(1_000), ENABLE_RIGHT)));
+    assert!(after.contains(&Ace::new(AceKind::Deny, Sid::user(1_001), ENABLE_RIGHT)));
     fixture.connect().remove_access(object).unwrap();
 }
 
 fn audit_entries_keep_the_dacl(fixture: &Fixture) {
     let object = new_guid();
-    let before = dacl_of(fixture, object);
-    let audit = |who| Ace::new(AceKind::Audit, who, ENABLE);
+    let before = read_dacl(fixture, object);
+    let audit = |who| Ace::new(AceKind::Audit, who, ENABLE_RIGHT);
     let (one, two) = (Sid::user(1_000), Sid::user(1_001));
-    change(fixture, object, SecurityOperation::SET_SACL, one, false);
-    change(fixture, object, SecurityOperation::ADD_SACL, two, true);
-    assert_eq!(list_of(fixture, object).sacl.unwrap().entries, [audit(one), audit(two)]);
-    change(fixture, object, SecurityOperation::SET_SACL, two, true);
-    assert_eq!(list_of(fixture, object).sacl.unwrap().entries, [audit(two)]);
-    assert_eq!(dacl_of(fixture, object), before);
+    change_access_list(fixture, object, SecurityOperation::SET_SACL, one, false);
+    change_access_list(fixture, object, SecurityOperation::ADD_SACL, two, true);
+    assert_eq!(read_access_list(fixture, object).sacl.unwrap().entries, [audit(one), audit(two)]);
+    change_access_list(fixture, object, SecurityOperation::SET_SACL, two, true);
+    assert_eq!(read_access_list(fixture, object).sacl.unwrap().entries, [audit(two)]);
+    assert_eq!(read_dacl(fixture, object), before);
     fixture.connect().remove_access(object).unwrap();
 }
 
 fn unknown_access_operation_is_refused(fixture: &Fixture) {
     let object = new_guid();
     for operation in [4, 5, u32::MAX].map(SecurityOperation) {
-        let refused = fixture.connect().set_access(object, operation, &Sid::user(1), ENABLE, true);
+        let refused = fixture.connect().set_access(object, operation, &Sid::user(1), ENABLE_RIGHT, true);
         assert_eq!(status(refused), Status::ERROR_INVALID_PARAMETER, "{operation:?}");
     }
-    assert_eq!(list_of(fixture, object), list_of(fixture, DEFAULT_TRACE_SECURITY));
+    assert_eq!(read_access_list(fixture, object), read_access_list(fixture, DEFAULT_TRACE_SECURITY));
 }
 
 fn removed_list_restores_the_default(fixture: &Fixture) {
     let object = new_guid();
-    change(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), false);
+    change_access_list(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), false);
     fixture.connect().remove_access(object).unwrap();
-    assert_eq!(list_of(fixture, object), list_of(fixture, DEFAULT_TRACE_SECURITY));
-    assert_eq!(status(fixture.connect().remove_access(object)), Status::ERROR_SUCCESS, "nothing to remove");
+    assert_eq!(read_access_list(fixture, object), read_access_list(fixture, DEFAULT_TRACE_SECURITY));
+    assert_eq!(
+        status(fixture.connect().remove_access(object)),
+        Status::ERROR_SUCCESS,
+        "removing a missing list failed"
+    );
 }
 
 fn access_lists_are_stored_as_files(fixture: &Fixture) {
     let object = new_guid();
     let file = fixture.folder().join("run/security.d").join(object.to_string());
-    change(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), true);
-    let kept = SecurityDescriptor::parse(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(kept, list_of(fixture, object));
+    change_access_list(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), true);
+    let stored = SecurityDescriptor::parse(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(stored, read_access_list(fixture, object));
     fixture.connect().remove_access(object).unwrap();
     assert!(!file.exists());
 }

@@ -6,10 +6,11 @@ use traceweir::controller::{Controller, Properties, SessionRef};
 use traceweir::{EventDescriptor, Guid, Status};
 use traceweir_daemon::Folders;
 use traceweir_daemon::autologger::{Autologgers, State};
+use traceweir_format::spec::event::ExtType;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 use traceweir_transport::runtime::RuntimeDir;
 
-use super::daemon::{connected, folder_with, put};
+use super::daemon::{connect_to, make_folder_with, write_trusted_file};
 use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, events_of, new_guid, status};
@@ -97,23 +98,23 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// A daemon with an autologger called `Boot`.
-struct Booted {
+struct AutologgerDaemon {
     daemon: Option<Daemon>,
     folder: PathBuf,
 }
 
-impl Booted {
+impl AutologgerDaemon {
     /// Starts a daemon whose definition has these lines and a GUID.
-    fn with(fixture: &Fixture, lines: &str) -> Self {
-        Self::plainly(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
+    fn start_with(fixture: &Fixture, lines: &str) -> Self {
+        Self::start_with_only(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
     }
 
     /// Starts a daemon whose definition has only these lines.
-    fn plainly(fixture: &Fixture, text: &str) -> Self {
-        let folder = folder_with(fixture, "autologger.d/Boot.conf", text);
-        let mut this = Self { daemon: None, folder };
-        this.restart();
-        this
+    fn start_with_only(fixture: &Fixture, text: &str) -> Self {
+        let folder = make_folder_with(fixture, "autologger.d/Boot.conf", text);
+        let mut daemon = Self { daemon: None, folder };
+        daemon.restart();
+        daemon
     }
 
     /// Restarts the daemon.
@@ -124,7 +125,7 @@ impl Booted {
     }
 
     fn controller(&self) -> Controller {
-        connected(&self.folder)
+        connect_to(&self.folder)
     }
 
     fn query(&self) -> Result<Properties, Status> {
@@ -132,13 +133,13 @@ impl Booted {
         self.controller().query(&boot).map_err(|e| e.status())
     }
 
-    /// Returns what the daemon stored about the start of the autologger.
+    /// Returns the stored state of the autologger.
     fn state(&self) -> State {
         Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap()).state("Boot")
     }
 
     /// Returns level, any and all that the session has for a provider.
-    fn wants(&self, guid: Guid) -> Option<(u8, u64, u64)> {
+    fn level_and_masks(&self, guid: Guid) -> Option<(u8, u64, u64)> {
         let all = self.controller().provider_entries().unwrap();
         let entry = all.into_iter().find(|entry| entry.provider == guid)?;
         entry.sessions.first().map(|session| (session.level, session.any, session.all))
@@ -152,50 +153,52 @@ impl Booted {
 }
 
 /// Returns the definition lines of a provider.
-fn provider(guid: Guid, lines: &str) -> String {
+fn provider_lines(guid: Guid, lines: &str) -> String {
     format!("[{guid}]\nEnabled = 1\n{lines}\n")
 }
 
 fn autologger_runs_before_the_first_client(fixture: &Fixture) {
     let guid = new_guid();
-    let booted = Booted::with(fixture, &provider(guid, ""));
-    assert!(booted.query().is_ok());
-    let mut other = OtherProcess::start(guid, Some(&booted.folder));
+    let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, ""));
+    assert!(autologger.query().is_ok());
+    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
     other.write(1);
-    assert_eq!(booted.stop().len(), 1, "the first event of who comes later");
+    assert_eq!(autologger.stop().len(), 1, "the first event of a later process was not recorded");
 }
 
 fn autologger_without_start_does_not_run(fixture: &Fixture) {
     for start in ["", "Start = 0\n"] {
-        let booted = Booted::plainly(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
-        assert_eq!(booted.query(), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), "{start:?}");
+        let autologger =
+            AutologgerDaemon::start_with_only(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
+        assert_eq!(autologger.query(), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), "{start:?}");
     }
 }
 
 fn autologger_needs_a_guid(fixture: &Fixture) {
-    let booted = Booted::plainly(fixture, "Start = 1\n");
+    let autologger = AutologgerDaemon::start_with_only(fixture, "Start = 1\n");
     assert_eq!(
-        (booted.query(), booted.state().status),
+        (autologger.query(), autologger.state().status),
         (Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), Some(87))
     );
 }
 
 fn autologger_has_defaults(fixture: &Fixture) {
-    let booted = Booted::with(fixture, "");
-    let config = booted.query().unwrap().config;
+    let autologger = AutologgerDaemon::start_with(fixture, "");
+    let config = autologger.query().unwrap().config;
     assert_eq!(
         (config.log_file_mode, config.maximum_file_size, config.clock, config.flush_timer),
         (1, 100, 1, 0)
     );
-    assert_eq!(config.log_file, Some(booted.folder.join("log/Boot.etl")));
+    assert_eq!(config.log_file, Some(autologger.folder.join("log/Boot.etl")));
 }
 
 fn autologger_takes_its_values(fixture: &Fixture) {
     let lines = "BufferSize = 128\nMinimumBuffers = 70\nMaximumBuffers = 90\nClockType = 2\nFlushTimer = 7\n\
                  LogFileMode = 2\nMaxFileSize = 33\n";
     let path = fixture.unique_path();
-    let booted = Booted::with(fixture, &format!("{lines}FileName = \"{}\"\n", path.display()));
-    let config = booted.query().unwrap().config;
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &format!("{lines}FileName = \"{}\"\n", path.display()));
+    let config = autologger.query().unwrap().config;
     assert_eq!((config.buffer_size, config.minimum_buffers, config.maximum_buffers), (128, 70, 90));
     assert_eq!(
         (config.clock, config.flush_timer, config.log_file_mode, config.maximum_file_size),
@@ -205,56 +208,64 @@ fn autologger_takes_its_values(fixture: &Fixture) {
 }
 
 fn autologger_buffers_stay_below_a_mib(fixture: &Fixture) {
-    let size = Booted::with(fixture, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
+    let size =
+        AutologgerDaemon::start_with(fixture, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
     assert!(size < 1024, "{size} KiB");
 }
 
-fn generation(path: &Path, number: u32) -> PathBuf {
+fn generation_path(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(format!("{}.{number:04}", path.display()))
 }
 
-fn turning(fixture: &Fixture, generations: u32) -> (Booted, PathBuf) {
+fn start_with_generations(fixture: &Fixture, generations: u32) -> (AutologgerDaemon, PathBuf) {
     let path = fixture.unique_path();
-    let booted =
-        Booted::with(fixture, &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()));
-    (booted, path)
+    let autologger = AutologgerDaemon::start_with(
+        fixture,
+        &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()),
+    );
+    (autologger, path)
 }
 
 fn log_generations_rotate(fixture: &Fixture) {
-    let (mut booted, path) = turning(fixture, 2);
+    let (mut autologger, path) = start_with_generations(fixture, 2);
     for number in [1, 2, 1] {
-        assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
-        booted.restart();
+        assert_eq!(autologger.query().unwrap().config.log_file, Some(generation_path(&path, number)));
+        autologger.restart();
     }
-    assert!(!path.exists() && !generation(&path, 3).exists());
+    assert!(!path.exists() && !generation_path(&path, 3).exists());
 }
 
 fn at_most_sixteen_generations(fixture: &Fixture) {
-    let (mut booted, path) = turning(fixture, 99);
+    let (mut autologger, path) = start_with_generations(fixture, 99);
     for number in (1..=16).chain([1]) {
-        assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
-        booted.restart();
+        assert_eq!(autologger.query().unwrap().config.log_file, Some(generation_path(&path, number)));
+        autologger.restart();
     }
 }
 
 fn file_counter_is_maintained(fixture: &Fixture) {
-    let (mut booted, _path) = turning(fixture, 3);
+    let (mut autologger, _path) = start_with_generations(fixture, 3);
     for number in [1, 2, 3, 1] {
-        assert_eq!(booted.state().file_counter, number);
-        booted.restart();
+        assert_eq!(autologger.state().file_counter, number);
+        autologger.restart();
     }
 }
 
 fn status_of_the_last_start_is_stored(fixture: &Fixture) {
-    assert_eq!(Booted::with(fixture, "").state().status, Some(0));
+    assert_eq!(AutologgerDaemon::start_with(fixture, "").state().status, Some(0));
     let missing = fixture.folder().join("missing").join("x.etl");
-    let booted = Booted::with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
-    assert_eq!((booted.query(), booted.state().status), (Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), Some(3)));
-    put(&booted.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
+    assert_eq!(
+        (autologger.query(), autologger.state().status),
+        (Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), Some(3))
+    );
+    write_trusted_file(&autologger.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
 fn autologger_has_no_file_sequence(fixture: &Fixture) {
-    let mode = Booted::with(fixture, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
+    let mode =
+        AutologgerDaemon::start_with(fixture, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
     assert_eq!(
         mode & (EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_FILE_MODE_SEQUENTIAL),
         EVENT_TRACE_FILE_MODE_SEQUENTIAL
@@ -263,53 +274,63 @@ fn autologger_has_no_file_sequence(fixture: &Fixture) {
 
 fn autologger_providers_are_disabled_by_default(fixture: &Fixture) {
     let (one, two) = (new_guid(), new_guid());
-    let booted = Booted::with(fixture, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
-    assert_eq!((booted.wants(one), booted.wants(two)), (None, None));
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
+    assert_eq!((autologger.level_and_masks(one), autologger.level_and_masks(two)), (None, None));
 }
 
 fn autologger_enables_providers_with_their_values(fixture: &Fixture) {
     let (one, two) = (new_guid(), new_guid());
     let given = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
-    let booted = Booted::with(fixture, &(provider(one, given) + &provider(two, "")));
-    assert_eq!(booted.wants(one), Some((5, 0x3_0000_0007, 4)));
-    assert_eq!(booted.wants(two), Some((0, 0, 0)));
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &(provider_lines(one, given) + &provider_lines(two, "")));
+    assert_eq!(autologger.level_and_masks(one), Some((5, 0x3_0000_0007, 4)));
+    assert_eq!(autologger.level_and_masks(two), Some((0, 0, 0)));
 }
 
 fn all_is_unused_without_any(fixture: &Fixture) {
     let guid = new_guid();
-    let booted = Booted::with(fixture, &provider(guid, "MatchAllKeyword = 0x80"));
-    let mut other = OtherProcess::start(guid, Some(&booted.folder));
+    let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "MatchAllKeyword = 0x80"));
+    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
     other.write(1);
-    assert_eq!(booted.stop().len(), 1, "its keyword is 1");
+    assert_eq!(autologger.stop().len(), 1, "MatchAllKeyword was applied without MatchAnyKeyword");
 }
 
 fn flags_of_a_classic_provider(fixture: &Fixture) {
     let guid = new_guid();
-    let booted = Booted::with(fixture, &provider(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
-    assert_eq!(booted.wants(guid), Some((2, 0x30, 0)));
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &provider_lines(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
+    assert_eq!(autologger.level_and_masks(guid), Some((2, 0x30, 0)));
 }
 
 fn properties_of_an_enable(fixture: &Fixture) {
     let guid = new_guid();
-    let booted = Booted::with(fixture, &provider(guid, "EnableProperty = 0x80"));
-    let mut other = OtherProcess::start(guid, Some(&booted.folder));
+    let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "EnableProperty = 0x80"));
+    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
     other.write(1);
-    let end = booted.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
+    let end = autologger.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
     let items = &events_of(&end.config.log_file.unwrap())[0].items;
-    assert_eq!(items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(), [13], "the start key");
+    assert_eq!(
+        items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(),
+        [ExtType::PROCESS_START_KEY.0],
+        "the event has no start key"
+    );
 }
 
 fn autologger_corrects_invalid_values(fixture: &Fixture) {
-    let booted = Booted::with(fixture, "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n");
-    let config = booted.query().unwrap().config;
+    let autologger = AutologgerDaemon::start_with(
+        fixture,
+        "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n",
+    );
+    let config = autologger.query().unwrap().config;
     assert_eq!((config.log_file_mode, config.maximum_file_size, config.clock), (2, 100, 1));
 }
 
 fn non_stoppable_autologger_cannot_be_stopped(fixture: &Fixture) {
-    let booted = Booted::with(fixture, "LogFileMode = 0x41\n");
-    let stopped = booted.controller().stop(&SessionRef::Name("Boot".to_owned()));
+    let autologger = AutologgerDaemon::start_with(fixture, "LogFileMode = 0x41\n");
+    let stopped = autologger.controller().stop(&SessionRef::Name("Boot".to_owned()));
     assert_eq!(status(stopped), Status::ERROR_ACCESS_DENIED);
-    assert!(booted.query().is_ok());
+    assert!(autologger.query().is_ok());
 }
 
 fn global_logger_is_not_running(fixture: &Fixture) {

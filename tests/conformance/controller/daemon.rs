@@ -54,21 +54,21 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Starts a daemon with these settings. Returns its folder, too.
-pub(crate) fn with_settings(fixture: &Fixture, settings: &str) -> (PathBuf, Daemon) {
-    let folder = folder_with(fixture, "traceweir.conf", settings);
+pub(crate) fn start_with_settings(fixture: &Fixture, settings: &str) -> (PathBuf, Daemon) {
+    let folder = make_folder_with(fixture, "traceweir.conf", settings);
     let daemon = Daemon::start(&folder);
     (folder, daemon)
 }
 
 /// Makes a folder for a daemon, with a file in it.
-pub(super) fn folder_with(fixture: &Fixture, name: &str, text: &str) -> PathBuf {
-    let path = no_folder_yet(fixture).join(name);
-    put(&path, text);
+pub(super) fn make_folder_with(fixture: &Fixture, name: &str, text: &str) -> PathBuf {
+    let path = unused_folder(fixture).join(name);
+    write_trusted_file(&path, text);
     path.ancestors().find(|folder| folder.parent() == Some(fixture.folder())).unwrap().to_owned()
 }
 
 /// Writes a file that a daemon trusts: only its user may write the file and the folders around it.
-pub(super) fn put(path: &Path, text: &str) {
+pub(super) fn write_trusted_file(path: &Path, text: &str) {
     for folder in [path.parent().and_then(Path::parent), path.parent()].into_iter().flatten() {
         if std::fs::create_dir(folder).is_ok() {
             std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
@@ -78,32 +78,32 @@ pub(super) fn put(path: &Path, text: &str) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-fn no_folder_yet(fixture: &Fixture) -> PathBuf {
+fn unused_folder(fixture: &Fixture) -> PathBuf {
     fixture.folder().join(format!("daemon {}", unique_number()))
 }
 
 /// Connects a controller and ends its daemon.
-fn left_alone(fixture: &Fixture) -> (PathBuf, Controller) {
-    let folder = no_folder_yet(fixture);
+fn connect_and_end_daemon(fixture: &Fixture) -> (PathBuf, Controller) {
+    let folder = unused_folder(fixture);
     let daemon = Daemon::start(&folder);
-    let controller = connected(&folder);
+    let controller = connect_to(&folder);
     drop(daemon);
     (folder, controller)
 }
 
 /// Waits until the daemon in a folder answers, and returns a controller.
-pub(crate) fn connected(folder: &Path) -> Controller {
-    eventually("a daemon", || Controller::find_at(folder).ok().flatten())
+pub(crate) fn connect_to(folder: &Path) -> Controller {
+    eventually("the daemon answers", || Controller::find_at(folder).ok().flatten())
 }
 
 fn search_for_a_daemon_starts_none(fixture: &Fixture) {
-    let folder = no_folder_yet(fixture);
+    let folder = unused_folder(fixture);
     assert!(Controller::find_at(&folder).unwrap().is_none());
     assert!(!folder.exists());
 }
 
 fn idle_system_has_empty_lists(fixture: &Fixture) {
-    let (_folder, mut controller) = left_alone(fixture);
+    let (_folder, mut controller) = connect_and_end_daemon(fixture);
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);
     for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
@@ -112,7 +112,7 @@ fn idle_system_has_empty_lists(fixture: &Fixture) {
 }
 
 fn changes_without_a_daemon_fail(fixture: &Fixture) {
-    let (folder, mut controller) = left_alone(fixture);
+    let (folder, mut controller) = connect_and_end_daemon(fixture);
     let session = SessionRef::Name("somebody".to_owned());
     assert_eq!(status(controller.stop(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     assert_eq!(status(controller.update(&session, &Update::default())), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
@@ -128,9 +128,9 @@ fn changes_without_a_daemon_fail(fixture: &Fixture) {
 fn daemons_do_not_share_sessions(fixture: &Fixture) {
     let config = fixture.session_config();
     let _here = fixture.start(&config);
-    let folder = no_folder_yet(fixture);
+    let folder = unused_folder(fixture);
     let _daemon = Daemon::start(&folder);
-    let mut there = connected(&folder);
+    let mut there = connect_to(&folder);
     assert_eq!(
         status(there.query(&SessionRef::Name(config.name.clone()))),
         Status::ERROR_WMI_INSTANCE_NOT_FOUND
@@ -141,7 +141,7 @@ fn daemons_do_not_share_sessions(fixture: &Fixture) {
 }
 
 fn a_daemon_that_does_not_answer(fixture: &Fixture) {
-    let folder = folder_with(fixture, "note", "");
+    let folder = make_folder_with(fixture, "note", "");
     let socket = RuntimeDir::from_path(&folder).control_socket();
     let _listener = Listener::bind(&socket, 0o600).unwrap();
     let error = Controller::find_at(&folder).unwrap_err();
@@ -158,7 +158,7 @@ fn low_latency_collects_events_when_written(fixture: &Fixture) {
     let start = Instant::now();
     for number in 1..=300 {
         provider.write(&event(1, 4, 1), &[]).unwrap();
-        until("the event", || fixture.query(&session).events == number);
+        until("the event is collected", || fixture.query(&session).events == number);
         assert!(start.elapsed() < PATIENCE, "only {number} events have been collected");
     }
 }
@@ -171,20 +171,23 @@ fn missing_file_and_folder_have_their_statuses(fixture: &Fixture) {
     );
 }
 
-fn log_to(fixture: &Fixture, path: PathBuf) -> Status {
+fn start_status_with_log(fixture: &Fixture, path: PathBuf) -> Status {
     fixture.start_status(&SessionConfig { log_file: Some(path), ..fixture.session_config() })
 }
 
 fn folder_is_not_a_log_file(fixture: &Fixture) {
-    assert_eq!(log_to(fixture, fixture.folder().to_owned()), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(start_status_with_log(fixture, fixture.folder().to_owned()), Status::ERROR_BAD_PATHNAME);
 }
 
 fn too_long_path_component_is_refused(fixture: &Fixture) {
-    assert_eq!(log_to(fixture, fixture.folder().join("x".repeat(256))), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(
+        start_status_with_log(fixture, fixture.folder().join("x".repeat(256))),
+        Status::ERROR_BAD_PATHNAME
+    );
 }
 
 fn path_through_a_file_is_refused(fixture: &Fixture) {
     let file = fixture.unique_path();
     std::fs::write(&file, "").unwrap();
-    assert_eq!(log_to(fixture, file.join("x.etl")), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(start_status_with_log(fixture, file.join("x.etl")), Status::ERROR_BAD_PATHNAME);
 }

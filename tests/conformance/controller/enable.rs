@@ -115,14 +115,14 @@ fn each_call_replaces(fixture: &Fixture) {
     assert!(provider.enabled(2, 0b10) && !provider.enabled(3, 0b10) && !provider.enabled(2, 0b1));
     assert!(!provider.enabled(1, 0));
     fixture.enable(&session, guid, &enable_params(2, 0b10, 0));
-    assert!(provider.enabled(1, 0), "the property is gone too");
+    assert!(provider.enabled(1, 0), "the property of the earlier enable is still in force");
 }
 
 fn each_call_replaces_filters(fixture: &Fixture) {
-    let elsewhere = Filter { kind: EVENT_FILTER_TYPE_PID, data: 1u32.to_le_bytes().to_vec() };
-    let (session, provider, guid) =
-        fixture.start_with_provider(&EnableParams { filters: vec![elsewhere], ..EnableParams::default() });
-    assert!(!provider.enabled(4, 1), "meant for process 1");
+    let other_process = Filter { kind: EVENT_FILTER_TYPE_PID, data: 1u32.to_le_bytes().to_vec() };
+    let (session, provider, guid) = fixture
+        .start_with_provider(&EnableParams { filters: vec![other_process], ..EnableParams::default() });
+    assert!(!provider.enabled(4, 1), "a provider of another process is enabled");
     fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(4, 1));
 }
@@ -153,107 +153,107 @@ fn an_enable_ends_with_its_session(fixture: &Fixture) {
     again.name = name;
     let _session = fixture.start(&again);
     let second = Provider::register(guid, None).unwrap();
-    assert!(!second.enabled(4, 1), "a session of the same name enables nothing");
+    assert!(!second.enabled(4, 1), "a session of the same name inherited the enable");
 }
 
 /// A callback that blocks once it is called, until the rule releases it.
 #[derive(Default)]
-struct Held {
+struct BlockingCallback {
     called: AtomicBool,
     may_return: AtomicBool,
     returned: AtomicBool,
 }
 
-impl Held {
+impl BlockingCallback {
     fn has_returned(&self) -> bool {
         self.returned.load(Ordering::Acquire)
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         self.may_return.store(true, Ordering::Release);
     }
 
     fn wait_until_called(&self) {
-        until("the callback", || self.called.load(Ordering::Acquire));
+        until("the callback has run", || self.called.load(Ordering::Acquire));
     }
 }
 
 /// Releases the callback at the end of the rule, even after a panic: unregistering its provider
 /// waits for it.
-struct Holder(Arc<Held>);
+struct CallbackGuard(Arc<BlockingCallback>);
 
-impl std::ops::Deref for Holder {
-    type Target = Held;
+impl std::ops::Deref for CallbackGuard {
+    type Target = BlockingCallback;
 
-    fn deref(&self) -> &Held {
+    fn deref(&self) -> &BlockingCallback {
         &self.0
     }
 }
 
-impl Drop for Holder {
+impl Drop for CallbackGuard {
     fn drop(&mut self) {
-        self.let_go();
+        self.release();
     }
 }
 
-fn held_provider(guid: Guid) -> (Provider, Holder) {
-    let held = Arc::new(Held::default());
-    let held_by_callback = Arc::clone(&held);
+fn register_blocking_provider(guid: Guid) -> (Provider, CallbackGuard) {
+    let state = Arc::new(BlockingCallback::default());
+    let in_callback = Arc::clone(&state);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        held_by_callback.called.store(true, Ordering::Release);
-        until("leave to return", || held_by_callback.may_return.load(Ordering::Acquire));
-        held_by_callback.returned.store(true, Ordering::Release);
+        in_callback.called.store(true, Ordering::Release);
+        until("the callback may return", || in_callback.may_return.load(Ordering::Acquire));
+        in_callback.returned.store(true, Ordering::Release);
     };
-    (Provider::register(guid, Some(Box::new(callback))).unwrap(), Holder(held))
+    (Provider::register(guid, Some(Box::new(callback))).unwrap(), CallbackGuard(state))
 }
 
-fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, ms: u32) -> Status {
-    status(fixture.connect().enable(session, guid, EnableCode::Enable, &EnableParams::default(), ms))
+fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, timeout_ms: u32) -> Status {
+    status(fixture.connect().enable(session, guid, EnableCode::Enable, &EnableParams::default(), timeout_ms))
 }
 
 fn no_timeout_does_not_wait(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let (_provider, callback) = held_provider(guid);
+    let (_provider, callback) = register_blocking_provider(guid);
     assert_eq!(enable_within(fixture, &session.id, guid, 0), Status::ERROR_SUCCESS);
-    assert!(!callback.has_returned(), "the callback runs later");
-    callback.let_go();
-    until("the callback", || callback.has_returned());
+    assert!(!callback.has_returned(), "the enable waited for the callback");
+    callback.release();
+    until("the callback has run", || callback.has_returned());
 }
 
 /// Checks that an enable with this timeout returns after the callback.
-fn waits(fixture: &Fixture, ms: u32) {
+fn assert_enable_waits(fixture: &Fixture, timeout_ms: u32) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let (_provider, callback) = held_provider(guid);
+    let (_provider, callback) = register_blocking_provider(guid);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             callback.wait_until_called();
             // An enable that does not wait gets time to return too early.
             std::thread::sleep(Duration::from_millis(200));
-            callback.let_go();
+            callback.release();
         });
-        assert_eq!(enable_within(fixture, &session.id, guid, ms), Status::ERROR_SUCCESS);
+        assert_eq!(enable_within(fixture, &session.id, guid, timeout_ms), Status::ERROR_SUCCESS);
         assert!(callback.has_returned());
     });
 }
 
 fn a_timeout_waits_for_callbacks(fixture: &Fixture) {
-    waits(fixture, 120_000);
+    assert_enable_waits(fixture, 120_000);
 }
 
 fn late_enable_stays_in_force(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let (provider, callback) = held_provider(guid);
+    let (provider, callback) = register_blocking_provider(guid);
     assert_eq!(enable_within(fixture, &session.id, guid, 100), Status::ERROR_TIMEOUT);
     assert!(!callback.has_returned());
-    callback.let_go();
-    until("the callback", || callback.has_returned());
+    callback.release();
+    until("the callback has run", || callback.has_returned());
     assert!(provider.enabled(4, 1));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
 }
 
 fn infinite_timeout_waits_for_callbacks(fixture: &Fixture) {
-    waits(fixture, u32::MAX);
+    assert_enable_waits(fixture, u32::MAX);
 }
 
 fn an_enable_needs_provider_and_session(fixture: &Fixture) {

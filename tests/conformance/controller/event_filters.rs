@@ -146,87 +146,93 @@ fn filter(kind: u32, parts: &[&[u8]]) -> Filter {
     Filter { kind, data: parts.concat() }
 }
 
-fn ids(kind: u32, filter_in: bool, ids: &[u16]) -> Filter {
-    let listed: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-    let count = u16::try_from(ids.len()).unwrap().to_le_bytes();
+fn id_filter(kind: u32, filter_in: bool, id_list: &[u16]) -> Filter {
+    let listed: Vec<u8> = id_list.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let count = u16::try_from(id_list.len()).unwrap().to_le_bytes();
     filter(kind, &[&[u8::from(filter_in), 0], &count, &listed])
 }
 
 /// The level/keyword part: any, all, level.
-type Part = (u64, u64, u8);
-const EVERYTHING: Part = (0, 0, 0);
+type LevelKeywords = (u64, u64, u8);
+const EVERYTHING: LevelKeywords = (0, 0, 0);
 
-fn names_of(kind: u32, (any, all, level): Part, filter_in: bool, names: &[&str]) -> Filter {
-    let listed: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
-    let count = u16::try_from(names.len()).unwrap().to_le_bytes();
+fn name_filter(
+    kind: u32,
+    (any, all, level): LevelKeywords,
+    filter_in: bool,
+    name_filters: &[&str],
+) -> Filter {
+    let listed: Vec<u8> = name_filters.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
+    let count = u16::try_from(name_filters.len()).unwrap().to_le_bytes();
     let head = [level, u8::from(filter_in)];
     filter(kind, &[&any.to_le_bytes(), &all.to_le_bytes(), &head, &count, &listed])
 }
 
-fn level_keyword((any, all, level): Part, filter_in: bool) -> Filter {
+fn level_keyword((any, all, level): LevelKeywords, filter_in: bool) -> Filter {
     let head = [level, u8::from(filter_in), 0, 0, 0, 0, 0, 0];
     filter(STACKWALK_LEVEL_KW, &[&any.to_le_bytes(), &all.to_le_bytes(), &head])
 }
 
-fn schema(id: u16, data: &[u8]) -> Filter {
+fn schematized_filter(id: u16, data: &[u8]) -> Filter {
     let size = u32::try_from(24 + data.len()).unwrap().to_le_bytes();
     filter(SCHEMATIZED, &[&id.to_le_bytes(), &[0; 14], &size, &[0; 4], data])
 }
 
-fn with(property: u32, filters: Vec<Filter>) -> EnableParams {
+fn params_with(property: u32, filters: Vec<Filter>) -> EnableParams {
     EnableParams { property, filters, ..EnableParams::default() }
 }
 
 /// TraceLogging events that follow the events 1 to 4 (level 4, keyword 1, a number as payload):
 /// name, level, keyword. Their numbers start at 100.
-const NAMED: [(&str, u8, u64); 4] = [("start", 4, 1), ("stop", 4, 2), ("start", 5, 3), ("pause", 2, 4)];
+const NAMED_EVENTS: [(&str, u8, u64); 4] =
+    [("start", 4, 1), ("stop", 4, 2), ("start", 5, 3), ("pause", 2, 4)];
 
-fn write_all(provider: &Provider) {
+fn write_test_events(provider: &Provider) {
     for id in 1..=4 {
         provider.write(&event(id, 4, 1), &[&u32::from(id).to_le_bytes()]).unwrap();
     }
-    for (number, (name, level, keyword)) in (100u32..).zip(NAMED) {
+    for (event_number, (name, level, keyword)) in (100u32..).zip(NAMED_EVENTS) {
         let metadata = MetadataBuilder::new(name, 0).finish().unwrap().to_vec();
-        let data = [&number.to_le_bytes()[..]];
+        let data = [&event_number.to_le_bytes()[..]];
         provider.event(&event(0, level, keyword)).metadata(&metadata).write(&data).unwrap();
     }
 }
 
-fn number(seen: &RecordedEvent) -> u32 {
+fn event_number(seen: &RecordedEvent) -> u32 {
     u32::from_le_bytes(seen.payload[..4].try_into().unwrap())
 }
 
 /// Returns the numbers of the events that arrive with these filters, and of those that have a
 /// stack.
-fn arrives(fixture: &Fixture, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
-    let (session, provider, _guid) = fixture.start_with_provider(&with(property, filters));
-    write_all(&provider);
+fn recorded_numbers(fixture: &Fixture, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(property, filters));
+    write_test_events(&provider);
     let seen = fixture.stop_and_read_events(session);
     let has_stack =
         |event: &&RecordedEvent| event.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
-    (seen.iter().map(number).collect(), seen.iter().filter(has_stack).map(number).collect())
+    (seen.iter().map(event_number).collect(), seen.iter().filter(has_stack).map(event_number).collect())
 }
 
 /// Returns the manifest events and the TraceLogging events that arrive.
-fn apart(fixture: &Fixture, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
-    arrives(fixture, 0, filters).0.into_iter().partition(|number| *number < 100)
+fn recorded_by_kind(fixture: &Fixture, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
+    recorded_numbers(fixture, 0, filters).0.into_iter().partition(|event_number| *event_number < 100)
 }
 
-fn refused(fixture: &Fixture, provider: Guid, params: &EnableParams) -> Status {
+fn enable_status(fixture: &Fixture, provider: Guid, params: &EnableParams) -> Status {
     status(fixture.try_enable(&fixture.start(&fixture.session_config()), provider, params))
 }
 
 #[track_caller]
-fn all_refused(fixture: &Fixture, wrong: Vec<Filter>) {
+fn assert_all_refused(fixture: &Fixture, wrong: Vec<Filter>) {
     for filter in wrong {
         let length = filter.data.len();
-        let status = refused(fixture, new_guid(), &with(0, vec![filter.clone()]));
+        let status = enable_status(fixture, new_guid(), &params_with(0, vec![filter.clone()]));
         assert_eq!(status, Status::ERROR_INVALID_PARAMETER, "{:#x} of {length} bytes", filter.kind);
     }
 }
 
 /// Returns id, data and session bit of each filter in the chain that the callback received last.
-fn chain(calls: &CallbackLog) -> Vec<(u16, Vec<u8>, u64)> {
+fn received_chain(calls: &CallbackLog) -> Vec<(u16, Vec<u8>, u64)> {
     let Some((SCHEMATIZED, bytes)) = calls.last().filter else { return Vec::new() };
     Header::chain(&bytes).map(|filter| (filter.id, filter.data.to_vec(), filter.instance)).collect()
 }
@@ -235,8 +241,8 @@ fn a_schema_reaches_the_callback(fixture: &Fixture) {
     let (calls, guid, session) =
         (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    fixture.enable(&session, guid, &with(0, vec![schema(7, b"as agreed")]));
-    let [(7, data, bit)] = &chain(&calls)[..] else { panic!("{:?}", calls.last()) };
+    fixture.enable(&session, guid, &params_with(0, vec![schematized_filter(7, b"as agreed")]));
+    let [(7, data, bit)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
     assert_eq!((&data[..], bit.count_ones()), (&b"as agreed"[..], 1));
 }
 
@@ -244,91 +250,116 @@ fn one_chain_of_all_sessions(fixture: &Fixture) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
-    fixture.enable(&one, guid, &with(0, vec![schema(1, b"first")]));
-    fixture.enable(&two, guid, &with(0, vec![schema(2, b"second")]));
-    let [(1, first, a), (2, second, b)] = &chain(&calls)[..] else { panic!("{:?}", calls.last()) };
+    fixture.enable(&one, guid, &params_with(0, vec![schematized_filter(1, b"first")]));
+    fixture.enable(&two, guid, &params_with(0, vec![schematized_filter(2, b"second")]));
+    let [(1, first, a), (2, second, b)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
     assert_eq!((&first[..], &second[..], a & b), (&b"first"[..], &b"second"[..], 0));
     fixture.disable(&one, guid);
-    assert_eq!(chain(&calls).len(), 1);
+    assert_eq!(received_chain(&calls).len(), 1);
 }
 
 fn schemas_have_their_size(fixture: &Fixture) {
-    let mut lies = schema(1, b"data");
-    lies.data[16] += 1;
-    all_refused(fixture, vec![lies, filter(SCHEMATIZED, &[&[0; 23]]), schema(1, &[0; 1_001])]);
-    assert_eq!(refused(fixture, new_guid(), &with(0, vec![schema(1, &[0; 1_000])])), Status::ERROR_SUCCESS);
+    let mut wrong_size = schematized_filter(1, b"data");
+    wrong_size.data[16] += 1;
+    assert_all_refused(
+        fixture,
+        vec![wrong_size, filter(SCHEMATIZED, &[&[0; 23]]), schematized_filter(1, &[0; 1_001])],
+    );
+    assert_eq!(
+        enable_status(fixture, new_guid(), &params_with(0, vec![schematized_filter(1, &[0; 1_000])])),
+        Status::ERROR_SUCCESS
+    );
 }
 
 fn ids_in_and_out(fixture: &Fixture) {
-    assert_eq!(apart(fixture, vec![ids(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
-    assert_eq!(apart(fixture, vec![ids(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
+    assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
+    assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
 }
 
 fn id_filter_ignores_tracelogging(fixture: &Fixture) {
     for (filter_in, listed) in [(true, 7), (false, 0)] {
-        assert_eq!(apart(fixture, vec![ids(EVENT_ID, filter_in, &[listed])]).1, [100, 101, 102, 103]);
+        assert_eq!(
+            recorded_by_kind(fixture, vec![id_filter(EVENT_ID, filter_in, &[listed])]).1,
+            [100, 101, 102, 103]
+        );
     }
 }
 
 fn id_filter_has_1_to_64_ids(fixture: &Fixture) {
     let many: Vec<u16> = (1..=65).collect();
-    let mut short = ids(EVENT_ID, true, &many[..3]);
+    let mut short = id_filter(EVENT_ID, true, &many[..3]);
     short.data.pop();
-    let mut long = ids(EVENT_ID, true, &many[..3]);
+    let mut long = id_filter(EVENT_ID, true, &many[..3]);
     long.data.extend([9, 0]);
-    all_refused(fixture, vec![ids(EVENT_ID, true, &[]), ids(EVENT_ID, true, &many), short, long]);
-    all_refused(fixture, vec![ids(STACKWALK, true, &[]), ids(STACKWALK, true, &many)]);
+    assert_all_refused(
+        fixture,
+        vec![id_filter(EVENT_ID, true, &[]), id_filter(EVENT_ID, true, &many), short, long],
+    );
+    assert_all_refused(fixture, vec![id_filter(STACKWALK, true, &[]), id_filter(STACKWALK, true, &many)]);
     assert_eq!(
-        refused(fixture, new_guid(), &with(0, vec![ids(EVENT_ID, true, &many[..64])])),
+        enable_status(fixture, new_guid(), &params_with(0, vec![id_filter(EVENT_ID, true, &many[..64])])),
         Status::ERROR_SUCCESS
     );
 }
 
-fn names(part: Part, filter_in: bool, names: &[&str]) -> Vec<Filter> {
-    vec![names_of(EVENT_NAME, part, filter_in, names)]
+fn name_filters(part: LevelKeywords, filter_in: bool, name_filters: &[&str]) -> Vec<Filter> {
+    vec![name_filter(EVENT_NAME, part, filter_in, name_filters)]
 }
 
 fn names_in_and_out(fixture: &Fixture) {
-    assert_eq!(apart(fixture, names(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
-    assert_eq!(apart(fixture, names(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
+    assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
+    assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
 }
 
 fn name_filter_ignores_manifest_events(fixture: &Fixture) {
-    assert_eq!(apart(fixture, names(EVERYTHING, true, &["nobody"])), (vec![1, 2, 3, 4], vec![]));
+    assert_eq!(
+        recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["nobody"])),
+        (vec![1, 2, 3, 4], vec![])
+    );
 }
 
 fn name_filter_affects_only_its_level_and_keywords(fixture: &Fixture) {
     // Events outside of the part arrive; of those inside, none is listed.
-    assert_eq!(apart(fixture, names((0, 0, 4), true, &["nobody"])).1, [102]);
-    assert_eq!(apart(fixture, names((2, 0, 0), true, &["nobody"])).1, [100, 103]);
-    assert_eq!(apart(fixture, names((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((0, 0, 4), true, &["nobody"])).1, [102]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((2, 0, 0), true, &["nobody"])).1, [100, 103]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
 }
 
 fn match_all_is_unused_without_match_any(fixture: &Fixture) {
-    assert_eq!(apart(fixture, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are checked");
+    assert_eq!(
+        recorded_by_kind(fixture, name_filters((0, 1 << 40, 0), true, &["nobody"])).1,
+        [0_u32; 0],
+        "MatchAllKeyword was applied without MatchAnyKeyword"
+    );
 }
 
 fn name_filter_level_0_is_all(fixture: &Fixture) {
-    assert_eq!(apart(fixture, names((0, 0, 0), false, &["start", "stop", "pause"])).1, [0_u32; 0]);
+    assert_eq!(
+        recorded_by_kind(fixture, name_filters((0, 0, 0), false, &["start", "stop", "pause"])).1,
+        [0_u32; 0]
+    );
 }
 
 fn names_have_their_size(fixture: &Fixture) {
-    let good = || names_of(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
+    let good = || name_filter(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
     let mut more = good();
     more.data[18] = 3;
     let mut fewer = good();
     fewer.data[18] = 1;
-    let mut endless = good();
-    endless.data.pop();
+    let mut unterminated = good();
+    unterminated.data.pop();
     let long = "x".repeat(4_096 - 20);
-    let none = names_of(EVENT_NAME, EVERYTHING, true, &[]);
-    all_refused(fixture, vec![more, fewer, endless, none, names_of(EVENT_NAME, EVERYTHING, true, &[&long])]);
-    let longest = names(EVERYTHING, true, &[&long[1..]]);
-    assert_eq!(refused(fixture, new_guid(), &with(0, longest)), Status::ERROR_SUCCESS);
+    let none = name_filter(EVENT_NAME, EVERYTHING, true, &[]);
+    assert_all_refused(
+        fixture,
+        vec![more, fewer, unterminated, none, name_filter(EVENT_NAME, EVERYTHING, true, &[&long])],
+    );
+    let longest = name_filters(EVERYTHING, true, &[&long[1..]]);
+    assert_eq!(enable_status(fixture, new_guid(), &params_with(0, longest)), Status::ERROR_SUCCESS);
 }
 
 /// Returns a payload filter for event 3 with a number of at most `most`.
-fn payload(most: i128) -> Filter {
+fn payload_filter(most: i128) -> Filter {
     let mut event = Event::new(3, 0, false);
     let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
@@ -339,14 +370,14 @@ fn payload(most: i128) -> Filter {
 }
 
 fn payload_filter_selects_events(fixture: &Fixture) {
-    assert_eq!(arrives(fixture, 0, vec![payload(2)]).0, [1, 2, 4, 100, 101, 102, 103]);
-    assert_eq!(arrives(fixture, 0, vec![payload(3)]).0, [1, 2, 3, 4, 100, 101, 102, 103]);
+    assert_eq!(recorded_numbers(fixture, 0, vec![payload_filter(2)]).0, [1, 2, 4, 100, 101, 102, 103]);
+    assert_eq!(recorded_numbers(fixture, 0, vec![payload_filter(3)]).0, [1, 2, 3, 4, 100, 101, 102, 103]);
 }
 
 fn malformed_payload_filter_is_refused(fixture: &Fixture) {
-    let mut long = payload(1);
+    let mut long = payload_filter(1);
     long.data.resize(4_097, 0);
-    all_refused(
+    assert_all_refused(
         fixture,
         vec![filter(PAYLOAD, &[]), filter(PAYLOAD, &[b"EPF1"]), filter(PAYLOAD, &[&[7; 64]]), long],
     );
@@ -362,65 +393,81 @@ fn ninth_predicate_is_refused(_: &Fixture) {
 }
 
 fn all_filters_must_pass(fixture: &Fixture) {
-    let by_id = || ids(EVENT_ID, true, &[2, 3]);
-    let by_name = names_of(EVENT_NAME, EVERYTHING, false, &["stop"]);
-    assert_eq!(apart(fixture, vec![by_id(), payload(2), by_name]), (vec![2], vec![100, 102, 103]));
+    let by_id = || id_filter(EVENT_ID, true, &[2, 3]);
+    let by_name = name_filter(EVENT_NAME, EVERYTHING, false, &["stop"]);
+    assert_eq!(
+        recorded_by_kind(fixture, vec![by_id(), payload_filter(2), by_name]),
+        (vec![2], vec![100, 102, 103])
+    );
     let elsewhere = filter(EVENT_FILTER_TYPE_PID, &[&1u32.to_le_bytes()]);
-    assert_eq!(arrives(fixture, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
+    assert_eq!(recorded_numbers(fixture, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
 }
 
-fn stacks(fixture: &Fixture, filters: Vec<Filter>) -> Vec<u32> {
-    let (all, with_stack) = arrives(fixture, STACK_TRACE, filters);
-    assert_eq!(all, [1, 2, 3, 4, 100, 101, 102, 103], "stack filters decide about stacks only");
+fn numbers_with_stack(fixture: &Fixture, filters: Vec<Filter>) -> Vec<u32> {
+    let (all, with_stack) = recorded_numbers(fixture, STACK_TRACE, filters);
+    assert_eq!(all, [1, 2, 3, 4, 100, 101, 102, 103], "stack filters dropped events");
     with_stack
 }
 
 fn stacks_are_selected_by_id(fixture: &Fixture) {
-    assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2])]), [2, 100, 101, 102, 103]);
-    assert_eq!(stacks(fixture, vec![ids(STACKWALK, false, &[2])]), [1, 3, 4, 100, 101, 102, 103]);
+    assert_eq!(numbers_with_stack(fixture, vec![id_filter(STACKWALK, true, &[2])]), [2, 100, 101, 102, 103]);
+    assert_eq!(
+        numbers_with_stack(fixture, vec![id_filter(STACKWALK, false, &[2])]),
+        [1, 3, 4, 100, 101, 102, 103]
+    );
 }
 
 fn stacks_are_selected_by_name(fixture: &Fixture) {
-    let by_name = |filter_in| vec![names_of(STACKWALK_NAME, EVERYTHING, filter_in, &["start"])];
-    assert_eq!(stacks(fixture, by_name(true)), [1, 2, 3, 4, 100, 102]);
-    assert_eq!(stacks(fixture, by_name(false)), [1, 2, 3, 4, 101, 103]);
+    let by_name = |filter_in| vec![name_filter(STACKWALK_NAME, EVERYTHING, filter_in, &["start"])];
+    assert_eq!(numbers_with_stack(fixture, by_name(true)), [1, 2, 3, 4, 100, 102]);
+    assert_eq!(numbers_with_stack(fixture, by_name(false)), [1, 2, 3, 4, 101, 103]);
 }
 
 fn stacks_are_selected_by_level_and_keyword(fixture: &Fixture) {
-    assert_eq!(stacks(fixture, vec![level_keyword((0, 0, 4), true)]), [1, 2, 3, 4, 100, 101, 103]);
-    assert_eq!(stacks(fixture, vec![level_keyword((0, 0, 4), false)]), [102]);
-    assert_eq!(stacks(fixture, vec![level_keyword((2, 0, 0), true)]), [101, 102]);
+    assert_eq!(
+        numbers_with_stack(fixture, vec![level_keyword((0, 0, 4), true)]),
+        [1, 2, 3, 4, 100, 101, 103]
+    );
+    assert_eq!(numbers_with_stack(fixture, vec![level_keyword((0, 0, 4), false)]), [102]);
+    assert_eq!(numbers_with_stack(fixture, vec![level_keyword((2, 0, 0), true)]), [101, 102]);
 }
 
 fn stack_filters_need_the_stack_property(fixture: &Fixture) {
     assert_eq!(
-        arrives(fixture, 0, vec![ids(STACKWALK, true, &[2]), level_keyword(EVERYTHING, true)]).1,
+        recorded_numbers(fixture, 0, vec![id_filter(STACKWALK, true, &[2]), level_keyword(EVERYTHING, true)])
+            .1,
         [0_u32; 0]
     );
 }
 
 fn all_stack_filters_must_pass(fixture: &Fixture) {
     let by_level = || level_keyword((0, 0, 4), true);
-    assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2]), by_level()]), [2, 100, 101, 103]);
-    let by_name = names_of(STACKWALK_NAME, EVERYTHING, true, &["start"]);
-    assert_eq!(stacks(fixture, vec![ids(STACKWALK, true, &[2]), by_name, by_level()]), [2, 100]);
+    assert_eq!(
+        numbers_with_stack(fixture, vec![id_filter(STACKWALK, true, &[2]), by_level()]),
+        [2, 100, 101, 103]
+    );
+    let by_name = name_filter(STACKWALK_NAME, EVERYTHING, true, &["start"]);
+    assert_eq!(
+        numbers_with_stack(fixture, vec![id_filter(STACKWALK, true, &[2]), by_name, by_level()]),
+        [2, 100]
+    );
 }
 
 fn level_filters_have_their_size(fixture: &Fixture) {
     let wrong = [0, 18, 23, 25, 48].map(|bytes| filter(STACKWALK_LEVEL_KW, &[&vec![0; bytes]]));
-    all_refused(fixture, wrong.to_vec());
+    assert_all_refused(fixture, wrong.to_vec());
 }
 
 fn event_filters_are_refused_for_groups(fixture: &Fixture) {
-    let by_name = names_of(EVENT_NAME, EVERYTHING, true, &["start"]);
-    for filter in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
-        let (kind, group) = (filter.kind, with(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, vec![filter]));
-        assert_eq!(refused(fixture, new_guid(), &group), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
+    let by_name = name_filter(EVENT_NAME, EVERYTHING, true, &["start"]);
+    for filter in [id_filter(EVENT_ID, true, &[1]), by_name, payload_filter(1)] {
+        let (kind, group) = (filter.kind, params_with(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, vec![filter]));
+        assert_eq!(enable_status(fixture, new_guid(), &group), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
 fn kernel_filters_are_refused_for_other_providers(fixture: &Fixture) {
-    all_refused(
+    assert_all_refused(
         fixture,
         vec![
             filter(EVENT_FILTER_TYPE_SYSTEM_FLAGS, &[&[0; 4]]),
@@ -428,6 +475,6 @@ fn kernel_filters_are_refused_for_other_providers(fixture: &Fixture) {
         ],
     );
     let private = PrivateSession::start(&fixture.session_config()).unwrap();
-    let params = with(0, vec![filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]])]);
+    let params = params_with(0, vec![filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]])]);
     assert_eq!(status(private.enable(new_guid(), &params)), Status::ERROR_INVALID_PARAMETER);
 }

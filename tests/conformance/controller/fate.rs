@@ -1,4 +1,4 @@
-//! Sessions that share the fate of an event, and groups of providers that are enabled together.
+//! Sessions that share failures of writes, and groups of providers that are enabled together.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider, Status};
@@ -51,7 +51,7 @@ fn small_and_large(fixture: &Fixture, small: u32, large: u32) -> (Session, Sessi
 }
 
 /// Stops a session and returns its events and losses.
-fn account(fixture: &Fixture, session: Session) -> (u64, u64) {
+fn stop_and_count(fixture: &Fixture, session: Session) -> (u64, u64) {
     let end = fixture.stop(session);
     (end.events, end.events_lost)
 }
@@ -64,7 +64,7 @@ fn one_fails_for_all(fixture: &Fixture) {
         Err(Status::ERROR_MORE_DATA)
     );
     provider.write(&event(2, 4, 1), &[b"fits"]).unwrap();
-    assert_eq!((account(fixture, small), account(fixture, large)), ((1, 1), (1, 1)));
+    assert_eq!((stop_and_count(fixture, small), stop_and_count(fixture, large)), ((1, 1), (1, 1)));
 }
 
 fn independent_sessions_fail_alone(fixture: &Fixture) {
@@ -76,24 +76,29 @@ fn independent_sessions_fail_alone(fixture: &Fixture) {
             provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()),
             Err(Status::ERROR_MORE_DATA)
         );
-        assert_eq!((account(fixture, small), account(fixture, large)), ((0, 1), (1, 0)), "{of_small:#x}");
+        assert_eq!(
+            (stop_and_count(fixture, small), stop_and_count(fixture, large)),
+            ((0, 1), (1, 0)),
+            "{of_small:#x}"
+        );
     }
 }
 
-fn member(group: Guid) -> Provider {
+fn register_member(group: Guid) -> Provider {
     let traits = TraitsBuilder::new("Member").group(&group).finish().unwrap().to_vec();
     Provider::register_with_traits(new_guid(), &traits, None).unwrap()
 }
 
-fn of_group(level: u8) -> EnableParams {
+fn group_params(level: u8) -> EnableParams {
     EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..enable_params(level, 0, 0) }
 }
 
 fn a_group_is_enabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let (one, two, stranger) = (member(group), member(group), member(new_guid()));
-    fixture.enable(&session, group, &of_group(3));
-    for (id, provider) in [&one, &two, &stranger].into_iter().enumerate() {
+    let (one, two, other_provider) =
+        (register_member(group), register_member(group), register_member(new_guid()));
+    fixture.enable(&session, group, &group_params(3));
+    for (id, provider) in [&one, &two, &other_provider].into_iter().enumerate() {
         provider.write(&event(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
         provider.write(&event(9, 4, 1), &[]).unwrap();
     }
@@ -103,17 +108,21 @@ fn a_group_is_enabled(fixture: &Fixture) {
 
 fn later_group_member_is_enabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    fixture.enable(&session, group, &of_group(0));
-    assert!(member(group).enabled(4, 1));
-    assert!(!Provider::register(group, None).unwrap().enabled(4, 1), "it is no member");
+    fixture.enable(&session, group, &group_params(0));
+    assert!(register_member(group).enabled(4, 1));
+    assert!(
+        !Provider::register(group, None).unwrap().enabled(4, 1),
+        "a provider that is not a member is enabled"
+    );
 }
 
 fn a_group_is_disabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let provider = member(group);
-    fixture.enable(&session, group, &of_group(0));
+    let provider = register_member(group);
+    fixture.enable(&session, group, &group_params(0));
     assert!(provider.enabled(4, 1));
-    let disabled = fixture.connect().enable(&session.id, group, EnableCode::Disable, &of_group(0), 10_000);
+    let disabled =
+        fixture.connect().enable(&session.id, group, EnableCode::Disable, &group_params(0), 10_000);
     assert_eq!(status(disabled), Status::ERROR_SUCCESS);
     assert!(!provider.enabled(4, 1));
 }

@@ -11,7 +11,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_REAL_TIME_MODE,
 };
 
-use super::daemon::{connected, with_settings};
+use super::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, event, events_of, header_of, new_guid, status, unique_number, until};
 
@@ -85,10 +85,10 @@ const SEQUENTIAL: u32 = 0x1;
 const APPEND: u32 = 0x4;
 const NEWFILE: u32 = 0x8;
 const PREALLOCATE: u32 = 0x20;
-const KBYTES: u32 = 0x2000;
-const ONE_STREAM: u32 = 0x1000_0000;
+const USE_KBYTES_FOR_SIZE: u32 = 0x2000;
+const NO_PER_PROCESSOR_BUFFERING: u32 = 0x1000_0000;
 
-fn appending(fixture: &Fixture, path: &Path) -> SessionConfig {
+fn append_config(fixture: &Fixture, path: &Path) -> SessionConfig {
     SessionConfig {
         log_file_mode: APPEND,
         clock: 2,
@@ -105,17 +105,17 @@ fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (Session, P
     (session, provider)
 }
 
-fn ids(path: &Path) -> Vec<u16> {
+fn event_ids(path: &Path) -> Vec<u16> {
     events_of(path).iter().map(|seen| seen.descriptor.id).collect()
 }
 
 fn a_file_is_continued(fixture: &Fixture) {
     let path = fixture.unique_path();
     for id in 1..=3 {
-        let (session, provider) = start_with_provider(fixture, &appending(fixture, &path));
+        let (session, provider) = start_with_provider(fixture, &append_config(fixture, &path));
         provider.write(&event(id, 4, 1), &[]).unwrap();
         fixture.stop(session);
-        assert_eq!(ids(&path), (1..=id).collect::<Vec<_>>());
+        assert_eq!(event_ids(&path), (1..=id).collect::<Vec<_>>());
     }
 }
 
@@ -128,7 +128,7 @@ fn append_needs_the_same_clock_and_buffer_size(fixture: &Fixture) {
         fixture.stop(fixture.start(&first));
         let before = std::fs::read(&path).unwrap();
         assert_eq!(
-            fixture.start_status(&appending(fixture, &path)),
+            fixture.start_status(&append_config(fixture, &path)),
             Status::ERROR_INVALID_PARAMETER,
             "{name}"
         );
@@ -138,31 +138,31 @@ fn append_needs_the_same_clock_and_buffer_size(fixture: &Fixture) {
 
 fn append_needs_the_same_number_of_processors(fixture: &Fixture) {
     let path = fixture.unique_path();
-    let one = |mode| SessionConfig { log_file_mode: mode, ..appending(fixture, &path) };
-    fixture.stop(fixture.start(&one(SEQUENTIAL | ONE_STREAM)));
+    let one = |mode| SessionConfig { log_file_mode: mode, ..append_config(fixture, &path) };
+    fixture.stop(fixture.start(&one(SEQUENTIAL | NO_PER_PROCESSOR_BUFFERING)));
     assert_eq!(header_of(&path).processors, 1);
-    let several = traceweir_transport::cpu::possible() > 1;
+    let has_several_processors = traceweir_transport::cpu::possible() > 1;
     assert_eq!(
         fixture.start_status(&one(APPEND)),
-        if several { Status::ERROR_INVALID_PARAMETER } else { Status::ERROR_SUCCESS }
+        if has_several_processors { Status::ERROR_INVALID_PARAMETER } else { Status::ERROR_SUCCESS }
     );
-    assert_eq!(fixture.start_status(&one(APPEND | ONE_STREAM)), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&one(APPEND | NO_PER_PROCESSOR_BUFFERING)), Status::ERROR_SUCCESS);
 }
 
 fn appending_creates(fixture: &Fixture) {
     let path = fixture.unique_path();
-    let (session, provider) = start_with_provider(fixture, &appending(fixture, &path));
+    let (session, provider) = start_with_provider(fixture, &append_config(fixture, &path));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     fixture.stop(session);
-    assert_eq!(ids(&path), [1]);
+    assert_eq!(event_ids(&path), [1]);
 }
 
 /// Returns the configuration of a file sequence with room for a few buffers in each file, and a
 /// function from number to path.
-fn row(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
+fn file_sequence_config(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
     let (folder, number) = (fixture.folder().to_owned(), unique_number());
     let config = SessionConfig {
-        log_file_mode: NEWFILE | KBYTES | ONE_STREAM,
+        log_file_mode: NEWFILE | USE_KBYTES_FOR_SIZE | NO_PER_PROCESSOR_BUFFERING,
         maximum_file_size: 64,
         buffer_size: 8,
         log_file: Some(folder.join(format!("row {number}-%d.etl"))),
@@ -172,7 +172,7 @@ fn row(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
 }
 
 fn file_sequence_is_numbered(fixture: &Fixture) {
-    let (config, path) = row(fixture);
+    let (config, path) = file_sequence_config(fixture);
     let (session, provider) = start_with_provider(fixture, &config);
     assert_eq!(session.properties.config.log_file, Some(path(1)));
     let mut written = 0;
@@ -187,7 +187,7 @@ fn file_sequence_is_numbered(fixture: &Fixture) {
         assert!(std::fs::metadata(&path).unwrap().len() <= 64 << 10, "{}", path.display());
         assert_eq!(header_of(&path).file_name, path.to_str().unwrap());
         assert_ne!(header_of(&path).end_time.0, 0);
-        ids(&path)
+        event_ids(&path)
     });
     let all: Vec<u16> = all.collect();
     assert_eq!(all, (0..written).collect::<Vec<_>>());
@@ -195,7 +195,7 @@ fn file_sequence_is_numbered(fixture: &Fixture) {
 }
 
 fn file_sequence_replaces_files(fixture: &Fixture) {
-    let (config, path) = row(fixture);
+    let (config, path) = file_sequence_config(fixture);
     for n in 1..=2 {
         std::fs::write(path(n), vec![0xAA; 100_000]).unwrap();
     }
@@ -218,15 +218,15 @@ fn sizes_are_reserved(fixture: &Fixture) {
 }
 
 fn increment_switches_to_the_next_file(fixture: &Fixture) {
-    let (config, path) = row(fixture);
+    let (config, path) = file_sequence_config(fixture);
     let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let next = fixture.connect().increment(&session.id).unwrap();
     assert_eq!(next.config.log_file, Some(path(2)));
-    assert_eq!(ids(&path(1)), [1]);
+    assert_eq!(event_ids(&path(1)), [1]);
     provider.write(&event(2, 4, 1), &[]).unwrap();
     fixture.stop(session);
-    assert_eq!(ids(&path(2)), [2]);
+    assert_eq!(event_ids(&path(2)), [2]);
 }
 
 fn increment_needs_new_file_mode(fixture: &Fixture) {
@@ -245,17 +245,20 @@ fn a_file_becomes_live(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let now = fixture.connect().convert_to_real_time(&session.id).unwrap();
+    let converted = fixture.connect().convert_to_real_time(&session.id).unwrap();
     assert_eq!(
-        (now.config.log_file, now.config.log_file_mode & (SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE)),
+        (
+            converted.config.log_file,
+            converted.config.log_file_mode & (SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE)
+        ),
         (None, EVENT_TRACE_REAL_TIME_MODE)
     );
-    assert_eq!(ids(&path), [1]);
+    assert_eq!(event_ids(&path), [1]);
     assert_ne!(header_of(&path).end_time.0, 0);
     provider.write(&event(2, 4, 1), &[]).unwrap();
     assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_SUCCESS);
     fixture.stop(session);
-    assert_eq!(ids(&path), [1]);
+    assert_eq!(event_ids(&path), [1]);
 }
 
 fn conversion_needs_a_file_session(fixture: &Fixture) {
@@ -287,13 +290,13 @@ fn start_needs_enough_disk_space(fixture: &Fixture) {
 
 fn reserve_of_the_system_disk_is_kept(fixture: &Fixture) {
     let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
-    let of_system = device(fixture.folder()) == device(Path::new("/"));
+    let is_system_disk = device(fixture.folder()) == device(Path::new("/"));
     for (reserve, refusal) in [
-        (u32::MAX, if of_system { Status::ERROR_DISK_FULL } else { Status::ERROR_SUCCESS }),
+        (u32::MAX, if is_system_disk { Status::ERROR_DISK_FULL } else { Status::ERROR_SUCCESS }),
         (0, Status::ERROR_SUCCESS),
     ] {
-        let (folder, _daemon) = with_settings(fixture, &format!("reserve_mb = {reserve}\n"));
-        let started = connected(&folder).start(&fixture.session_config());
+        let (folder, _daemon) = start_with_settings(fixture, &format!("reserve_mb = {reserve}\n"));
+        let started = connect_to(&folder).start(&fixture.session_config());
         assert_eq!(status(started), refusal, "reserve of {reserve} MB");
     }
 }

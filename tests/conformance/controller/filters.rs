@@ -80,65 +80,72 @@ pub(crate) const RULES: &[Rule] = &[
 const PID: u32 = 0x8000_0004;
 const EXECUTABLE_NAME: u32 = 0x8000_0008;
 /// Filter types: executables, packages, applications, containers.
-const NAMES: [u32; 4] = [
+const NAME_FILTERS: [u32; 4] = [
     EXECUTABLE_NAME,
     EVENT_FILTER_TYPE_PACKAGE_ID,
     EVENT_FILTER_TYPE_PACKAGE_APP_ID,
     EVENT_FILTER_TYPE_CONTAINER,
 ];
 
-fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
+fn params_with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
     let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
     EnableParams { filters, ..EnableParams::default() }
 }
 
-fn enable(fixture: &Fixture, filters: Vec<(u32, Vec<u8>)>) -> Status {
+fn enable_status(fixture: &Fixture, filters: Vec<(u32, Vec<u8>)>) -> Status {
     let session = fixture.start(&fixture.session_config());
-    status(fixture.try_enable(&session, new_guid(), &with(filters)))
+    status(fixture.try_enable(&session, new_guid(), &params_with(filters)))
 }
 
-fn ids(ids: &[u32]) -> Vec<u8> {
+fn pid_bytes(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
 fn a_type_comes_once(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(7, vec![1]), (7, vec![2])]), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(enable(fixture, vec![(PID, ids(&[1])), (PID, ids(&[2]))]), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(enable(fixture, vec![(7, vec![1]), (8, vec![1])]), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (7, vec![2])]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        enable_status(fixture, vec![(PID, pid_bytes(&[1])), (PID, pid_bytes(&[2]))]),
+        Status::ERROR_INVALID_PARAMETER
+    );
+    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (8, vec![1])]), Status::ERROR_SUCCESS);
 }
 
 fn more_than_13_filters_are_refused(fixture: &Fixture) {
     let many = |count| (1..=count).map(|kind| (kind, vec![1])).collect();
-    assert_eq!(enable(fixture, many(13)), Status::ERROR_SUCCESS);
-    assert_eq!(enable(fixture, many(14)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_status(fixture, many(13)), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, many(14)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn none_is_ignored(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(0, vec![]), (0, vec![9; 5])]), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(0, vec![]), (0, vec![9; 5])]), Status::ERROR_SUCCESS);
 }
 
 fn pid_filter_selects_processes(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
+    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1]))]));
     assert!(!provider.enabled(4, 1));
-    fixture.enable(&session, guid, &with(vec![(PID, ids(&[1, std::process::id()]))]));
+    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1, std::process::id()]))]));
     assert!(provider.enabled(4, 1));
-    fixture.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
-    assert!(!provider.enabled(4, 1), "taken away from who is not named any more");
+    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1]))]));
+    assert!(!provider.enabled(4, 1), "a process that is no longer named is still enabled");
 }
 
 fn pid_filter_has_1_to_8_ids(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(PID, ids(&[1; 8]))]), Status::ERROR_SUCCESS);
-    for wrong in [vec![], ids(&[1; 9]), vec![1; 3], vec![1; 6]] {
-        assert_eq!(enable(fixture, vec![(PID, wrong.clone())]), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+    assert_eq!(enable_status(fixture, vec![(PID, pid_bytes(&[1; 8]))]), Status::ERROR_SUCCESS);
+    for wrong in [vec![], pid_bytes(&[1; 9]), vec![1; 3], vec![1; 6]] {
+        assert_eq!(
+            enable_status(fixture, vec![(PID, wrong.clone())]),
+            Status::ERROR_INVALID_PARAMETER,
+            "{wrong:?}"
+        );
     }
 }
 
 fn pid_filter_ignores_restarted_processes(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let mut first = OtherProcess::start(guid, None);
-    fixture.enable(&session, guid, &with(vec![(PID, ids(&[first.id()]))]));
+    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[first.id()]))]));
     first.write(1);
     first.exit_and_wait();
     let mut second = OtherProcess::start(guid, None);
@@ -150,11 +157,11 @@ fn pid_filter_ignores_restarted_processes(fixture: &Fixture) {
 
 fn pid_filter_is_refused_for_private_sessions(fixture: &Fixture) {
     let session = PrivateSession::start(&fixture.session_config()).unwrap();
-    let own = with(vec![(PID, ids(&[std::process::id()]))]);
-    assert_eq!(status(session.enable(new_guid(), &own)), Status::ERROR_INVALID_PARAMETER);
+    let own_pid = params_with(vec![(PID, pid_bytes(&[std::process::id()]))]);
+    assert_eq!(status(session.enable(new_guid(), &own_pid)), Status::ERROR_INVALID_PARAMETER);
 }
 
-fn wide(text: &str) -> Vec<u8> {
+fn utf16_bytes(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
@@ -165,18 +172,26 @@ fn own_program() -> String {
 fn executable_name_filter_ignores_case(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
-    let meant = |names: &str| {
-        fixture.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide(names))]));
+    let is_enabled_for = |names: &str| {
+        fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes(names))]));
         provider.enabled(4, 1)
     };
-    let own = own_program();
-    assert!(meant(&own) && meant(&own.to_uppercase()) && meant(&format!("other;{own}")));
-    assert!(!meant("other") && !meant(&own[1..]) && !meant(&format!("/{own}")));
+    let own_program_name = own_program();
+    assert!(
+        is_enabled_for(&own_program_name)
+            && is_enabled_for(&own_program_name.to_uppercase())
+            && is_enabled_for(&format!("other;{own_program_name}"))
+    );
+    assert!(
+        !is_enabled_for("other")
+            && !is_enabled_for(&own_program_name[1..])
+            && !is_enabled_for(&format!("/{own_program_name}"))
+    );
 }
 
 fn executable_name_filter_applies_to_later_processes(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    fixture.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide("WANTED"))]));
+    fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes("WANTED"))]));
     let mut wanted = OtherProcess::start_as(&fixture.folder().join("wanted"), guid);
     let mut other = OtherProcess::start(guid, None);
     wanted.write(1);
@@ -187,10 +202,10 @@ fn executable_name_filter_applies_to_later_processes(fixture: &Fixture) {
 }
 
 fn other_control_groups_are_not_enabled(fixture: &Fixture) {
-    for kind in NAMES.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
+    for kind in NAME_FILTERS.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
         let provider = Provider::register(guid, None).unwrap();
-        fixture.enable(&session, guid, &with(vec![(kind, wide("nobody has this name"))]));
+        fixture.enable(&session, guid, &params_with(vec![(kind, utf16_bytes("nobody has this name"))]));
         assert!(!provider.enabled(4, 1), "{kind:#x}");
     }
 }
@@ -200,13 +215,13 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
         return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
     };
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
-    for (kind, name) in NAMES.into_iter().skip(1).zip(names) {
+    for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
         // Processes in containers are included only if the enable asks for all of them, or names
         // theirs.
         let enable = |names: &str| {
             let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
-            let params = EnableParams { property, ..with(vec![(kind, wide(names))]) };
+            let params = EnableParams { property, ..params_with(vec![(kind, utf16_bytes(names))]) };
             fixture.enable(&session, guid, &params);
         };
         let mut early = OtherProcess::start_in_group(group.folder(), guid);
@@ -227,13 +242,15 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
 }
 
 fn name_lists_are_checked(fixture: &Fixture) {
-    for kind in NAMES {
-        let longest = wide(&"n".repeat(512));
-        assert_eq!(enable(fixture, vec![(kind, longest.clone())]), Status::ERROR_SUCCESS, "{kind:#x}");
+    for kind in NAME_FILTERS {
+        let longest = utf16_bytes(&"n".repeat(512));
+        assert_eq!(enable_status(fixture, vec![(kind, longest.clone())]), Status::ERROR_SUCCESS, "{kind:#x}");
         let lone_surrogate = vec![0, 0xD8];
-        for wrong in [vec![], wide(";;"), vec![b'a'], lone_surrogate, [longest, wide("n")].concat()] {
+        for wrong in
+            [vec![], utf16_bytes(";;"), vec![b'a'], lone_surrogate, [longest, utf16_bytes("n")].concat()]
+        {
             assert_eq!(
-                enable(fixture, vec![(kind, wrong.clone())]),
+                enable_status(fixture, vec![(kind, wrong.clone())]),
                 Status::ERROR_INVALID_PARAMETER,
                 "{kind:#x} {wrong:?}"
             );
@@ -243,7 +260,11 @@ fn name_lists_are_checked(fixture: &Fixture) {
 
 fn unknown_filter_types_are_refused(fixture: &Fixture) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
-        assert_eq!(enable(fixture, vec![(kind, vec![1; 8])]), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
+        assert_eq!(
+            enable_status(fixture, vec![(kind, vec![1; 8])]),
+            Status::ERROR_INVALID_PARAMETER,
+            "{kind:#x}"
+        );
     }
 }
 
@@ -251,19 +272,19 @@ fn provider_defined_filters_reach_the_callback(fixture: &Fixture) {
     let (calls, guid, session) =
         (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    fixture.enable(&session, guid, &with(vec![(0x1234, b"for the provider".to_vec())]));
+    fixture.enable(&session, guid, &params_with(vec![(0x1234, b"for the provider".to_vec())]));
     assert_eq!(calls.last().filter, Some((0x1234, b"for the provider".to_vec())));
 }
 
 fn own_filters_are_bounded(fixture: &Fixture) {
-    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1024])]), Status::ERROR_SUCCESS);
-    assert_eq!(enable(fixture, vec![(0x1234, vec![1; 1025])]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1024])]), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1025])]), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn a_refusal_changes_nothing(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&crate::stage::enable_params(4, 1, 0));
     assert_eq!(
-        status(fixture.try_enable(&session, guid, &with(vec![(PID, vec![])]))),
+        status(fixture.try_enable(&session, guid, &params_with(vec![(PID, vec![])]))),
         Status::ERROR_INVALID_PARAMETER
     );
     assert!(provider.enabled(4, 1) && !provider.enabled(5, 1));

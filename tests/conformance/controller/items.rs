@@ -84,34 +84,35 @@ const EVENT_KEY: u32 = 0x100;
 const EXCLUDE_INPRIVATE: u32 = 0x200;
 const CONTAINER: u32 = 0x800;
 
-fn with(property: u32) -> EnableParams {
+fn params_with(property: u32) -> EnableParams {
     EnableParams { property, ..EnableParams::default() }
 }
 
-fn item(seen: &RecordedEvent, kind: ExtType) -> Option<Vec<u8>> {
+fn find_item(seen: &RecordedEvent, kind: ExtType) -> Option<Vec<u8>> {
     seen.items.iter().find(|(found, _)| *found == kind).map(|(_, data)| data.clone())
 }
 
 /// Returns the extended data item of one event with this property enabled.
-fn item_of_one(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8>> {
-    let (session, provider, _guid) = fixture.start_with_provider(&with(property));
+fn item_of_one_event(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8>> {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(property));
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
     let seen = fixture.stop_and_read_events(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
     assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
-    item(&seen[0], kind)
+    find_item(&seen[0], kind)
 }
 
 fn sid_item_has_the_user_id(fixture: &Fixture) {
     let user = std::fs::metadata("/proc/self").unwrap().uid().to_le_bytes();
     let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &user].concat();
-    assert_eq!(item_of_one(fixture, SID, ExtType::SID), Some(sid));
+    assert_eq!(item_of_one_event(fixture, SID, ExtType::SID), Some(sid));
 }
 
 fn ts_id_item_has_the_audit_session(fixture: &Fixture) {
-    let own = std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
-    let own: u32 = own.filter(|id| *id != u32::MAX).unwrap_or(0);
-    assert_eq!(item_of_one(fixture, TS_ID, ExtType::TS_ID), Some(own.to_le_bytes().to_vec()));
+    let own_session =
+        std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
+    let own_session: u32 = own_session.filter(|id| *id != u32::MAX).unwrap_or(0);
+    assert_eq!(item_of_one_event(fixture, TS_ID, ExtType::TS_ID), Some(own_session.to_le_bytes().to_vec()));
 }
 
 #[inline(never)]
@@ -124,35 +125,38 @@ fn write_deep(provider: &Provider, depth: u32) {
 }
 
 /// Returns the frames of an event written from `depth` nested calls.
-fn frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
-    let (session, provider, _guid) = fixture.start_with_provider(&with(STACK));
+fn recorded_frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(STACK));
     write_deep(&provider, depth);
     let seen = fixture.stop_and_read_events(session);
-    let stack = item(&seen[0], ExtType::STACK_TRACE64).expect("a stack");
+    let stack = find_item(&seen[0], ExtType::STACK_TRACE64).expect("the event has a stack");
     let words: Vec<u64> = stack.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    assert_eq!(words[0], 0, "no other event has the rest of it");
+    assert_eq!(words[0], 0, "the stack continues in another event");
     words[1..].to_vec()
 }
 
 fn stack_item_has_the_frames_of_the_writer(fixture: &Fixture) {
-    let frames = frames(fixture, 5);
+    let frames = recorded_frames(fixture, 5);
     let writer = write_deep as fn(&Provider, u32) as usize as u64;
-    let inside = frames.iter().take_while(|frame| (writer..writer + 8_000).contains(*frame)).count();
-    assert_eq!(inside, 6, "{frames:x?} from {writer:x}");
-    assert!(frames.len() > 6, "and who called it");
+    let writer_frames = frames.iter().take_while(|frame| (writer..writer + 8_000).contains(*frame)).count();
+    assert_eq!(writer_frames, 6, "{frames:x?} from {writer:x}");
+    assert!(frames.len() > 6, "the callers of the writer are missing");
 }
 
 fn stack_item_has_at_most_192_frames(fixture: &Fixture) {
-    let frames = frames(fixture, 400);
+    let frames = recorded_frames(fixture, 400);
     assert_eq!(frames.len(), 192);
-    assert!(frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000), "those next to the event");
+    assert!(
+        frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000),
+        "the frames are not those nearest to the writer"
+    );
 }
 
 fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
     let (guid, session) =
         (new_guid(), fixture.start(&SessionConfig { buffer_size: 128, ..fixture.session_config() }));
     let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &with(STACK));
+    fixture.enable(&session, guid, &params_with(STACK));
     let largest = vec![1; 65_535 - 80];
     assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::MoreData));
     assert_eq!(provider.write(&event(2, 4, 1), &[&largest[..60_000]]), Ok(()));
@@ -161,7 +165,7 @@ fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
 }
 
 /// Returns the names in the control groups of this process.
-fn groups() -> Vec<String> {
+fn control_group_names() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let names = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
     names.map(str::to_owned).collect()
@@ -169,21 +173,26 @@ fn groups() -> Vec<String> {
 
 fn psm_key_item_names_the_unit(fixture: &Fixture) {
     let endings = [".service", ".scope", ".socket", ".mount", ".swap"];
-    let has_unit = groups().iter().any(|name| endings.iter().any(|ending| name.ends_with(ending)));
-    let key = item_of_one(fixture, PSM_KEY, ExtType::PSM_KEY);
-    assert_eq!(key.is_some(), has_unit, "{:?}", groups());
-    assert!(key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])), "a text that ends");
+    let has_unit =
+        control_group_names().iter().any(|name| endings.iter().any(|ending| name.ends_with(ending)));
+    let key = item_of_one_event(fixture, PSM_KEY, ExtType::PSM_KEY);
+    assert_eq!(key.is_some(), has_unit, "{:?}", control_group_names());
+    assert!(
+        key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])),
+        "the key is not a terminated text"
+    );
 }
 
 fn container_item_names_the_container(fixture: &Fixture) {
-    let id = item_of_one(fixture, CONTAINER, ExtType::CONTAINER_ID);
-    let is_there = |id: &[u8]| groups().iter().any(|name| name.contains(&*String::from_utf8_lossy(id)));
-    assert!(id.as_deref().is_none_or(is_there), "{id:?} in {:?}", groups());
-    assert!(id.is_some() || !groups().iter().any(|name| name.starts_with("docker-")));
+    let id = item_of_one_event(fixture, CONTAINER, ExtType::CONTAINER_ID);
+    let is_in_group_name =
+        |id: &[u8]| control_group_names().iter().any(|name| name.contains(&*String::from_utf8_lossy(id)));
+    assert!(id.as_deref().is_none_or(is_in_group_name), "{id:?} is not in {:?}", control_group_names());
+    assert!(id.is_some() || !control_group_names().iter().any(|name| name.starts_with("docker-")));
 }
 
 fn process_start_key_identifies_the_process(fixture: &Fixture) {
-    let (session, provider, guid) = fixture.start_with_provider(&with(START_KEY));
+    let (session, provider, guid) = fixture.start_with_provider(&params_with(START_KEY));
     let mut other = OtherProcess::start(guid, None);
     for id in [1, 2] {
         provider.write(&event(id, 4, 1), &[]).unwrap();
@@ -194,23 +203,26 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
     let keys = |pid: u32| -> Vec<_> {
         seen.iter()
             .filter(|event| event.process == pid)
-            .map(|event| item(event, ExtType::PROCESS_START_KEY))
+            .map(|event| find_item(event, ExtType::PROCESS_START_KEY))
             .collect()
     };
-    let (own, others) = (keys(std::process::id()), keys(other.id()));
-    assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");
-    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
+    let (own_session, others) = (keys(std::process::id()), keys(other.id()));
+    assert!(
+        own_session[0].as_ref().is_some_and(|key| key.len() == 8) && own_session[0] == own_session[1],
+        "{own_session:?}"
+    );
+    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own_session[0], "{others:?}");
 }
 
 fn event_key_identifies_the_event(fixture: &Fixture) {
-    let (first, provider, guid) = fixture.start_with_provider(&with(EVENT_KEY));
+    let (first, provider, guid) = fixture.start_with_provider(&params_with(EVENT_KEY));
     let second = fixture.start(&fixture.session_config());
-    fixture.enable(&second, guid, &with(EVENT_KEY | SID));
+    fixture.enable(&second, guid, &params_with(EVENT_KEY | SID));
     for id in 0..50 {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
     let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
-        seen.iter().map(|event| item(event, ExtType::EVENT_KEY).expect("a key")).collect()
+        seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has a key")).collect()
     };
     let (mut one, two) =
         (keys(fixture.stop_and_read_events(first)), keys(fixture.stop_and_read_events(second)));
@@ -221,15 +233,15 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
 }
 
 fn event_key_contains_the_process_start_key(fixture: &Fixture) {
-    let (session, provider, _guid) = fixture.start_with_provider(&with(EVENT_KEY | START_KEY));
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(EVENT_KEY | START_KEY));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let seen = fixture.stop_and_read_events(session);
-    let number = |kind| u64::from_le_bytes(item(&seen[0], kind).unwrap().try_into().unwrap());
+    let number = |kind| u64::from_le_bytes(find_item(&seen[0], kind).unwrap().try_into().unwrap());
     assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
 }
 
 fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
-    let (strict, provider, guid) = fixture.start_with_provider(&with(EXCLUDE_INPRIVATE));
+    let (strict, provider, guid) = fixture.start_with_provider(&params_with(EXCLUDE_INPRIVATE));
     let other = fixture.start(&fixture.session_config());
     fixture.enable(&other, guid, &EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(2).write(&[]).unwrap();
@@ -242,7 +254,7 @@ fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
 }
 
 fn events_have_no_unrequested_items(fixture: &Fixture) {
-    let (session, provider, _guid) = fixture.start_with_provider(&with(0));
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(0));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
 }

@@ -49,34 +49,37 @@ fn passes(session: &EnableParams, level: u8, keyword: u64) -> bool {
     level_ok && keyword_ok
 }
 
-fn offered() -> impl Iterator<Item = (u16, u8, u64)> {
+fn test_events() -> impl Iterator<Item = (u16, u8, u64)> {
     let all = LEVELS.iter().flat_map(|level| KEYWORDS.iter().map(move |keyword| (*level, *keyword)));
     all.zip(1..).map(|((level, keyword), id)| (id, level, keyword))
 }
 
 #[track_caller]
-fn check(fixture: &Fixture, params: &EnableParams) {
+fn check_recorded_events(fixture: &Fixture, params: &EnableParams) {
     let (session, provider, _guid) = fixture.start_with_provider(params);
-    for (id, level, keyword) in offered() {
+    for (id, level, keyword) in test_events() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
-    let got: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
-    let want: Vec<u16> =
-        offered().filter(|(_, level, keyword)| passes(params, *level, *keyword)).map(|(id, ..)| id).collect();
-    assert_eq!(got, want, "{params:?}");
+    let recorded: Vec<u16> =
+        fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+    let expected: Vec<u16> = test_events()
+        .filter(|(_, level, keyword)| passes(params, *level, *keyword))
+        .map(|(id, ..)| id)
+        .collect();
+    assert_eq!(recorded, expected, "{params:?}");
 }
 
 fn events_pass_by_the_published_formula(fixture: &Fixture) {
     for (level, any, all) in [(4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, 1), (0, 1 << 63, 0)]
     {
         for property in [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0] {
-            check(fixture, &EnableParams { property, ..enable_params(level, any, all) });
+            check_recorded_events(fixture, &EnableParams { property, ..enable_params(level, any, all) });
         }
     }
 }
 
 fn session_level_0_passes_all_levels(fixture: &Fixture) {
-    check(fixture, &enable_params(0, 1, 0));
+    check_recorded_events(fixture, &enable_params(0, 1, 0));
 }
 
 fn event_level_0_always_passes(fixture: &Fixture) {
@@ -88,8 +91,8 @@ fn event_level_0_always_passes(fixture: &Fixture) {
 }
 
 fn any_0_is_all_ones(fixture: &Fixture) {
-    check(fixture, &enable_params(0, 0, 0));
-    check(fixture, &enable_params(0, 0, 2));
+    check_recorded_events(fixture, &enable_params(0, 0, 0));
+    check_recorded_events(fixture, &enable_params(0, 0, 2));
 }
 
 fn sessions_are_matched_independently(fixture: &Fixture) {
@@ -99,22 +102,22 @@ fn sessions_are_matched_independently(fixture: &Fixture) {
         (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&second, guid, &requests[1]);
     fixture.enable(&third, guid, &requests[2]);
-    for (id, level, keyword) in offered() {
+    for (id, level, keyword) in test_events() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
     for (session, params) in [first, second, third].into_iter().zip(&requests) {
-        let got: Vec<u16> =
+        let recorded: Vec<u16> =
             fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
-        let want: Vec<u16> = offered()
+        let expected: Vec<u16> = test_events()
             .filter(|(_, level, keyword)| passes(params, *level, *keyword))
             .map(|(id, ..)| id)
             .collect();
-        assert_eq!(got, want, "{params:?}");
+        assert_eq!(recorded, expected, "{params:?}");
     }
 }
 
 /// Returns every combination of what sessions can ask for: level, any, all, keyword 0.
-fn asked() -> Vec<EnableParams> {
+fn all_enable_params() -> Vec<EnableParams> {
     let mut all = Vec::new();
     for level in LEVELS {
         for match_any in [0, 1, 6, 1 << 63, u64::MAX] {
@@ -130,24 +133,24 @@ fn asked() -> Vec<EnableParams> {
 
 fn complete_truth_table_matches(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&enable_params(0, 0, 0));
-    let mut want = Vec::new();
-    for (row, params) in (0u32..).zip(asked()) {
+    let mut expected = Vec::new();
+    for (row, params) in (0u32..).zip(all_enable_params()) {
         fixture.enable(&session, guid, &params);
-        for (id, level, keyword) in offered() {
+        for (id, level, keyword) in test_events() {
             let passes = passes(&params, level, keyword);
             assert_eq!(provider.enabled(level, keyword), passes, "{params:?}, {level}, {keyword:#x}");
             while provider.write(&event(id, level, keyword), &[&row.to_le_bytes()]).is_err() {
                 std::thread::yield_now();
             }
-            want.extend(passes.then_some((row, id)));
+            expected.extend(passes.then_some((row, id)));
         }
     }
     let row = |payload: &[u8]| u32::from_le_bytes(payload.try_into().unwrap());
-    let mut got: Vec<(u32, u16)> = fixture
+    let mut recorded: Vec<(u32, u16)> = fixture
         .stop_and_read_events(session)
         .iter()
         .map(|seen| (row(&seen.payload), seen.descriptor.id))
         .collect();
-    got.sort_unstable();
-    assert_eq!(got, want, "{} rows of {} events", asked().len(), offered().count());
+    recorded.sort_unstable();
+    assert_eq!(recorded, expected, "{} rows of {} events", all_enable_params().len(), test_events().count());
 }

@@ -145,27 +145,27 @@ const PREALLOCATE: u32 = 0x20;
 const REAL_TIME: u32 = 0x100;
 const BUFFERING: u32 = 0x400;
 const PRIVATE: u32 = 0x800;
-const KBYTES: u32 = 0x2000;
+const USE_KBYTES_FOR_SIZE: u32 = 0x2000;
 const IN_PROC: u32 = 0x2_0000;
 const PAGED: u32 = 0x0100_0000;
 const SYSTEM_LOGGER: u32 = 0x0200_0000;
 const COMPRESSED: u32 = 0x0400_0000;
 const INDEPENDENT: u32 = 0x0800_0000;
-const ONE_STREAM: u32 = 0x1000_0000;
+const NO_PER_PROCESSOR_BUFFERING: u32 = 0x1000_0000;
 
 /// Returns a configuration in which only the flags can be invalid.
-fn with(fixture: &Fixture, mode: u32) -> SessionConfig {
-    let name = if mode & NEWFILE != 0 { "row %d.etl" } else { "one.etl" };
+fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
+    let name = if mode & NEWFILE != 0 { "sequence %d.etl" } else { "one.etl" };
     let log_file = Some(fixture.folder().join(format!("{} {name}", crate::stage::unique_number())));
     let clock = if mode & APPEND != 0 { 2 } else { 1 };
     SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.session_config() }
 }
 
 #[track_caller]
-fn all_refused(fixture: &Fixture, modes: &[u32]) {
+fn assert_all_refused(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
         assert_eq!(
-            fixture.start_status(&with(fixture, *mode)),
+            fixture.start_status(&config_with(fixture, *mode)),
             Status::ERROR_INVALID_PARAMETER,
             "mode {mode:#x}"
         );
@@ -173,10 +173,10 @@ fn all_refused(fixture: &Fixture, modes: &[u32]) {
 }
 
 #[track_caller]
-fn all_accepted(fixture: &Fixture, modes: &[u32]) {
+fn assert_all_accepted(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
-        let session = fixture.start(&with(fixture, *mode));
-        assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is shown");
+        let session = fixture.start(&config_with(fixture, *mode));
+        assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is not reported");
         assert_eq!(fixture.stop_and_read_events(session), [], "mode {mode:#x}");
     }
 }
@@ -224,7 +224,7 @@ fn real_time_is_delivered(fixture: &Fixture) {
 }
 
 fn obsolete_flags_are_ignored(fixture: &Fixture) {
-    all_accepted(fixture, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
 }
 
 fn buffering_is_written_when_asked(fixture: &Fixture) {
@@ -236,19 +236,19 @@ fn buffering_is_written_when_asked(fixture: &Fixture) {
     };
     let (session, provider) = start_with_provider(fixture, &config);
     for number in 0..2_000u16 {
-        until("room", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
+        until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
     }
-    let own = config.log_file.unwrap();
-    assert_eq!(fixture.query(&session).buffers_written, 0, "nothing is written by itself");
+    let log_file = config.log_file.unwrap();
+    assert_eq!(fixture.query(&session).buffers_written, 0, "buffers were written without a flush");
     fixture.connect().flush(&session.id, None).unwrap();
-    let seen = events_of(&own);
-    assert_eq!(seen.last().unwrap().descriptor.id, 1_999, "the newest is there");
-    assert!(seen.len() < 2_000, "the oldest are gone: {}", seen.len());
+    let seen = events_of(&log_file);
+    assert_eq!(seen.last().unwrap().descriptor.id, 1_999, "the newest event is missing");
+    assert!(seen.len() < 2_000, "the oldest events are still recorded: {}", seen.len());
     fixture.stop(session);
 }
 
 fn file_size_can_be_in_kib(fixture: &Fixture) {
-    let mode = CIRCULAR | KBYTES;
+    let mode = CIRCULAR | USE_KBYTES_FOR_SIZE;
     let config = SessionConfig {
         log_file_mode: mode,
         maximum_file_size: 256,
@@ -264,15 +264,15 @@ fn file_size_can_be_in_kib(fixture: &Fixture) {
 }
 
 fn reserved_flags_are_ignored(fixture: &Fixture) {
-    all_accepted(fixture, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
 }
 
 fn shutdown_flags_are_accepted(fixture: &Fixture) {
-    all_accepted(fixture, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
 }
 
 fn paged_memory_is_accepted(fixture: &Fixture) {
-    all_accepted(fixture, &[PAGED | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[PAGED | SEQUENTIAL]);
 }
 
 fn logs_are_compressed(fixture: &Fixture) {
@@ -289,15 +289,16 @@ fn logs_are_compressed(fixture: &Fixture) {
 }
 
 fn one_stream_serves_all_processors(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..fixture.session_config() };
+    let config =
+        SessionConfig { log_file_mode: NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.session_config() };
     let (session, provider) = start_with_provider(fixture, &config);
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
     // Alternating: in separate streams the events would not be in this order.
     for (number, cpu) in (0..200).zip(cpus.iter().cycle()) {
-        let mut here = CpuSet::new();
-        here.set(*cpu);
-        sched_setaffinity(None, &here).unwrap();
+        let mut one_cpu = CpuSet::new();
+        one_cpu.set(*cpu);
+        sched_setaffinity(None, &one_cpu).unwrap();
         provider.write(&event(number, 4, 1), &[]).unwrap();
     }
     sched_setaffinity(None, &allowed).unwrap();
@@ -309,30 +310,33 @@ fn one_stream_serves_all_processors(fixture: &Fixture) {
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
     let mut records = trace.events();
     while let Some(record) = records.next().unwrap() {
-        assert_eq!(record.cpu(), 0, "no processor number");
+        assert_eq!(record.cpu(), 0, "the event has a processor number");
     }
 }
 
 fn triage_is_accepted(fixture: &Fixture) {
-    all_accepted(fixture, &[0x8000_0000 | SEQUENTIAL]);
+    assert_all_accepted(fixture, &[0x8000_0000 | SEQUENTIAL]);
 }
 
 fn internal_flags_are_refused(fixture: &Fixture) {
     for flag in [0x10, 0x1_0000, 0x4_0000, 0x8_0000, 0x2000_0000, 0x4000_0000] {
-        all_refused(fixture, &[SEQUENTIAL | flag, flag]);
+        assert_all_refused(fixture, &[SEQUENTIAL | flag, flag]);
     }
 }
 
 fn sequential_is_not_circular(fixture: &Fixture) {
-    all_refused(fixture, &[SEQUENTIAL | CIRCULAR]);
+    assert_all_refused(fixture, &[SEQUENTIAL | CIRCULAR]);
 }
 
 fn file_modes_exclude_each_other(fixture: &Fixture) {
-    all_refused(fixture, &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE]);
+    assert_all_refused(
+        fixture,
+        &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE],
+    );
 }
 
 fn append_excludes_real_time_and_private(fixture: &Fixture) {
-    all_refused(fixture, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
+    assert_all_refused(fixture, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
 }
 
 fn append_needs_system_time(fixture: &Fixture) {
@@ -343,34 +347,37 @@ fn append_needs_system_time(fixture: &Fixture) {
 }
 
 fn buffering_excludes_file_modes_and_real_time(fixture: &Fixture) {
-    all_refused(fixture, &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode));
+    assert_all_refused(
+        fixture,
+        &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode),
+    );
 }
 
 fn private_is_not_real_time(fixture: &Fixture) {
-    all_refused(fixture, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
+    assert_all_refused(fixture, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
 }
 
 fn private_is_not_independent(fixture: &Fixture) {
-    all_refused(fixture, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
+    assert_all_refused(fixture, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
 }
 
 fn private_does_not_preallocate(fixture: &Fixture) {
-    all_refused(fixture, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
+    assert_all_refused(fixture, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
 }
 
 fn private_has_no_new_files(fixture: &Fixture) {
-    all_refused(fixture, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
+    assert_all_refused(fixture, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
 }
 
 fn in_process_is_private(fixture: &Fixture) {
-    all_refused(fixture, &[IN_PROC | SEQUENTIAL, IN_PROC]);
+    assert_all_refused(fixture, &[IN_PROC | SEQUENTIAL, IN_PROC]);
 }
 
 fn new_files_have_one_number(fixture: &Fixture) {
     for name in ["none.etl", "%d and %d.etl", "%u.etl"] {
         let log_file = Some(fixture.folder().join(name));
         assert_eq!(
-            fixture.start_status(&SessionConfig { log_file, ..with(fixture, NEWFILE) }),
+            fixture.start_status(&SessionConfig { log_file, ..config_with(fixture, NEWFILE) }),
             Status::ERROR_INVALID_PARAMETER,
             "{name}"
         );
@@ -379,30 +386,30 @@ fn new_files_have_one_number(fixture: &Fixture) {
 
 fn size_limit_is_required(fixture: &Fixture) {
     for mode in [CIRCULAR, NEWFILE, PREALLOCATE, PREALLOCATE | SEQUENTIAL] {
-        let config = SessionConfig { maximum_file_size: 0, ..with(fixture, mode) };
+        let config = SessionConfig { maximum_file_size: 0, ..config_with(fixture, mode) };
         assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
 fn global_and_local_sequence_are_refused(fixture: &Fixture) {
-    all_refused(fixture, &[0xC000 | SEQUENTIAL]);
+    assert_all_refused(fixture, &[0xC000 | SEQUENTIAL]);
 }
 
 fn system_logger_refuses_paged_memory(fixture: &Fixture) {
-    all_refused(fixture, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
+    assert_all_refused(fixture, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
 }
 
 fn only_autologgers_are_non_stoppable(fixture: &Fixture) {
-    all_refused(fixture, &[0x40 | SEQUENTIAL]);
+    assert_all_refused(fixture, &[0x40 | SEQUENTIAL]);
 }
 
 fn both_shutdown_flags_are_refused(fixture: &Fixture) {
-    all_refused(fixture, &[0xC0_0000 | SEQUENTIAL]);
+    assert_all_refused(fixture, &[0xC0_0000 | SEQUENTIAL]);
 }
 
 fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: None, ..with(fixture, 0) }),
+        fixture.start_status(&SessionConfig { log_file: None, ..config_with(fixture, 0) }),
         Status::ERROR_BAD_PATHNAME
     );
 }
@@ -416,18 +423,18 @@ fn real_time_session_also_writes_a_file(fixture: &Fixture) {
 
 fn file_modes_need_a_file(fixture: &Fixture) {
     for mode in [SEQUENTIAL, CIRCULAR, NEWFILE, APPEND, REAL_TIME | SEQUENTIAL, REAL_TIME | CIRCULAR] {
-        let config = SessionConfig { log_file: None, ..with(fixture, mode) };
+        let config = SessionConfig { log_file: None, ..config_with(fixture, mode) };
         assert_eq!(fixture.start_status(&config), Status::ERROR_BAD_PATHNAME, "mode {mode:#x}");
     }
 }
 
 fn compressed_excludes_circular_and_append(fixture: &Fixture) {
-    all_refused(fixture, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
+    assert_all_refused(fixture, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
 }
 
 fn a_full_log_ends_the_session(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: SEQUENTIAL | KBYTES,
+        log_file_mode: SEQUENTIAL | USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 16,
         ..fixture.session_config()
@@ -448,7 +455,7 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
 
 fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: CIRCULAR | KBYTES,
+        log_file_mode: CIRCULAR | USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 8,
         ..fixture.session_config()
@@ -456,7 +463,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let (session, provider) = start_with_provider(fixture, &config);
     let path = config.log_file.unwrap();
     for number in 0..4_000u16 {
-        until("room", || provider.write(&event(number, 4, 1), &[&[0; 200]]).is_ok());
+        until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 200]]).is_ok());
         if number % 500 == 0 {
             assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
         }
@@ -468,8 +475,8 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
 }
 
 /// Starts a real-time session with a small store and no consumer, and fills it.
-fn full_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
-    let mode = REAL_TIME | ONE_STREAM;
+fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
+    let mode = REAL_TIME | NO_PER_PROCESSOR_BUFFERING;
     let config = SessionConfig {
         log_file_mode: mode,
         log_file: None,
@@ -480,7 +487,7 @@ fn full_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
     };
     let (session, provider) = start_with_provider(fixture, &config);
     let mut answers = Vec::new();
-    until("a loss", || {
+    until("an event is lost", || {
         for _ in 0..10 {
             answers.push(
                 provider
@@ -516,10 +523,10 @@ fn first_consumer_gets_stored_events(fixture: &Fixture) {
 }
 
 fn a_full_store_loses_events(fixture: &Fixture) {
-    let (session, _) = full_store(fixture);
+    let (session, _) = fill_store(fixture);
     let end = fixture.stop(session);
     assert!(end.real_time_buffers_lost > 0 && end.real_time_events_lost > 0);
-    assert!(end.events_lost > 0, "events refused to writers are counted too");
+    assert!(end.events_lost > 0, "refused events are not counted as lost");
 }
 
 fn flush_timer_writes_the_file(fixture: &Fixture) {
@@ -532,6 +539,6 @@ fn flush_timer_writes_the_file(fixture: &Fixture) {
 }
 
 fn full_store_is_reported_to_writers(fixture: &Fixture) {
-    let (_session, answers) = full_store(fixture);
+    let (_session, answers) = fill_store(fixture);
     assert_eq!(answers.last(), Some(&Status::STATUS_LOG_FILE_FULL));
 }

@@ -121,109 +121,111 @@ pub(crate) const RULES: &[Rule] = &[
 
 const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
-fn private(fixture: &Fixture, guid: Guid) -> SessionConfig {
+fn private_config(fixture: &Fixture, guid: Guid) -> SessionConfig {
     SessionConfig { log_file_mode: PRIVATE, guid, ..fixture.session_config() }
 }
 
 /// Starts a session in this process, with the provider registered and enabled.
-fn here(fixture: &Fixture) -> (Session, Provider, Guid, PathBuf) {
+fn start_in_this_process(fixture: &Fixture) -> (Session, Provider, Guid, PathBuf) {
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
-    let session = fixture.start(&private(fixture, guid));
+    let session = fixture.start(&private_config(fixture, guid));
     fixture.enable(&session, guid, &EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     (session, provider, guid, path)
 }
 
-fn ids(path: &Path) -> Vec<u16> {
+fn event_ids(path: &Path) -> Vec<u16> {
     events_of(path).iter().map(|seen| seen.descriptor.id).collect()
 }
 
-fn of_process(path: &Path, pid: u32) -> PathBuf {
+fn process_path(path: &Path, pid: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!("_{pid}"));
     name.into()
 }
 
 fn private_session_runs_in_provider_processes(fixture: &Fixture) {
-    let (session, provider, guid, path) = here(fixture);
+    let (session, provider, guid, path) = start_in_this_process(fixture);
     assert_eq!(session.properties.config.guid, guid);
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let end = fixture.stop(session);
-    assert_eq!((end.events, ids(&path)), (1, vec![1]));
+    assert_eq!((end.events, event_ids(&path)), (1, vec![1]));
 }
 
 fn private_session_needs_a_provider_guid(fixture: &Fixture) {
-    assert_eq!(fixture.start_status(&private(fixture, Guid::NULL)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&private_config(fixture, Guid::NULL)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn later_processes_write_numbered_files(fixture: &Fixture) {
-    let (session, provider, guid, path) = here(fixture);
+    let (session, provider, guid, path) = start_in_this_process(fixture);
     let mut other = OtherProcess::start(guid, None);
     provider.write(&event(1, 4, 1), &[]).unwrap();
     other.write(2);
     assert_eq!(fixture.stop(session).events, 2);
-    assert_eq!((ids(&path), ids(&of_process(&path, other.id()))), (vec![1], vec![2]));
+    assert_eq!((event_ids(&path), event_ids(&process_path(&path, other.id()))), (vec![1], vec![2]));
 }
 
 fn private_session_waits_for_its_provider(fixture: &Fixture) {
     let guid = new_guid();
-    let session = fixture.start(&private(fixture, guid));
+    let session = fixture.start(&private_config(fixture, guid));
     fixture.enable(&session, guid, &EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     let provider = Provider::register(guid, None).unwrap();
     provider.write(&event(1, 4, 1), &[]).unwrap();
     fixture.stop(session);
-    assert_eq!(ids(&path), [1]);
+    assert_eq!(event_ids(&path), [1]);
 }
 
 fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
     let guid = new_guid();
     let _provider = Provider::register(guid, None).unwrap();
-    let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private(fixture, guid))).collect();
-    assert_eq!(fixture.start_status(&private(fixture, guid)), Status::ERROR_NO_SYSTEM_RESOURCES);
-    let _own = PrivateSession::start(&fixture.session_config()).expect("in-process ones are counted apart");
+    let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private_config(fixture, guid))).collect();
+    assert_eq!(fixture.start_status(&private_config(fixture, guid)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    let _own =
+        PrivateSession::start(&fixture.session_config()).expect("in-process sessions have a separate limit");
     fixture.stop(all.pop().unwrap());
-    assert_eq!(fixture.start_status(&private(fixture, guid)), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&private_config(fixture, guid)), Status::ERROR_SUCCESS);
 }
 
 /// Returns whether this process and another one take part in a session with this filter.
-fn who_takes_part(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -> (bool, bool) {
+fn participating_processes(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -> (bool, bool) {
     let guid = new_guid();
     let mut other = OtherProcess::start_as(
         &fixture.folder().join(format!("other {}", crate::stage::unique_number())),
         guid,
     );
     let provider = Provider::register(guid, None).unwrap();
-    let config = SessionConfig { filters: vec![filter(&other)], ..private(fixture, guid) };
+    let config = SessionConfig { filters: vec![filter(&other)], ..private_config(fixture, guid) };
     let session = fixture.start(&config);
     fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     other.write(2);
     fixture.stop(session);
     let path = config.log_file.unwrap();
-    let all: Vec<u16> = [path.clone(), of_process(&path, other.id()), of_process(&path, std::process::id())]
-        .iter()
-        .filter(|path| path.exists())
-        .flat_map(|path| ids(path))
-        .collect();
+    let all: Vec<u16> =
+        [path.clone(), process_path(&path, other.id()), process_path(&path, std::process::id())]
+            .iter()
+            .filter(|path| path.exists())
+            .flat_map(|path| event_ids(path))
+            .collect();
     (all.contains(&1), all.contains(&2))
 }
 
-fn pid(pid: u32) -> Filter {
+fn pid_filter(pid: u32) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() }
 }
 
 fn pid_filter_limits_a_private_session(fixture: &Fixture) {
-    assert_eq!(who_takes_part(fixture, |_| pid(std::process::id())), (true, false));
-    assert_eq!(who_takes_part(fixture, |other| pid(other.id())), (false, true));
+    assert_eq!(participating_processes(fixture, |_| pid_filter(std::process::id())), (true, false));
+    assert_eq!(participating_processes(fixture, |other| pid_filter(other.id())), (false, true));
 }
 
 fn program_filter_limits_a_private_session(fixture: &Fixture) {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let data: Vec<u8> = program.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let by_name = |_: &OtherProcess| Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: data.clone() };
-    assert_eq!(who_takes_part(fixture, by_name), (true, false));
+    assert_eq!(participating_processes(fixture, by_name), (true, false));
 }
 
 fn other_session_filters_are_refused(fixture: &Fixture) {
@@ -234,7 +236,7 @@ fn other_session_filters_are_refused(fixture: &Fixture) {
     ] {
         let filters = vec![Filter { kind, data }];
         assert_eq!(
-            fixture.start_status(&SessionConfig { filters, ..private(fixture, new_guid()) }),
+            fixture.start_status(&SessionConfig { filters, ..private_config(fixture, new_guid()) }),
             Status::ERROR_INVALID_PARAMETER,
             "{kind:#x}"
         );
@@ -242,7 +244,7 @@ fn other_session_filters_are_refused(fixture: &Fixture) {
 }
 
 fn session_filters_need_a_private_session(fixture: &Fixture) {
-    let filters = vec![pid(std::process::id())];
+    let filters = vec![pid_filter(std::process::id())];
     assert_eq!(
         fixture.start_status(&SessionConfig { filters, ..fixture.session_config() }),
         Status::ERROR_INVALID_PARAMETER
@@ -250,25 +252,26 @@ fn session_filters_need_a_private_session(fixture: &Fixture) {
 }
 
 fn groups_are_refused(fixture: &Fixture) {
-    let (session, _provider, guid, _path) = here(fixture);
+    let (session, _provider, guid, _path) = start_in_this_process(fixture);
     let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     assert_eq!(status(fixture.try_enable(&session, guid, &group)), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn private_sessions_of_controllers_are_not_listed(fixture: &Fixture) {
-    let (session, _provider, _guid, _path) = here(fixture);
+    let (session, _provider, _guid, _path) = start_in_this_process(fixture);
     assert_eq!(fixture.query(&session).id, session.properties.id);
     assert_eq!(fixture.connect().query_all().unwrap(), []);
 }
 
 fn private_sessions_of_controllers_do_not_count(fixture: &Fixture) {
-    let sixty_five: Vec<Session> = (0..65).map(|_| fixture.start(&private(fixture, new_guid()))).collect();
+    let sixty_five: Vec<Session> =
+        (0..65).map(|_| fixture.start(&private_config(fixture, new_guid()))).collect();
     assert_eq!(fixture.start_status(&fixture.session_config()), Status::ERROR_SUCCESS);
     drop(sixty_five);
 }
 
 fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
-    let (session, provider, _guid, path) = here(fixture);
+    let (session, provider, _guid, path) = start_in_this_process(fixture);
     let update = |update: &Update| fixture.connect().update(&session.id, update);
     let timer = update(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
     assert_eq!(timer.config.flush_timer, 9);
@@ -283,25 +286,28 @@ fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
         assert_eq!(status(update(&wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
     }
     fixture.stop(session);
-    assert_eq!((ids(&path), ids(&next)), (vec![1], vec![2]));
+    assert_eq!((event_ids(&path), event_ids(&next)), (vec![1], vec![2]));
 }
 
 fn private_session_has_no_increment_or_convert(fixture: &Fixture) {
-    let (session, _provider, _guid, _path) = here(fixture);
+    let (session, _provider, _guid, _path) = start_in_this_process(fixture);
     assert_eq!(status(fixture.connect().increment(&session.id)), Status::ERROR_INVALID_FUNCTION);
     assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), Status::ERROR_INVALID_FUNCTION);
 }
 
 fn logger_thread_is_in_the_process(fixture: &Fixture) {
-    let (session, _provider, _guid, _path) = here(fixture);
+    let (session, _provider, _guid, _path) = start_in_this_process(fixture);
     let thread = fixture.query(&session).logger_thread_id;
-    assert!(Path::new(&format!("/proc/self/task/{thread}")).exists(), "{thread} is a thread of this process");
+    assert!(
+        Path::new(&format!("/proc/self/task/{thread}")).exists(),
+        "{thread} is not a thread of this process"
+    );
 }
 
 fn controller_cannot_start_in_process_session(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC,
-        ..private(fixture, new_guid())
+        ..private_config(fixture, new_guid())
     };
     assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
 }
@@ -318,14 +324,14 @@ fn paged_flag_of_private_session_is_ignored(fixture: &Fixture) {
     session.enable(guid, &EnableParams::default()).unwrap();
     Provider::register(guid, None).unwrap().write(&event(1, 4, 1), &[]).unwrap();
     session.stop().unwrap();
-    assert_eq!(ids(&config.log_file.unwrap()), [1]);
+    assert_eq!(event_ids(&config.log_file.unwrap()), [1]);
 }
 
 fn in_process_session_needs_no_daemon(fixture: &Fixture) {
-    let (path, empty) = (fixture.unique_path(), fixture.folder().join("nobody is here"));
+    let (path, empty) = (fixture.unique_path(), fixture.folder().join("no daemon"));
     let mut alone = OtherProcess::start_without_daemon(new_guid(), &empty, &path);
     alone.write(1);
     alone.exit_and_wait();
-    until("its file", || path.exists());
-    assert_eq!(ids(&path), [1]);
+    until("the file exists", || path.exists());
+    assert_eq!(event_ids(&path), [1]);
 }

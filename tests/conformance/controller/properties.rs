@@ -104,8 +104,8 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn clocks_are_echoed(fixture: &Fixture) {
-    for (asked, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
-        let config = SessionConfig { clock: asked, ..fixture.session_config() };
+    for (requested, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
+        let config = SessionConfig { clock: requested, ..fixture.session_config() };
         let session = fixture.start(&config);
         assert_eq!(session.properties.config.clock, expected);
         fixture.stop(session);
@@ -129,9 +129,9 @@ fn clocks_agree(fixture: &Fixture) {
         let (guid, session) = (new_guid(), fixture.start(&config));
         let provider = Provider::register(guid, None).unwrap();
         fixture.enable(&session, guid, &EnableParams::default());
-        let before = now();
+        let before = current_time();
         provider.write(&event(1, 4, 1), &[]).unwrap();
-        let after = now();
+        let after = current_time();
         fixture.stop_and_read_events(session);
         let path = config.log_file.unwrap();
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
@@ -146,7 +146,7 @@ fn clocks_agree(fixture: &Fixture) {
     }
 }
 
-fn now() -> FileTime {
+fn current_time() -> FileTime {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     FileTime::from_unix(i64::try_from(now.as_secs()).unwrap(), now.subsec_nanos())
 }
@@ -170,9 +170,9 @@ fn default_buffer_size_is_64_kib(fixture: &Fixture) {
 }
 
 fn buffers_are_rounded_and_clamped(fixture: &Fixture) {
-    for (asked, got) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
-        let session = fixture.start(&SessionConfig { buffer_size: asked, ..fixture.session_config() });
-        assert_eq!(session.properties.config.buffer_size, got, "{asked} KiB");
+    for (requested, config) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
+        let session = fixture.start(&SessionConfig { buffer_size: requested, ..fixture.session_config() });
+        assert_eq!(session.properties.config.buffer_size, config, "{requested} KiB");
     }
 }
 
@@ -198,13 +198,13 @@ fn the_maximum_is_raised(fixture: &Fixture) {
         maximum_buffers: 5,
         ..fixture.session_config()
     };
-    let got = fixture.start(&config).properties.config.clone();
-    assert_eq!(got.maximum_buffers, got.minimum_buffers);
+    let config = fixture.start(&config).properties.config.clone();
+    assert_eq!(config.maximum_buffers, config.minimum_buffers);
 }
 
 fn default_maximum_is_20_above_the_minimum(fixture: &Fixture) {
-    let got = fixture.start(&fixture.session_config()).properties.config.clone();
-    assert_eq!(got.maximum_buffers, got.minimum_buffers + 20);
+    let config = fixture.start(&fixture.session_config()).properties.config.clone();
+    assert_eq!(config.maximum_buffers, config.minimum_buffers + 20);
 }
 
 fn buffering_has_no_maximum(fixture: &Fixture) {
@@ -213,8 +213,8 @@ fn buffering_has_no_maximum(fixture: &Fixture) {
         maximum_buffers: 500,
         ..fixture.session_config()
     };
-    let got = fixture.start(&config).properties.config.clone();
-    assert_eq!(got.maximum_buffers, got.minimum_buffers);
+    let config = fixture.start(&config).properties.config.clone();
+    assert_eq!(config.maximum_buffers, config.minimum_buffers);
 }
 
 fn real_time_sessions_get_a_flush_timer(fixture: &Fixture) {
@@ -237,7 +237,10 @@ fn statistics_come_back(fixture: &Fixture) {
     let at_first = fixture.query(&session);
     assert!(at_first.number_of_buffers >= at_first.config.minimum_buffers);
     assert!(at_first.free_buffers <= at_first.number_of_buffers);
-    assert!(Path::new(&format!("/proc/{}", at_first.logger_thread_id)).exists(), "a thread of the daemon");
+    assert!(
+        Path::new(&format!("/proc/{}", at_first.logger_thread_id)).exists(),
+        "the logger thread does not exist"
+    );
     for _ in 0..10 {
         provider.write(&event(1, 4, 1), &[&[7; 100]]).unwrap();
     }
@@ -248,7 +251,7 @@ fn statistics_come_back(fixture: &Fixture) {
     );
     let header = header_of(&end.config.log_file.unwrap());
     assert_eq!(end.buffers_written, header.buffers_written);
-    assert!(end.buffers_written >= 2, "the header's and one of events");
+    assert!(end.buffers_written >= 2, "fewer than a header buffer and an event buffer were written");
 }
 
 fn relative_paths_start_at_the_working_directory(fixture: &Fixture) {
@@ -292,18 +295,18 @@ fn buffers_are_added(fixture: &Fixture) {
     fixture.enable(&session, guid, &EnableParams::default());
     let buffers = || fixture.query(&session).number_of_buffers;
     let at_first = buffers();
-    let mut most = at_first;
+    let mut max_buffers = at_first;
     until("more buffers", || {
         for _ in 0..10_000 {
             let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
         }
-        let now = buffers();
-        assert!(now >= most && now <= 200, "{most}, then {now}");
-        most = now;
-        most > at_first
+        let current_time = buffers();
+        assert!(current_time >= max_buffers && current_time <= 200, "{max_buffers}, then {current_time}");
+        max_buffers = current_time;
+        max_buffers > at_first
     });
     fixture.connect().flush(&session.id, None).unwrap();
-    assert!(buffers() >= most);
+    assert!(buffers() >= max_buffers);
 }
 
 fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
@@ -348,8 +351,8 @@ fn flush_threshold_delays_writing(fixture: &Fixture) {
         provider.write(&event(1, 4, 1), &[&[0; 900]]).unwrap();
     }
     until("the full buffers in the file", || fixture.query(&at_once).buffers_written >= 5);
-    until("all in buffers", || fixture.query(&later).events == 22);
-    assert_eq!(fixture.query(&later).buffers_written, 1, "the header's");
+    until("all events are in buffers", || fixture.query(&later).events == 22);
+    assert_eq!(fixture.query(&later).buffers_written, 1, "more than the header buffer was written");
     fixture.connect().flush(&later.id, None).unwrap();
     assert!(fixture.query(&later).buffers_written >= 6);
     assert_eq!(

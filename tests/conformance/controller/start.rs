@@ -150,7 +150,11 @@ fn long_paths_are_refused(fixture: &Fixture) {
     std::fs::create_dir_all(&path).unwrap();
     path.push("f".repeat(1023 - path.as_os_str().len() - 1));
     config.log_file = Some(path.clone());
-    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS, "1,023 units and the terminator");
+    assert_eq!(
+        fixture.start_status(&config),
+        Status::ERROR_SUCCESS,
+        "1,023 units and the terminator were refused"
+    );
     path.set_file_name(format!("{}f", path.file_name().unwrap().display()));
     config.log_file = Some(path);
     assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
@@ -159,9 +163,13 @@ fn long_paths_are_refused(fixture: &Fixture) {
 fn names_are_counted_in_utf16(fixture: &Fixture) {
     let mut config = fixture.session_config();
     config.name = "ä".repeat(1023);
-    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS, "two bytes each in UTF-8");
+    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS, "names are counted in bytes");
     config.name = "🦀".repeat(512);
-    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "two units each");
+    assert_eq!(
+        fixture.start_status(&config),
+        Status::ERROR_INVALID_PARAMETER,
+        "names are counted in characters"
+    );
 }
 
 fn a_name_is_needed(fixture: &Fixture) {
@@ -181,7 +189,7 @@ fn flags_come_before_guid_and_path(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
         Status::ERROR_INVALID_PARAMETER,
-        "87 and not 161"
+        "the path was checked first"
     );
 }
 
@@ -191,7 +199,7 @@ fn the_kernel_guid_has_its_name(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
         Status::ERROR_INVALID_PARAMETER,
-        "87 and not 161"
+        "the path was checked first"
     );
 }
 
@@ -247,7 +255,7 @@ fn a_name_comes_before_the_file(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&config),
         Status::ERROR_ALREADY_EXISTS,
-        "the same name and the same file"
+        "the file was checked before the name"
     );
 }
 

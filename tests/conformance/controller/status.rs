@@ -13,7 +13,7 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Code, name and text of every status that the contract lists.
-const ALL: &[(u32, &str, &str)] = &[
+const ALL_STATUSES: &[(u32, &str, &str)] = &[
     (0, "ERROR_SUCCESS", "completed"),
     (1, "ERROR_INVALID_FUNCTION", "operation not valid in this state"),
     (2, "ERROR_FILE_NOT_FOUND", "no such file"),
@@ -62,7 +62,7 @@ const ALL: &[(u32, &str, &str)] = &[
 ];
 
 fn statuses_have_names_and_texts(_: &Fixture) {
-    for (code, name, text) in ALL {
+    for (code, name, text) in ALL_STATUSES {
         assert_eq!((Status(*code).name(), Status(*code).text()), (Some(*name), Some(*text)), "{code}");
     }
 }

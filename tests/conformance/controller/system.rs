@@ -84,32 +84,32 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn system(fixture: &Fixture) -> SessionConfig {
+fn system_logger_config(fixture: &Fixture) -> SessionConfig {
     SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
         ..fixture.session_config()
     }
 }
 
-fn groups(fixture: &Fixture, session: &Session) -> GroupMask {
+fn group_mask(fixture: &Fixture, session: &Session) -> GroupMask {
     match fixture.connect().query_information(&session.id, Query::SystemTraceEnableFlags) {
         Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
-        other => panic!("{other:?}"),
+        other => panic!("unexpected answer: {other:?}"),
     }
 }
 
-fn update(fixture: &Fixture, session: &Session, flags: u32) -> Status {
+fn update_flags(fixture: &Fixture, session: &Session, flags: u32) -> Status {
     let update = Update { enable_flags: Some(flags), ..Update::default() };
     status(fixture.connect().update(&session.id, &update))
 }
 
 /// Starts a session with these EnableFlags. Returns `None` where the machine does not provide them.
-fn started(fixture: &Fixture, flags: u32) -> Option<Session> {
-    let session = fixture.start(&system(fixture));
-    match update(fixture, &session, flags) {
+fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
+    let session = fixture.start(&system_logger_config(fixture));
+    match update_flags(fixture, &session, flags) {
         Status::ERROR_SUCCESS => Some(session),
         Status::ERROR_NOT_SUPPORTED | Status::ERROR_PRIVILEGE_NOT_HELD => {
-            skip::skip("kernel events", "the kernel's events are not to be had");
+            skip::skip("kernel events", "this machine does not allow kernel events");
             None
         }
         other => panic!("unexpected status {other:?}"),
@@ -117,19 +117,19 @@ fn started(fixture: &Fixture, flags: u32) -> Option<Session> {
 }
 
 fn loggers_by_mode_and_name(fixture: &Fixture) {
-    let by_mode = fixture.start(&system(fixture));
-    assert_eq!(groups(fixture, &by_mode), [0; 8]);
+    let by_mode = fixture.start(&system_logger_config(fixture));
+    assert_eq!(group_mask(fixture, &by_mode), [0; 8]);
     let named =
         |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.session_config() };
     let kernel = fixture.start(&named("nt kernel logger"));
     assert_eq!(kernel.properties.config.guid, class::SYSTEM_TRACE_CONTROL);
-    assert_eq!(groups(fixture, &kernel), [0; 8]);
+    assert_eq!(group_mask(fixture, &kernel), [0; 8]);
     let circular = fixture.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
-    assert_eq!(groups(fixture, &circular), [0; 8]);
+    assert_eq!(group_mask(fixture, &circular), [0; 8]);
     assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), Status::ERROR_ALREADY_EXISTS);
     let plain = fixture.start(&fixture.session_config());
-    let asked = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
-    assert_eq!(status(asked), Status::ERROR_INVALID_PARAMETER);
+    let query_result = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
+    assert_eq!(status(query_result), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn named_system_logger_refuses_paged_memory(fixture: &Fixture) {
@@ -149,67 +149,76 @@ fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
 }
 
 fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
-    let others: Vec<Session> = (0..6).map(|_| fixture.start(&system(fixture))).collect();
-    assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
-    let named = |name: &str| SessionConfig { name: name.into(), ..system(fixture) };
-    let own =
+    let others: Vec<Session> = (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    let named = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
+    let named_loggers =
         [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named(name)));
-    assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
     assert_eq!(
         fixture.start_status(&fixture.session_config()),
         Status::ERROR_SUCCESS,
-        "others are not meant"
+        "the limit applies to other sessions"
     );
-    drop(own);
+    drop(named_loggers);
     assert_eq!(
-        fixture.start_status(&system(fixture)),
+        fixture.start_status(&system_logger_config(fixture)),
         Status::ERROR_NO_SYSTEM_RESOURCES,
-        "their places are kept"
+        "the reserved places were taken"
     );
     drop(others);
-    assert_eq!(fixture.start_status(&system(fixture)), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), Status::ERROR_SUCCESS);
 }
 
 fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
-    let session = fixture.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system(fixture) });
+    let session =
+        fixture.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system_logger_config(fixture) });
     assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
-    assert_eq!(groups(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
-    let extension = SessionConfig { enable_flags: 0x8000_0000, ..system(fixture) };
+    assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    let extension = SessionConfig { enable_flags: 0x8000_0000, ..system_logger_config(fixture) };
     assert_eq!(fixture.start_status(&extension), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(update(fixture, &session, 0x8000_0001), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(groups(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update_flags(fixture, &session, 0x8000_0001), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 fn flags_are_replaced(fixture: &Fixture) {
-    let Some(session) = started(fixture, 0x11) else { return };
-    assert_eq!(groups(fixture, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "with the other name");
+    let Some(session) = start_with_flags(fixture, 0x11) else { return };
+    assert_eq!(
+        group_mask(fixture, &session),
+        [0x11, 4, 0, 0, 0, 0, 0, 0],
+        "the group of the alternative name is missing"
+    );
     let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
     let further = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
     assert_eq!(status(further), Status::ERROR_SUCCESS);
-    assert_eq!(groups(fixture, &session), mask);
-    assert_eq!(update(fixture, &session, 0x3), Status::ERROR_SUCCESS);
-    assert_eq!(groups(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(update(fixture, &session, 0), Status::ERROR_SUCCESS);
-    assert_eq!(groups(fixture, &session), [0; 8]);
+    assert_eq!(group_mask(fixture, &session), mask);
+    assert_eq!(update_flags(fixture, &session, 0x3), Status::ERROR_SUCCESS);
+    assert_eq!(group_mask(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update_flags(fixture, &session, 0), Status::ERROR_SUCCESS);
+    assert_eq!(group_mask(fixture, &session), [0; 8]);
 }
 
 fn kernel_events_arrive(fixture: &Fixture) {
-    let Some(session) = started(fixture, 0x10) else { return };
+    let Some(session) = start_with_flags(fixture, 0x10) else { return };
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let file = fixture.stop(session).config.log_file.expect("a file");
+    let file = fixture.stop(session).config.log_file.expect("the session has a file");
     let seen = hooks(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
     assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
-    assert_eq!((count(hook::SAMPLED_PROFILE), count(hook::DISK_READ)), (0, 0), "other groups");
+    assert_eq!(
+        (count(hook::SAMPLED_PROFILE), count(hook::DISK_READ)),
+        (0, 0),
+        "events of other groups were recorded"
+    );
 }
 
 /// Returns the hook ids of the kernel events of a file.
 fn hooks(file: &Path) -> Vec<u16> {
-    let trace = Trace::open(File::open(file).expect("the file")).expect("a trace");
+    let trace = Trace::open(File::open(file).expect("the file opens")).expect("the file is a trace");
     let (mut events, mut hooks) = (trace.events(), Vec::new());
-    while let Some(record) = events.next().expect("an event") {
+    while let Some(record) = events.next().expect("every record can be read") {
         hooks.extend(record.hook());
     }
     hooks
@@ -217,37 +226,46 @@ fn hooks(file: &Path) -> Vec<u16> {
 
 fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     // The groups REGISTRY, ALPC and DRIVER.
-    let Some(session) = started(fixture, 0x0092_0000) else { return };
-    assert_eq!(groups(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
-    let file = fixture.stop(session).config.log_file.expect("a file");
+    let Some(session) = start_with_flags(fixture, 0x0092_0000) else { return };
+    assert_eq!(group_mask(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
+    let file = fixture.stop(session).config.log_file.expect("the session has a file");
     let without_a_source = [0x09, 0x1A];
-    assert!(hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))), "nothing is invented");
+    assert!(
+        hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
+        "events without a source were recorded"
+    );
 }
 
 fn system_providers_switch_groups(fixture: &Fixture) {
-    let Some(session) = started(fixture, 0x1) else { return };
-    let provider =
-        |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
+    let Some(session) = start_with_flags(fixture, 0x1) else { return };
+    let provider = |name: &str| {
+        SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("the system provider exists").1
+    };
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
     fixture.enable(&session, provider("Scheduler"), &keywords(0x200));
     fixture.enable(&session, provider("Process"), &keywords(0x801));
-    assert_eq!(groups(fixture, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(group_mask(fixture, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
     fixture.disable(&session, provider("Process"));
-    assert_eq!(groups(fixture, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "what EnableFlags want stays");
+    assert_eq!(
+        group_mask(fixture, &session),
+        [0x11, 4, 0, 0, 0, 0, 0, 0],
+        "groups of EnableFlags were disabled"
+    );
     fixture.disable(&session, provider("Scheduler"));
-    assert_eq!(groups(fixture, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(group_mask(fixture, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 fn kernel_state_needs_a_system_logger(fixture: &Fixture) {
-    let (plain, session) = (fixture.start(&fixture.session_config()), fixture.start(&system(fixture)));
-    let ask = |session: &Session, code| {
+    let (plain, session) =
+        (fixture.start(&fixture.session_config()), fixture.start(&system_logger_config(fixture)));
+    let enable_status = |session: &Session, code| {
         let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());
         status(fixture.connect().enable(&session.id, guid, code, &params, 0))
     };
-    assert_eq!(ask(&session, EnableCode::CaptureState), Status::ERROR_SUCCESS);
-    assert_eq!(ask(&plain, EnableCode::CaptureState), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_status(&session, EnableCode::CaptureState), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(&plain, EnableCode::CaptureState), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(
-        (ask(&session, EnableCode::Enable), ask(&plain, EnableCode::Enable)),
+        (enable_status(&session, EnableCode::Enable), enable_status(&plain, EnableCode::Enable)),
         (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
     );
 }

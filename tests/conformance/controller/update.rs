@@ -52,15 +52,15 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 #[track_caller]
-fn update(fixture: &Fixture, session: &Session, update: Update) -> Properties {
+fn update_session(fixture: &Fixture, session: &Session, update: Update) -> Properties {
     fixture.connect().update(&session.id, &update).expect("the session changes")
 }
 
 fn the_timer_changes(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { flush_timer: 9, ..fixture.session_config() });
-    let properties = update(fixture, &session, Update { flush_timer: Some(4), ..Update::default() });
+    let properties = update_session(fixture, &session, Update { flush_timer: Some(4), ..Update::default() });
     assert_eq!(properties.config.flush_timer, 4);
-    let properties = update(fixture, &session, Update { flush_timer: Some(0), ..Update::default() });
+    let properties = update_session(fixture, &session, Update { flush_timer: Some(0), ..Update::default() });
     assert_eq!(properties.config.flush_timer, 4);
     assert_eq!(fixture.query(&session).config.flush_timer, 4);
 }
@@ -69,7 +69,8 @@ fn the_file_switches(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (old, new) = (session.properties.config.log_file.clone().unwrap(), fixture.unique_path());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let properties = update(fixture, &session, Update { log_file: Some(new.clone()), ..Update::default() });
+    let properties =
+        update_session(fixture, &session, Update { log_file: Some(new.clone()), ..Update::default() });
     assert_eq!(properties.config.log_file.as_ref(), Some(&new));
     provider.write(&event(2, 4, 1), &[]).unwrap();
     let ids = |seen: &[crate::stage::RecordedEvent]| {
@@ -83,7 +84,7 @@ fn the_same_file_is_refused(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
     let same = Update { log_file: session.properties.config.log_file.clone(), ..Update::default() };
     assert_eq!(status(fixture.connect().update(&session.id, &same)), Status::ERROR_BAD_PATHNAME);
-    assert_eq!(fixture.stop_and_read_events(session), [], "and the log is as it was");
+    assert_eq!(fixture.stop_and_read_events(session), [], "the refused update changed the log");
 }
 
 fn another_sessions_file_is_refused(fixture: &Fixture) {
@@ -104,13 +105,13 @@ fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
     fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let path = fixture.unique_path();
-    update(fixture, &session, Update { log_file: Some(path.clone()), ..Update::default() });
+    update_session(fixture, &session, Update { log_file: Some(path.clone()), ..Update::default() });
     assert_eq!(events_of(&path).len(), 1);
 }
 
 fn the_file_stays(fixture: &Fixture) {
     let session = fixture.start(&fixture.session_config());
-    let properties = update(fixture, &session, Update::default());
+    let properties = update_session(fixture, &session, Update::default());
     assert_eq!(properties.config, session.properties.config);
 }
 
@@ -118,22 +119,25 @@ fn real_time_switches(fixture: &Fixture) {
     use traceweir::consumer::Trace;
     let session = fixture.start(&fixture.session_config());
     assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    let properties = update(fixture, &session, Update { real_time: Some(true), ..Update::default() });
+    let properties = update_session(fixture, &session, Update { real_time: Some(true), ..Update::default() });
     assert_eq!(
         (properties.config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE, properties.config.flush_timer),
         (EVENT_TRACE_REAL_TIME_MODE, 1)
     );
     assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_SUCCESS);
-    let properties = update(fixture, &session, Update { real_time: Some(false), ..Update::default() });
+    let properties =
+        update_session(fixture, &session, Update { real_time: Some(false), ..Update::default() });
     assert_eq!(properties.config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE, 0);
     assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 fn the_maximum_changes(fixture: &Fixture) {
     let session = fixture.start(&SessionConfig { maximum_buffers: 60, ..fixture.session_config() });
-    let properties = update(fixture, &session, Update { maximum_buffers: Some(90), ..Update::default() });
+    let properties =
+        update_session(fixture, &session, Update { maximum_buffers: Some(90), ..Update::default() });
     assert_eq!(properties.config.maximum_buffers, 90);
-    let properties = update(fixture, &session, Update { maximum_buffers: Some(0), ..Update::default() });
+    let properties =
+        update_session(fixture, &session, Update { maximum_buffers: Some(0), ..Update::default() });
     assert_eq!(properties.config.maximum_buffers, 90);
 }
 
@@ -147,7 +151,7 @@ fn flight_recorder_ignores_the_maximum(fixture: &Fixture) {
     let session = fixture.start(&config);
     for maximum in [1, 90] {
         let properties =
-            update(fixture, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
+            update_session(fixture, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
         assert_eq!((properties.config.minimum_buffers, properties.config.maximum_buffers), (40, 40));
     }
 }

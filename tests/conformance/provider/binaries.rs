@@ -79,14 +79,17 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn track(provider: &Provider) {
+const BINARY_PATH_OPCODE: u8 = 0x43;
+
+fn track_binary(provider: &Provider) {
     provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).unwrap();
 }
 
 /// Returns the module events among the events of a file.
 fn binary_paths(seen: &[RecordedEvent]) -> Vec<BinaryPath> {
-    let is_binary_path =
-        |event: &&RecordedEvent| event.provider == class::EVENT_TRACE && event.descriptor.opcode == 0x43;
+    let is_binary_path = |event: &&RecordedEvent| {
+        event.provider == class::EVENT_TRACE && event.descriptor.opcode == BINARY_PATH_OPCODE
+    };
     seen.iter().filter(is_binary_path).map(|event| BinaryPath::parse(&event.payload).unwrap()).collect()
 }
 
@@ -110,7 +113,7 @@ fn assert_binary_recorded(path: &Path, provider: Guid) {
 
 fn binary_path_is_recorded(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    track(&provider);
+    track_binary(&provider);
     let seen = fixture.stop_and_read_events(session);
     let [binary] = &binary_paths(&seen)[..] else { panic!("{seen:?}") };
     assert!(is_own_binary(binary, guid), "{binary:?}");
@@ -124,15 +127,12 @@ fn binary_path_precedes_other_events(fixture: &Fixture) {
         provider.write(&event(1, 4, 1), &[&[0; 100]]).unwrap();
     }
     fixture.connect().flush(&session.id, None).unwrap();
-    track(&provider);
+    track_binary(&provider);
     fixture.connect().flush(&session.id, None).unwrap();
     let path = session.properties.config.log_file.clone().unwrap();
     let end = fixture.stop(session);
     let seen = events_of(&path);
-    assert!(
-        is_own_binary(&binary_paths(&seen[..1])[0], guid),
-        "before all others, although it was written after them"
-    );
+    assert!(is_own_binary(&binary_paths(&seen[..1])[0], guid), "the binary path is not the first event");
     assert_eq!((seen.len(), end.events), (1_001, 1_000));
 }
 
@@ -146,7 +146,7 @@ fn binary_path_is_delivered_live(fixture: &Fixture) {
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     let trace = Trace::live(&session.properties.config.name).unwrap();
-    track(&provider);
+    track_binary(&provider);
     fixture.connect().flush(&session.id, None).unwrap();
     let mut found = Vec::new();
     let start = Instant::now();
@@ -172,7 +172,7 @@ fn binary_path_is_delivered_live(fixture: &Fixture) {
 fn later_sessions_get_the_binary_path(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let provider = Provider::register(guid, None).unwrap();
-    track(&provider);
+    track_binary(&provider);
     fixture.enable(&session, guid, &EnableParams::default());
     let second = fixture.start(&fixture.session_config());
     fixture.enable(&second, guid, &EnableParams::default());
@@ -182,10 +182,10 @@ fn later_sessions_get_the_binary_path(fixture: &Fixture) {
 }
 
 /// Starts a session of this configuration with a provider that is tracked.
-fn tracked(fixture: &Fixture, config: &SessionConfig) -> (Session, Provider, Guid) {
+fn start_tracked_session(fixture: &Fixture, config: &SessionConfig) -> (Session, Provider, Guid) {
     let (guid, session) = (new_guid(), fixture.start(config));
     let provider = Provider::register(guid, None).unwrap();
-    track(&provider);
+    track_binary(&provider);
     fixture.enable(&session, guid, &EnableParams::default());
     (session, provider, guid)
 }
@@ -199,7 +199,7 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
         log_file: Some(pattern.clone()),
         ..fixture.session_config()
     };
-    let (session, provider, guid) = tracked(fixture, &config);
+    let (session, provider, guid) = start_tracked_session(fixture, &config);
     for _ in 0..2 {
         provider.write(&event(1, 4, 1), &[]).unwrap();
         fixture.connect().increment(&session.id).unwrap();
@@ -213,7 +213,7 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
         maximum_file_size: 1,
         ..fixture.session_config()
     };
-    let (session, provider, guid) = tracked(fixture, &circular);
+    let (session, provider, guid) = start_tracked_session(fixture, &circular);
     for _ in 0..6_000 {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 500]]);
         if provider.write(&event(1, 4, 1), &[]).is_err() {
@@ -229,7 +229,7 @@ fn appended_files_have_the_binary_path(fixture: &Fixture) {
         (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, 1),
     ] {
         let config = SessionConfig { log_file_mode, clock, ..fixture.session_config() };
-        let (session, _provider, guid) = tracked(fixture, &config);
+        let (session, _provider, guid) = start_tracked_session(fixture, &config);
         assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
     }
 }
@@ -238,7 +238,7 @@ fn binary_path_has_build_id_and_decode_guid(fixture: &Fixture) {
     let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
     let traits = TraitsBuilder::new("Tracked").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    track(&provider);
+    track_binary(&provider);
     fixture.enable(&session, guid, &EnableParams::default());
     let binaries = binary_paths(&fixture.stop_and_read_events(session));
     assert_eq!(binaries[0].guids, [guid, decode]);
@@ -252,7 +252,7 @@ fn private_sessions_get_the_binary_path(fixture: &Fixture) {
     let (guid, session) = (new_guid(), PrivateSession::start(&config).unwrap());
     let provider = Provider::register(guid, None).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
-    track(&provider);
+    track_binary(&provider);
     assert_eq!(session.stop().unwrap().events_lost, 0);
     assert_binary_recorded(&path, guid);
 }
@@ -265,8 +265,8 @@ fn binary_path_needs_the_call(fixture: &Fixture) {
 
 fn binary_path_is_recorded_once(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    track(&provider);
-    track(&provider);
+    track_binary(&provider);
+    track_binary(&provider);
     let params = EnableParams::default();
     fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
     fixture.disable(&session, guid);

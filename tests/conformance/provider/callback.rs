@@ -96,32 +96,32 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Registers a provider whose callback records its calls.
-fn noted() -> (CallbackLog, Guid, Provider) {
+fn register_with_log() -> (CallbackLog, Guid, Provider) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let provider = Provider::register(guid, calls.callback()).unwrap();
     (calls, guid, provider)
 }
 
-fn states(calls: &CallbackLog) -> Vec<(u32, u8, u64, u64)> {
+fn recorded_states(calls: &CallbackLog) -> Vec<(u32, u8, u64, u64)> {
     calls.all().iter().map(CallbackCall::code_level_masks).collect()
 }
 
-fn capture(fixture: &Fixture, session: &crate::stage::Session, guid: Guid) {
+fn capture_state(fixture: &Fixture, session: &crate::stage::Session, guid: Guid) {
     let params = EnableParams::default();
     fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
 }
 
 fn callback_gets_three_codes(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &EnableParams::default());
-    capture(fixture, &session, guid);
+    capture_state(fixture, &session, guid);
     fixture.disable(&session, guid);
     assert_eq!(calls.all().iter().map(|call| call.code).collect::<Vec<_>>(), [1, 2, 0]);
 }
 
 fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0));
     fixture.enable(&two, guid, &enable_params(5, 2, 0));
@@ -132,7 +132,7 @@ fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
 }
 
 fn callback_gets_combined_values(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0b110));
     fixture.enable(&two, guid, &enable_params(5, 2, 0b011));
@@ -140,7 +140,7 @@ fn callback_gets_combined_values(fixture: &Fixture) {
 }
 
 fn zeros_combine_as_everything(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0));
     fixture.enable(&two, guid, &enable_params(0, 0, 0));
@@ -148,32 +148,32 @@ fn zeros_combine_as_everything(fixture: &Fixture) {
 }
 
 fn values_of_one_session_are_passed_unchanged(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(0, 0, 7));
     assert_eq!(calls.last().code_level_masks(), (1, 0, 0, 7));
 }
 
 fn callback_gets_the_source(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let (session, source) = (fixture.start(&fixture.session_config()), Guid::from_u128(0x50_0e_ce));
     fixture.enable(&session, guid, &EnableParams { source, ..enable_params(1, 0, 0) });
     assert_eq!(calls.last().source, source);
 }
 
 fn callback_without_source_gets_zero(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(1, 0, 0));
     assert_eq!(calls.last().source, Guid::NULL);
     fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..enable_params(2, 0, 0) });
     fixture.stop(session);
-    until("the last call", || calls.last().code == 0);
+    until("the callback reports the end", || calls.last().code == 0);
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
 fn callback_without_filters_gets_none(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     fixture.enable(&fixture.start(&fixture.session_config()), guid, &EnableParams::default());
     assert_eq!(calls.all()[0].filter, None);
 }
@@ -193,7 +193,7 @@ pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
 }
 
 fn schematized_filters_are_chained(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &schematized(b"of the first"));
     let chain = chain_of(&calls.last());
@@ -204,7 +204,10 @@ fn schematized_filters_are_chained(fixture: &Fixture) {
     chain.sort();
     assert_eq!(chain.len(), 2);
     assert_eq!((&chain[0].0[..], &chain[1].0[..]), (&b"of the first"[..], &b"of the second!"[..]));
-    assert!(chain[1].1.count_ones() == 1 && chain[0].1 != chain[1].1, "a bit for each: {chain:?}");
+    assert!(
+        chain[1].1.count_ones() == 1 && chain[0].1 != chain[1].1,
+        "the filters do not have one session bit each: {chain:?}"
+    );
     fixture.disable(&one, guid);
     assert_eq!(chain_of(&calls.last()), [chain.remove(1)]);
 }
@@ -218,51 +221,51 @@ fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
-    let with = |kind, data: &[u8]| EnableParams {
+    let with_filter = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..EnableParams::default()
     };
-    fixture.enable(&one, guid, &with(0x1234, b"any bytes"));
-    fixture.enable(&two, guid, &with(0x7FFF_FFFF, &[0; 1024]));
+    fixture.enable(&one, guid, &with_filter(0x1234, b"any bytes"));
+    fixture.enable(&two, guid, &with_filter(0x7FFF_FFFF, &[0; 1024]));
     let mut received = received.lock().unwrap().clone();
     received.sort();
     assert_eq!(received, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
 }
 
 fn capture_state_has_the_values_of_its_session(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 4));
     fixture.enable(&two, guid, &enable_params(5, 2, 8));
-    capture(fixture, &one, guid);
+    capture_state(fixture, &one, guid);
     assert_eq!(calls.last().code_level_masks(), (2, 3, 1, 4));
-    capture(fixture, &two, guid);
+    capture_state(fixture, &two, guid);
     assert_eq!(calls.last().code_level_masks(), (2, 5, 2, 8));
 }
 
 fn callback_runs_on_every_change(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(3, 1, 0));
     fixture.enable(&session, guid, &enable_params(4, 1, 0));
-    capture(fixture, &session, guid);
+    capture_state(fixture, &session, guid);
     fixture.disable(&session, guid);
     fixture.enable(&session, guid, &enable_params(2, 1, 0));
     fixture.stop(session);
     until("all calls", || calls.all().len() == 6);
     let want = [(1, 3, 1, 0), (1, 4, 1, 0), (2, 4, 1, 0), (0, 0, 0, 0), (1, 2, 1, 0), (0, 0, 0, 0)];
-    assert_eq!(states(&calls), want);
+    assert_eq!(recorded_states(&calls), want);
 }
 
 fn callback_does_not_run_without_change(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let session = fixture.start(&fixture.session_config());
     for _ in 0..3 {
         fixture.enable(&session, guid, &enable_params(3, 1, 0));
     }
     assert_eq!(calls.all().len(), 1);
-    capture(fixture, &session, guid);
-    capture(fixture, &session, guid);
+    capture_state(fixture, &session, guid);
+    capture_state(fixture, &session, guid);
     assert_eq!(calls.all().len(), 3);
     fixture.disable(&session, guid);
     fixture.disable(&session, guid);
@@ -270,14 +273,15 @@ fn callback_does_not_run_without_change(fixture: &Fixture) {
 }
 
 fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
-    let (guid, inside, most) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (guid, inside, max_inside) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let levels: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let (i, m, l) = (Arc::clone(&inside), Arc::clone(&most), Arc::clone(&levels));
+    let (inside_callback, max_callback, levels_callback) =
+        (Arc::clone(&inside), Arc::clone(&max_inside), Arc::clone(&levels));
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
-        m.fetch_max(i.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        l.lock().unwrap().push(notice.level);
+        max_callback.fetch_max(inside_callback.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        levels_callback.lock().unwrap().push(notice.level);
         std::thread::sleep(Duration::from_millis(1));
-        i.fetch_sub(1, Ordering::SeqCst);
+        inside_callback.fetch_sub(1, Ordering::SeqCst);
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let session = fixture.start(&fixture.session_config());
@@ -286,12 +290,12 @@ fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
         controller.enable(&session.id, guid, EnableCode::Enable, &enable_params(level, 0, 0), 0).unwrap();
     }
     until("the last level", || levels.lock().unwrap().last() == Some(&100));
-    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert_eq!(max_inside.load(Ordering::SeqCst), 1);
     assert!(levels.lock().unwrap().is_sorted());
 }
 
 fn later_calls_use_a_library_thread(fixture: &Fixture) {
-    let (calls, guid, _provider) = noted();
+    let (calls, guid, _provider) = register_with_log();
     let session = fixture.start(&fixture.session_config());
     fixture.enable(&session, guid, &enable_params(1, 0, 0));
     fixture.enable(&session, guid, &enable_params(2, 0, 0));

@@ -122,45 +122,45 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 4", D, "classic registrations count among the 1,024", classic_registrations_count),
 ];
 
-const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
+const WNODE_FLAG_TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
-type Heard = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
+type ReceivedNotices = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
 
 /// A classic provider that records its notices, with level and flags at that time.
-pub(super) struct Classic {
+pub(super) struct ClassicProvider {
     pub(super) control: Guid,
     pub(super) class: Guid,
-    heard: Heard,
+    notices: ReceivedNotices,
     registration: Registration,
 }
 
-impl Classic {
+impl ClassicProvider {
     pub(super) fn register() -> Self {
         Self::register_control(new_guid())
     }
 
     fn register_control(control: Guid) -> Self {
-        let (class, heard) = (new_guid(), Heard::default());
-        let to = Arc::clone(&heard);
+        let (class, notices) = (new_guid(), ReceivedNotices::default());
+        let to = Arc::clone(&notices);
         let callback = move |notice: &Notice| {
             let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
             to.lock().unwrap().push((*notice, level, flags));
             Status::ERROR_SUCCESS
         };
         let registration = classic::register(control, &[class, control], Box::new(callback)).unwrap();
-        Self { control, class, heard, registration }
+        Self { control, class, notices, registration }
     }
 
     /// Registers a provider and enables it in a new session. Returns the logger handle, too.
     pub(super) fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
-        let (session, own) = (fixture.start(config), Self::register());
-        fixture.enable(&session, own.control, &EnableParams::default());
-        let logger = own.last().0.logger;
-        (session, own, logger)
+        let (session, classic_provider) = (fixture.start(config), Self::register());
+        fixture.enable(&session, classic_provider.control, &EnableParams::default());
+        let logger = classic_provider.last().0.logger;
+        (session, classic_provider, logger)
     }
 
     fn last(&self) -> (Notice, Option<u8>, Option<u32>) {
-        *self.heard.lock().unwrap().last().unwrap()
+        *self.notices.lock().unwrap().last().unwrap()
     }
 
     fn event(&self, kind: u8) -> Event {
@@ -180,18 +180,22 @@ impl Classic {
 }
 
 /// Returns the status of a call.
-pub(super) fn code(outcome: Result<(), TraceError>) -> Status {
+pub(super) fn status_of(outcome: Result<(), TraceError>) -> Status {
     outcome.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
 }
 
 /// Stops a session and maps all its records except those about the session itself.
 #[track_caller]
-pub(super) fn records<T>(fixture: &Fixture, session: Session, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
-    records_of(&fixture.stop(session).config.log_file.unwrap(), view)
+pub(super) fn stop_and_map_records<T>(
+    fixture: &Fixture,
+    session: Session,
+    view: impl FnMut(&Record<'_>) -> T,
+) -> Vec<T> {
+    map_records(&fixture.stop(session).config.log_file.unwrap(), view)
 }
 
 #[track_caller]
-fn records_of<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+fn map_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     let trace = Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised() && trace.defects().is_empty());
     let (mut events, mut seen) = (trace.events(), Vec::new());
@@ -204,36 +208,46 @@ fn records_of<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> 
 }
 
 fn payloads(fixture: &Fixture, session: Session) -> Vec<Vec<u8>> {
-    records(fixture, session, |record| record.payload().to_vec())
+    stop_and_map_records(fixture, session, |record| record.payload().to_vec())
 }
 
 fn classic_requests_have_their_codes(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
     let params = EnableParams::default();
     let mut controller = fixture.connect();
-    controller.enable(&session.id, own.control, EnableCode::CaptureState, &params, 10_000).unwrap();
-    fixture.disable(&session, own.control);
-    let heard = own.heard.lock().unwrap();
-    assert_eq!(heard.iter().map(|(notice, ..)| notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
-    assert!(heard.iter().all(|(notice, ..)| notice.logger == logger));
+    controller
+        .enable(&session.id, classic_provider.control, EnableCode::CaptureState, &params, 10_000)
+        .unwrap();
+    fixture.disable(&session, classic_provider.control);
+    let notices = classic_provider.notices.lock().unwrap();
+    assert_eq!(notices.iter().map(|(notice, ..)| notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
+    assert!(notices.iter().all(|(notice, ..)| notice.logger == logger));
 }
 
 fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
     let (session, control) = (fixture.start(&fixture.session_config()), new_guid());
     let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
-    assert!(classic::register(control, &[], busy()).is_ok(), "no session enables it: no call");
+    assert!(
+        classic::register(control, &[], busy()).is_ok(),
+        "the callback ran although no session enables the provider"
+    );
     fixture.enable(&session, control, &enable_params(3, 4, 0));
-    let own = Classic::register_control(control);
-    let (notice, level, flags) = own.last();
-    assert_eq!((notice.request, level, flags), (Request::Enable, Some(3), Some(4)), "before the return");
-    drop(own);
+    let classic_provider = ClassicProvider::register_control(control);
+    let (notice, level, flags) = classic_provider.last();
+    assert_eq!(
+        (notice.request, level, flags),
+        (Request::Enable, Some(3), Some(4)),
+        "the callback did not run before the registration returned"
+    );
+    drop(classic_provider);
     assert_eq!(classic::register(control, &[], busy()).unwrap_err().status(), Status::ERROR_BUSY);
     let (_kept, status) = classic::register_with_status(control, &[], busy()).unwrap();
     assert_eq!(status, Status::ERROR_BUSY);
 }
 
 fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
-    let raw = Classic::register().registration.into_raw();
+    let raw = ClassicProvider::register().registration.into_raw();
     assert!(classic::unregister(raw).is_ok());
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, raw, u64::MAX, modern.handle().to_raw()] {
@@ -247,48 +261,72 @@ fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
 }
 
 fn logger_level_and_flags(fixture: &Fixture) {
-    let (session, own, _) = Classic::start_with_provider(fixture, &fixture.session_config());
-    assert_eq!(own.last(), (own.last().0, Some(0), Some(0)), "as the session said it");
-    fixture.enable(&session, own.control, &enable_params(4, 0x1_0000_0003, 7));
-    assert_eq!((own.last().1, own.last().2), (Some(4), Some(3)), "32 bits of the mask");
+    let (session, classic_provider, _) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    assert_eq!(
+        classic_provider.last(),
+        (classic_provider.last().0, Some(0), Some(0)),
+        "level and flags are not those of the session"
+    );
+    fixture.enable(&session, classic_provider.control, &enable_params(4, 0x1_0000_0003, 7));
+    assert_eq!(
+        (classic_provider.last().1, classic_provider.last().2),
+        (Some(4), Some(3)),
+        "the flags are not the low 32 bits of the mask"
+    );
 }
 
 fn invalid_logger_has_no_level_or_flags(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
     for wrong in [0, 1, INVALID_LOGGER, logger ^ 1 << 32] {
         assert_eq!(enable_level(wrong), Err(TraceError::InvalidHandle));
         assert_eq!(enable_flags(wrong), Err(TraceError::InvalidHandle));
     }
-    fixture.disable(&session, own.control);
+    fixture.disable(&session, classic_provider.control);
     assert!(enable_level(logger).is_err() && enable_flags(logger).is_err());
 }
 
 fn header_and_data_arrive_in_one_block(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    trace_event(logger, &own.block(48, TRACED, b"data"), &PointerTargets::default()).unwrap();
-    let seen = records(fixture, session, |record| {
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    trace_event(
+        logger,
+        &classic_provider.block(48, WNODE_FLAG_TRACED_GUID, b"data"),
+        &PointerTargets::default(),
+    )
+    .unwrap();
+    let seen = stop_and_map_records(fixture, session, |record| {
         let d = record.descriptor();
         let version = u16::from_le_bytes([record.bytes()[6], record.bytes()[7]]);
         (record.family(), record.provider(), d.opcode, d.level, version, record.payload().to_vec())
     });
-    assert_eq!(seen, [(Family::Full, own.class, 5, 3, 0x122, b"data".to_vec())]);
+    assert_eq!(seen, [(Family::Full, classic_provider.class, 5, 3, 0x122, b"data".to_vec())]);
 }
 
 fn process_thread_and_time_are_filled_in(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread: u32 = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
-    trace_event(logger, &own.block(48, TRACED, b""), &PointerTargets::default()).unwrap();
-    let seen =
-        records(fixture, session, |record| (record.process_id(), record.thread_id(), record.time() > 0));
+    trace_event(logger, &classic_provider.block(48, WNODE_FLAG_TRACED_GUID, b""), &PointerTargets::default())
+        .unwrap();
+    let seen = stop_and_map_records(fixture, session, |record| {
+        (record.process_id(), record.thread_id(), record.time() > 0)
+    });
     assert_eq!(seen, [(std::process::id(), thread, true)]);
 }
 
 fn untraced_events_are_refused(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
     for flags in [0, 0x40000, 0x80000, 0x200] {
         assert_eq!(
-            code(trace_event(logger, &own.block(48, flags, b""), &PointerTargets::default())),
+            status_of(trace_event(
+                logger,
+                &classic_provider.block(48, flags, b""),
+                &PointerTargets::default()
+            )),
             Status::ERROR_INVALID_FLAG_NUMBER
         );
     }
@@ -296,31 +334,36 @@ fn untraced_events_are_refused(fixture: &Fixture) {
 }
 
 fn events_with_log_wnode_flag_are_written(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    let block = own.block(48, TRACED | flag::WNODE_FLAG_LOG_WNODE, b"x");
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let block = classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_LOG_WNODE, b"x");
     assert_eq!(trace_event(logger, &block, &PointerTargets::default()), Ok(()));
     assert_eq!(payloads(fixture, session), [b"x"]);
 }
 
 fn class_is_read_by_address(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    let (block, other) = (own.block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (block, other) =
+        (classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
     trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
     assert_eq!(
-        code(trace_event(logger, &block, &PointerTargets::default())),
+        status_of(trace_event(logger, &block, &PointerTargets::default())),
         Status::ERROR_INVALID_PARAMETER,
-        "nothing is there"
+        "a missing class pointer was accepted"
     );
-    assert_eq!(records(fixture, session, |record| record.provider()), [other]);
+    assert_eq!(stop_and_map_records(fixture, session, |record| record.provider()), [other]);
 }
 
 fn mof_fields_are_joined(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
     let write = |data: &[&[u8]], described: &[u32]| {
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
         let fields: Vec<u8> = described.iter().flat_map(field).collect();
-        let block = own.block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
-        code(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
+        let block =
+            classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
+        status_of(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
     };
     assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), Status::ERROR_SUCCESS);
     assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), Status::ERROR_SUCCESS);
@@ -331,80 +374,88 @@ fn mof_fields_are_joined(fixture: &Fixture) {
 }
 
 fn time_stamps_of_the_caller_are_kept(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    let mut block = own.block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let mut block = classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
     block[0x10..0x18].copy_from_slice(&12_345_i64.to_le_bytes());
     trace_event(logger, &block, &PointerTargets::default()).unwrap();
-    trace(logger, &Event { time: Some(67), ..own.event(1) }, &[]).unwrap();
-    let mut times = records(fixture, session, |record| record.time());
+    trace(logger, &Event { time: Some(67), ..classic_provider.event(1) }, &[]).unwrap();
+    let mut times = stop_and_map_records(fixture, session, |record| record.time());
     times.sort_unstable();
     assert_eq!(times, [67, 12_345]);
 }
 
 fn wrong_classic_sizes_are_refused(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    let right = own.block(48, TRACED, b"data");
-    let write = |block: &[u8]| code(trace_event(logger, block, &PointerTargets::default()));
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let valid = classic_provider.block(48, WNODE_FLAG_TRACED_GUID, b"data");
+    let write = |block: &[u8]| status_of(trace_event(logger, block, &PointerTargets::default()));
     for size in [0_u16, 47, 53, u16::MAX] {
-        let mut block = right.clone();
+        let mut block = valid.clone();
         block[..2].copy_from_slice(&size.to_le_bytes());
         assert_eq!(write(&block), Status::ERROR_INVALID_PARAMETER, "{size}");
     }
     assert_eq!(
-        (write(&right[..47]), write(&[])),
+        (write(&valid[..47]), write(&[])),
         (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
     );
     assert_eq!(payloads(fixture, session).len(), 0);
 }
 
 fn event_names_its_instance_and_parent(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    let classes: Vec<u64> = own.registration.class_handles().collect();
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let classes: Vec<u64> = classic_provider.registration.class_handles().collect();
     let (parent, child) = (create_instance_id(classes[1]).unwrap(), create_instance_id(classes[0]).unwrap());
-    let (block, behind) = (own.block(56, TRACED, b"i"), PointerTargets::default());
-    trace_event_instance(logger, &block, &child, Some(&parent), &behind).unwrap();
-    trace_event_instance(logger, &block, &parent, None, &behind).unwrap();
-    let seen = records(fixture, session, |record| {
+    let (block, pointer_targets) =
+        (classic_provider.block(56, WNODE_FLAG_TRACED_GUID, b"i"), PointerTargets::default());
+    trace_event_instance(logger, &block, &child, Some(&parent), &pointer_targets).unwrap();
+    trace_event_instance(logger, &block, &parent, None, &pointer_targets).unwrap();
+    let seen = stop_and_map_records(fixture, session, |record| {
         let instance = record.instance().unwrap();
         (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
-    let (with, without) = (own.control, Guid::NULL);
-    let want =
-        [(own.class, child.id, with, parent.id, b"i".to_vec()), (with, parent.id, without, 0, b"i".to_vec())];
+    let (with, without) = (classic_provider.control, Guid::NULL);
+    let want = [
+        (classic_provider.class, child.id, with, parent.id, b"i".to_vec()),
+        (with, parent.id, without, 0, b"i".to_vec()),
+    ];
     assert_eq!(seen, want);
 }
 
 fn untraced_instances_are_refused(fixture: &Fixture) {
-    let (_session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    let info = create_instance_id(own.registration.class_handles().next().unwrap()).unwrap();
+    let (_session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let info = create_instance_id(classic_provider.registration.class_handles().next().unwrap()).unwrap();
     let write = |header, flags| {
-        code(trace_event_instance(
+        status_of(trace_event_instance(
             logger,
-            &own.block(header, flags, b""),
+            &classic_provider.block(header, flags, b""),
             &info,
             None,
             &PointerTargets::default(),
         ))
     };
     assert_eq!(
-        (write(56, 0), write(48, TRACED), write(56, TRACED)),
+        (write(56, 0), write(48, WNODE_FLAG_TRACED_GUID), write(56, WNODE_FLAG_TRACED_GUID)),
         (Status::ERROR_INVALID_FLAGS, Status::ERROR_INVALID_PARAMETER, Status::ERROR_SUCCESS)
     );
 }
 
 fn instances_are_numbered(_fixture: &Fixture) {
-    let own = Classic::register();
-    let classes: Vec<u64> = own.registration.class_handles().collect();
+    let classic_provider = ClassicProvider::register();
+    let classes: Vec<u64> = classic_provider.registration.class_handles().collect();
     // Other tests in this process may have used some numbers before.
     let first = create_instance_id(classes[0]).unwrap().id;
     assert!(first >= 1);
     let next: Vec<u32> = (0..6).map(|i| create_instance_id(classes[i % 2]).unwrap().id).collect();
-    assert_eq!(next, (first + 1..first + 7).collect::<Vec<_>>(), "one counter for all classes");
+    assert_eq!(next, (first + 1..first + 7).collect::<Vec<_>>(), "the classes do not share one counter");
 }
 
 fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
-    let (_session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
-    let class = own.registration.class_handles().last().unwrap();
+    let (_session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let class = classic_provider.registration.class_handles().last().unwrap();
     let beyond = class + (1 << 11);
     for wrong in [0, u64::MAX, beyond] {
         assert_eq!(
@@ -412,91 +463,111 @@ fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
             Status::ERROR_INVALID_PARAMETER,
             "{wrong:#x}"
         );
-        let (info, right) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
+        let (info, valid) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
         let write = |of, parent| {
-            trace_event_instance(logger, &own.block(56, TRACED, b""), of, parent, &PointerTargets::default())
+            trace_event_instance(
+                logger,
+                &classic_provider.block(56, WNODE_FLAG_TRACED_GUID, b""),
+                of,
+                parent,
+                &PointerTargets::default(),
+            )
         };
-        assert_eq!(code(write(&info, None)), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(code(write(&right, Some(&info))), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(status_of(write(&info, None)), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(status_of(write(&valid, Some(&info))), Status::ERROR_INVALID_PARAMETER);
     }
 }
 
 fn wrong_loggers_are_refused(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
     let modern = Provider::register(new_guid(), None).unwrap();
-    fixture.enable(&session, own.control, &EnableParams::default());
+    fixture.enable(&session, classic_provider.control, &EnableParams::default());
     for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
         assert_eq!(
-            code(trace_event(wrong, &[], &PointerTargets::default())),
+            status_of(trace_event(wrong, &[], &PointerTargets::default())),
             Status::ERROR_INVALID_HANDLE,
             "{wrong:#x}"
         );
-        assert_eq!(code(trace(wrong, &own.event(1), &[])), Status::ERROR_INVALID_HANDLE, "{wrong:#x}");
+        assert_eq!(
+            status_of(trace(wrong, &classic_provider.event(1), &[])),
+            Status::ERROR_INVALID_HANDLE,
+            "{wrong:#x}"
+        );
     }
     fixture.stop(session);
-    until("the notice of the end", || own.last().0.request == Request::Disable);
-    assert_eq!(code(trace(logger, &own.event(1), &[])), Status::ERROR_INVALID_HANDLE);
+    until("the notice of the end", || classic_provider.last().0.request == Request::Disable);
+    assert_eq!(status_of(trace(logger, &classic_provider.event(1), &[])), Status::ERROR_INVALID_HANDLE);
 }
 
 fn too_large_classic_event_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
-    let (session, own, logger) = Classic::start_with_provider(fixture, &config);
-    let most = (16 << 10) - 72 - 48;
-    let block = |length| own.block(48, TRACED, &vec![0; length]);
-    assert_eq!(code(trace_event(logger, &block(most), &PointerTargets::default())), Status::ERROR_SUCCESS);
+    let (session, classic_provider, logger) = ClassicProvider::start_with_provider(fixture, &config);
+    let max_bytes = (16 << 10) - 72 - 48;
+    let block = |length| classic_provider.block(48, WNODE_FLAG_TRACED_GUID, &vec![0; length]);
     assert_eq!(
-        code(trace_event(logger, &block(most + 1), &PointerTargets::default())),
+        status_of(trace_event(logger, &block(max_bytes), &PointerTargets::default())),
+        Status::ERROR_SUCCESS
+    );
+    assert_eq!(
+        status_of(trace_event(logger, &block(max_bytes + 1), &PointerTargets::default())),
         Status::ERROR_MORE_DATA
     );
-    assert_eq!(code(trace(logger, &own.event(1), &[&[0; 70_000]])), Status::ERROR_MORE_DATA);
+    assert_eq!(
+        status_of(trace(logger, &classic_provider.event(1), &[&[0; 70_000]])),
+        Status::ERROR_MORE_DATA
+    );
     assert_eq!(fixture.stop(session).events_lost, 2);
 }
 
 fn classic_event_without_free_space_is_lost(fixture: &Fixture) {
-    let (session, own, logger) = Classic::start_with_provider(fixture, &fixture.session_config());
+    let (session, classic_provider, logger) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| trace(logger, &own.event(1), &[&data]).err());
+    let refused = (0..100_000).find_map(|_| trace(logger, &classic_provider.event(1), &[&data]).err());
     assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }
 
 fn classic_events_are_not_filtered(fixture: &Fixture) {
-    let (session, own, _) = Classic::start_with_provider(fixture, &fixture.session_config());
-    fixture.enable(&session, own.control, &enable_params(1, 1, 1));
-    let logger = own.last().0.logger;
+    let (session, classic_provider, _) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    fixture.enable(&session, classic_provider.control, &enable_params(1, 1, 1));
+    let logger = classic_provider.last().0.logger;
     for level in [0, 1, 2, 255] {
-        trace(logger, &Event { level, ..own.event(1) }, &[]).unwrap();
+        trace(logger, &Event { level, ..classic_provider.event(1) }, &[]).unwrap();
     }
     assert_eq!(payloads(fixture, session).len(), 4);
 }
 
 fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
-    let (one, own, first) = Classic::start_with_provider(fixture, &fixture.session_config());
-    trace(first, &own.event(1), &[]).unwrap();
+    let (one, classic_provider, first) =
+        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    trace(first, &classic_provider.event(1), &[]).unwrap();
     let two = fixture.start(&fixture.session_config());
-    fixture.enable(&two, own.control, &EnableParams::default());
-    let second = own.last().0.logger;
+    fixture.enable(&two, classic_provider.control, &EnableParams::default());
+    let second = classic_provider.last().0.logger;
     assert_eq!(
-        code(trace(first, &own.event(2), &[])),
+        status_of(trace(first, &classic_provider.event(2), &[])),
         Status::ERROR_INVALID_HANDLE,
-        "it is not the first one's any more"
+        "the logger of the older session is still valid"
     );
-    trace(second, &own.event(3), &[]).unwrap();
-    fixture.disable(&one, own.control);
-    trace(second, &own.event(4), &[]).unwrap();
-    let kinds = |session| records(fixture, session, |record| record.descriptor().opcode);
+    trace(second, &classic_provider.event(3), &[]).unwrap();
+    fixture.disable(&one, classic_provider.control);
+    trace(second, &classic_provider.event(4), &[]).unwrap();
+    let kinds = |session| stop_and_map_records(fixture, session, |record| record.descriptor().opcode);
     assert_eq!((kinds(one), kinds(two)), (vec![1], vec![3, 4]));
 }
 
 fn classic_registrations_count(_fixture: &Fixture) {
-    let mut own: Vec<Classic> = (0..8).map(|_| Classic::register()).collect();
+    let mut classic_provider: Vec<ClassicProvider> = (0..8).map(|_| ClassicProvider::register()).collect();
     let (control, mut modern) = (new_guid(), Vec::new());
     while let Ok(provider) = Provider::register(control, None) {
         modern.push(provider);
     }
-    let quiet = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
-    let refused = classic::register(control, &[], quiet()).unwrap_err();
+    let ignore_notices = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
+    let refused = classic::register(control, &[], ignore_notices()).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    own.pop();
+    classic_provider.pop();
     assert!(Provider::register(control, None).is_ok());
 }

@@ -6,7 +6,7 @@ use traceweir::{EventDescriptor, Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use super::classic::records;
+use super::classic::stop_and_map_records;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, RecordedEvent, Session, event};
 
@@ -64,10 +64,10 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 const PAYLOAD: u8 = 0;
-const METADATA: u8 = 1;
-const PROVIDER: u8 = 2;
-const STAMP: u8 = 3;
-const USE_TYPES: u32 = 3;
+const EVENT_METADATA: u8 = 1;
+const PROVIDER_METADATA: u8 = 2;
+const TIME_STAMP: u8 = 3;
+const USE_DESCRIPTOR_TYPE: u32 = 3;
 
 fn block(kind: u8, data: &[u8]) -> DataDescriptor {
     DataDescriptor::of_kind(kind, data)
@@ -75,20 +75,20 @@ fn block(kind: u8, data: &[u8]) -> DataDescriptor {
 
 /// Writes an event of these blocks and returns the status.
 fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> Status {
-    // SAFETY: the rules here describe bytes that they own, or NULL.
+    // SAFETY: each block describes bytes that outlive this call, or is NULL.
     let written = unsafe { provider.write_descriptors(descriptor, 0, 0, None, None, blocks) };
     written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
 }
 
 /// Registers a provider that has opted in to descriptor types, and starts its session.
-fn typed(fixture: &Fixture) -> (Session, Provider) {
+fn start_with_descriptor_types(fixture: &Fixture) -> (Session, Provider) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.set_information(USE_TYPES, Some(&[1])).unwrap();
+    provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     (session, provider)
 }
 
 /// Stops the session and returns its only event.
-fn only(fixture: &Fixture, session: Session) -> RecordedEvent {
+fn stop_and_read_only_event(fixture: &Fixture, session: Session) -> RecordedEvent {
     let mut seen = fixture.stop_and_read_events(session);
     assert_eq!(seen.len(), 1, "{seen:?}");
     seen.remove(0)
@@ -102,7 +102,7 @@ fn null_block_with_a_size_is_refused(fixture: &Fixture) {
         Status::ERROR_INVALID_PARAMETER
     );
     assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), Status::ERROR_SUCCESS);
-    let seen = only(fixture, session);
+    let seen = stop_and_read_only_event(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
 
@@ -111,18 +111,18 @@ fn more_than_128_descriptors_are_refused(fixture: &Fixture) {
     let blocks = vec![block(PAYLOAD, b"b"); 129];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_INVALID_PARAMETER);
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), Status::ERROR_SUCCESS);
-    assert_eq!(only(fixture, session).payload, [b'b'; 128]);
+    assert_eq!(stop_and_read_only_event(fixture, session).payload, [b'b'; 128]);
 }
 
 fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
+    let (session, provider) = start_with_descriptor_types(fixture);
     let large = vec![7; 40_000];
     assert_eq!(
         write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]),
         Status::ERROR_ARITHMETIC_OVERFLOW
     );
     assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(METADATA, &large), block(PAYLOAD, &large)]),
+        write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, &large), block(PAYLOAD, &large)]),
         Status::ERROR_ARITHMETIC_OVERFLOW
     );
     assert!(fixture.stop_and_read_events(session).is_empty());
@@ -131,14 +131,14 @@ fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
 fn types_are_ignored(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = [
-        block(METADATA, b"a"),
-        block(PROVIDER, b"b"),
-        block(STAMP, b"c"),
+        block(EVENT_METADATA, b"a"),
+        block(PROVIDER_METADATA, b"b"),
+        block(TIME_STAMP, b"c"),
         block(77, b"d"),
-        block(METADATA, b"e"),
+        block(EVENT_METADATA, b"e"),
     ];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
-    let seen = only(fixture, session);
+    let seen = stop_and_read_only_event(fixture, session);
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
 
@@ -147,42 +147,45 @@ fn metadata_without_traits_is_payload(fixture: &Fixture) {
     let traits = TraitsBuilder::new("Name").finish().unwrap().to_vec();
     let metadata = b"\x06\0\0ab\0";
     let descriptor = EventDescriptor { channel: 11, ..event(0, 4, 1) };
-    let blocks = [block(PROVIDER, &traits), block(METADATA, metadata), block(PAYLOAD, b"data")];
+    let blocks =
+        [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")];
     assert_eq!(write(&provider, &descriptor, &blocks), Status::ERROR_SUCCESS);
-    let seen = only(fixture, session);
+    let seen = stop_and_read_only_event(fixture, session);
     assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
     assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
 }
 
 fn typed_payload_blocks_are_joined(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
-    let blocks = [block(PAYLOAD, b"one"), block(METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
+    let (session, provider) = start_with_descriptor_types(fixture);
+    let blocks =
+        [block(PAYLOAD, b"one"), block(EVENT_METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
-    assert_eq!(only(fixture, session).payload, b"onetwo");
+    assert_eq!(stop_and_read_only_event(fixture, session).payload, b"onetwo");
 }
 
 fn event_metadata_becomes_an_item(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
+    let (session, provider) = start_with_descriptor_types(fixture);
     let metadata = b"\x06\0\0ab\0";
     assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(METADATA, metadata), block(PAYLOAD, b"data")]),
+        write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")]),
         Status::ERROR_SUCCESS
     );
-    let seen = only(fixture, session);
+    let seen = stop_and_read_only_event(fixture, session);
     assert_eq!(seen.items, [(ExtType::EVENT_SCHEMA_TL, metadata.to_vec())]);
     assert_eq!(seen.payload, b"data");
 }
 
 fn provider_metadata_becomes_an_item(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
+    let (session, provider) = start_with_descriptor_types(fixture);
     let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
-    let blocks = [block(PROVIDER, &traits), block(METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
+    let blocks =
+        [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
     assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
     assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), Status::ERROR_SUCCESS);
     let seen = fixture.stop_and_read_events(session);
     let items = [(ExtType::PROV_TRAITS, traits), (ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())];
     assert_eq!(seen[0].items, items);
-    assert_eq!(seen[1].items, [], "of this event only");
+    assert_eq!(seen[1].items, [], "the metadata of another event was attached");
 }
 
 fn traits_replace_provider_metadata(fixture: &Fixture) {
@@ -190,38 +193,38 @@ fn traits_replace_provider_metadata(fixture: &Fixture) {
     let traits = TraitsBuilder::new("OfTheProvider").finish().unwrap().to_vec();
     provider.set_traits(&traits).unwrap();
     assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(PROVIDER, b"other"), block(PAYLOAD, b"data")]),
+        write(&provider, &event(1, 4, 1), &[block(PROVIDER_METADATA, b"other"), block(PAYLOAD, b"data")]),
         Status::ERROR_SUCCESS
     );
-    let seen = only(fixture, session);
+    let seen = stop_and_read_only_event(fixture, session);
     assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
 }
 
 fn time_stamp_override_is_used(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
+    let (session, provider) = start_with_descriptor_types(fixture);
     assert_eq!(write(&provider, &event(1, 4, 1), &[]), Status::ERROR_SUCCESS);
     let early = 1_000_i64.to_ne_bytes();
     assert_eq!(
-        write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]),
+        write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(TIME_STAMP, &early)]),
         Status::ERROR_SUCCESS
     );
     assert_eq!(
-        write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]),
+        write(&provider, &event(3, 4, 1), &[block(TIME_STAMP, &i64::MAX.to_ne_bytes())]),
         Status::ERROR_SUCCESS
     );
-    let seen = records(fixture, session, |record| {
+    let seen = stop_and_map_records(fixture, session, |record| {
         (record.descriptor().id, record.time(), record.payload().to_vec())
     });
     let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
     assert!(seen.contains(&(2, 1_000, b"x".to_vec())), "{seen:?}");
-    assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "none from the future");
+    assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "an event is from the future");
 }
 
 fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
+    let (session, provider) = start_with_descriptor_types(fixture);
     for wrong in [0, 1, 4, 7, 9, 16] {
         assert_eq!(
-            write(&provider, &event(1, 4, 1), &[block(STAMP, &[0; 16][..wrong])]),
+            write(&provider, &event(1, 4, 1), &[block(TIME_STAMP, &[0; 16][..wrong])]),
             Status::ERROR_INVALID_PARAMETER,
             "{wrong}"
         );
@@ -230,7 +233,7 @@ fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
 }
 
 fn unknown_descriptor_types_are_refused(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
+    let (session, provider) = start_with_descriptor_types(fixture);
     for kind in 4..=u8::MAX {
         assert_eq!(
             write(&provider, &event(1, 4, 1), &[block(kind, b"x")]),
@@ -242,8 +245,8 @@ fn unknown_descriptor_types_are_refused(fixture: &Fixture) {
 }
 
 fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
-    let (session, provider) = typed(fixture);
-    for kind in [METADATA, PROVIDER, STAMP] {
+    let (session, provider) = start_with_descriptor_types(fixture);
+    for kind in [EVENT_METADATA, PROVIDER_METADATA, TIME_STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
         assert_eq!(write(&provider, &event(1, 4, 1), &twice), Status::ERROR_INVALID_PARAMETER, "{kind}");
     }
@@ -252,7 +255,7 @@ fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
 
 fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
     let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
-    provider.set_information(USE_TYPES, Some(&[1])).unwrap();
+    provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
     assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), Status::ERROR_SUCCESS);
     let handle = provider.handle();
@@ -270,7 +273,7 @@ fn descriptors_accept_all_parameters(fixture: &Fixture) {
     let blocks = [block(PAYLOAD, b"x")];
     let write = |id, exclude, flags| {
         let descriptor = event(id, 4, 1);
-        // SAFETY: the block lies in a constant.
+        // SAFETY: the block describes bytes of a constant.
         let written = unsafe {
             provider.write_descriptors(&descriptor, exclude, flags, Some(&activity), Some(&related), &blocks)
         };

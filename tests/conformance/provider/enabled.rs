@@ -88,7 +88,7 @@ fn enabled_event_may_reach_no_session(fixture: &Fixture) {
     let (one, provider, guid) = fixture.start_with_provider(&enable_params(5, 1, 0));
     let two = fixture.start(&fixture.session_config());
     fixture.enable(&two, guid, &enable_params(3, 2, 0));
-    assert!(provider.enabled(5, 2), "by the combined values");
+    assert!(provider.enabled(5, 2), "the combined values do not enable the event");
     assert_eq!(provider.write(&event(1, 5, 2), &[]), Ok(()));
     assert_eq!((fixture.stop_and_read_events(one), fixture.stop_and_read_events(two)), (vec![], vec![]));
 }
@@ -97,14 +97,17 @@ fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&enable_params(3, 6, 2));
     for level in [0, 3, 4, 255] {
         for keyword in 0..8 {
-            let says = provider.event_enabled(&event(1, level, keyword));
-            assert_eq!(says, provider.enabled(level, keyword), "{level} {keyword:#b}");
-            assert_eq!(says, level <= 3 && (keyword == 0 || keyword & 2 != 0));
+            let is_enabled = provider.event_enabled(&event(1, level, keyword));
+            assert_eq!(is_enabled, provider.enabled(level, keyword), "{level} {keyword:#b}");
+            assert_eq!(is_enabled, level <= 3 && (keyword == 0 || keyword & 2 != 0));
         }
     }
     let handle = provider.handle();
     drop(provider);
-    assert!(!handle.provider().is_ok_and(|found| found.event_enabled(&event(1, 3, 2))), "gone");
+    assert!(
+        !handle.provider().is_ok_and(|found| found.event_enabled(&event(1, 3, 2))),
+        "a stale handle is enabled"
+    );
 }
 
 fn event_enabled_applies_id_filters(fixture: &Fixture) {
@@ -116,12 +119,12 @@ fn event_enabled_applies_id_filters(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));
     let enabled = |id| provider.event_enabled(&event(id, 4, 1));
     assert!(enabled(7) && !enabled(8));
-    assert!(provider.enabled(4, 1), "of level and keyword alone nothing is known");
+    assert!(provider.enabled(4, 1), "level and keyword alone disable the event");
     fixture.enable(&session, guid, &by_id(0, 7));
     assert!(!enabled(7) && enabled(8));
     let plain = fixture.start(&fixture.session_config());
     fixture.enable(&plain, guid, &EnableParams::default());
-    assert!(enabled(7) && enabled(8), "one session takes all");
+    assert!(enabled(7) && enabled(8), "a session without filter does not enable all events");
 }
 
 fn enabled_never_misses_a_session(fixture: &Fixture) {

@@ -54,11 +54,11 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-fn traits(group: &Guid) -> Vec<u8> {
+fn member_traits(group: &Guid) -> Vec<u8> {
     TraitsBuilder::new("Member").group(group).finish().unwrap().to_vec()
 }
 
-fn of_group(params: EnableParams) -> EnableParams {
+fn group_params(params: EnableParams) -> EnableParams {
     EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..params }
 }
 
@@ -67,7 +67,7 @@ fn disable(fixture: &Fixture, session: &Session, guid: Guid, property: u32) {
     fixture.connect().enable(&session.id, guid, EnableCode::Disable, &params, 10_000).unwrap();
 }
 
-fn listed(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
+fn find_listed(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
     let all = fixture.connect().provider_entries().unwrap();
     all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
 }
@@ -77,9 +77,11 @@ fn group_enable_reaches_members(fixture: &Fixture) {
     let calls = [CallbackLog::default(), CallbackLog::default()];
     let members: Vec<Provider> = calls
         .iter()
-        .map(|calls| Provider::register_with_traits(new_guid(), &traits(&group), calls.callback()).unwrap())
+        .map(|calls| {
+            Provider::register_with_traits(new_guid(), &member_traits(&group), calls.callback()).unwrap()
+        })
         .collect();
-    fixture.enable(&session, group, &of_group(enable_params(3, 6, 2)));
+    fixture.enable(&session, group, &group_params(enable_params(3, 6, 2)));
     assert!(calls.iter().all(|calls| calls.last().code_level_masks() == (1, 3, 6, 2)));
     for (id, member) in (1..).zip(&members) {
         member.write(&event(id, 3, 2), &[]).unwrap();
@@ -93,8 +95,9 @@ fn group_enable_reaches_members(fixture: &Fixture) {
 fn later_member_is_enabled(fixture: &Fixture) {
     let (group, session, calls) =
         (new_guid(), fixture.start(&fixture.session_config()), CallbackLog::default());
-    fixture.enable(&session, group, &of_group(enable_params(3, 0, 0)));
-    let member = Provider::register_with_traits(new_guid(), &traits(&group), calls.callback()).unwrap();
+    fixture.enable(&session, group, &group_params(enable_params(3, 0, 0)));
+    let member =
+        Provider::register_with_traits(new_guid(), &member_traits(&group), calls.callback()).unwrap();
     assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 3, 0, 0)]);
     member.write(&event(1, 3, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);
@@ -103,9 +106,9 @@ fn later_member_is_enabled(fixture: &Fixture) {
 fn only_members_are_enabled_by_group(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let same = Provider::register(group, None).unwrap();
-    let other = Provider::register_with_traits(new_guid(), &traits(&new_guid()), None).unwrap();
-    let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
-    fixture.enable(&session, group, &of_group(enable_params(5, 0, 0)));
+    let other = Provider::register_with_traits(new_guid(), &member_traits(&new_guid()), None).unwrap();
+    let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
+    fixture.enable(&session, group, &group_params(enable_params(5, 0, 0)));
     assert!(!same.enabled(1, 1) && !other.enabled(1, 1) && member.enabled(1, 1));
     disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     fixture.enable(&session, group, &enable_params(5, 0, 0));
@@ -115,39 +118,39 @@ fn only_members_are_enabled_by_group(fixture: &Fixture) {
 fn group_and_direct_enables_combine(fixture: &Fixture) {
     let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
     let calls = CallbackLog::default();
-    let member = Provider::register_with_traits(guid, &traits(&group), calls.callback()).unwrap();
-    fixture.enable(&session, group, &of_group(enable_params(2, 1, 0)));
+    let member = Provider::register_with_traits(guid, &member_traits(&group), calls.callback()).unwrap();
+    fixture.enable(&session, group, &group_params(enable_params(2, 1, 0)));
     fixture.enable(&session, guid, &enable_params(4, 6, 0));
     assert_eq!(calls.last().code_level_masks(), (1, 4, 7, 0));
     member.write(&event(1, 2, 1), &[]).unwrap();
     member.write(&event(2, 4, 2), &[]).unwrap();
     disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     assert_eq!(calls.last().code_level_masks(), (1, 4, 6, 0));
-    fixture.enable(&session, group, &of_group(enable_params(2, 1, 0)));
+    fixture.enable(&session, group, &group_params(enable_params(2, 1, 0)));
     disable(fixture, &session, guid, 0);
     assert_eq!(calls.last().code_level_masks(), (1, 2, 1, 0));
     disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     assert_eq!(calls.last().code, 0);
     let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
-    assert_eq!(ids, [1, 2], "each event once");
+    assert_eq!(ids, [1, 2], "an event was recorded twice or is missing");
 }
 
 fn registration_has_one_group(fixture: &Fixture) {
     let (group, guid) = (new_guid(), new_guid());
-    let member = Provider::register_with_traits(guid, &traits(&group), None).unwrap();
-    assert_eq!(status(member.set_traits(&traits(&new_guid()))), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(listed(fixture, guid, false).unwrap().groups, [group]);
-    assert_eq!(listed(fixture, group, true).unwrap().pids, [std::process::id()]);
+    let member = Provider::register_with_traits(guid, &member_traits(&group), None).unwrap();
+    assert_eq!(status(member.set_traits(&member_traits(&new_guid()))), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(find_listed(fixture, guid, false).unwrap().groups, [group]);
+    assert_eq!(find_listed(fixture, group, true).unwrap().pids, [std::process::id()]);
     drop(member);
-    until("it has left its group", || listed(fixture, group, true).is_none());
+    until("it has left its group", || find_listed(fixture, group, true).is_none());
 }
 
 fn private_sessions_cannot_enable_groups(fixture: &Fixture) {
     let group = new_guid();
     let session = PrivateSession::start(&fixture.session_config()).unwrap();
-    let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
+    let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
     assert_eq!(
-        status(session.enable(group, &of_group(enable_params(5, 0, 0)))),
+        status(session.enable(group, &group_params(enable_params(5, 0, 0)))),
         Status::ERROR_INVALID_PARAMETER
     );
     assert!(!member.enabled(1, 1));
@@ -155,13 +158,13 @@ fn private_sessions_cannot_enable_groups(fixture: &Fixture) {
 
 fn groups_refuse_event_filters(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let member = Provider::register_with_traits(new_guid(), &traits(&group), None).unwrap();
-    let with = |kind, data: &[u8]| EnableParams {
+    let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
+    let with_filter = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
-        ..of_group(enable_params(5, 0, 0))
+        ..group_params(enable_params(5, 0, 0))
     };
     for kind in [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD] {
-        let params = with(kind, &[1, 0, 1, 0, 7, 0]);
+        let params = with_filter(kind, &[1, 0, 1, 0, 7, 0]);
         assert_eq!(
             status(fixture.try_enable(&session, group, &params)),
             Status::ERROR_INVALID_PARAMETER,
@@ -169,22 +172,22 @@ fn groups_refuse_event_filters(fixture: &Fixture) {
         );
     }
     assert!(!member.enabled(1, 1));
-    let here = with(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
+    let here = with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
     assert_eq!(
         status(fixture.try_enable(&session, group, &here)),
         Status::ERROR_SUCCESS,
-        "processes can be picked"
+        "a process filter was refused"
     );
     assert!(member.enabled(1, 1));
 }
 
 fn traits_set_later_join_the_group(fixture: &Fixture) {
     let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
-    fixture.enable(&session, group, &of_group(enable_params(4, 0, 0)));
+    fixture.enable(&session, group, &group_params(enable_params(4, 0, 0)));
     let calls = CallbackLog::default();
     let provider = Provider::register(guid, calls.callback()).unwrap();
     assert!(!provider.enabled(1, 1) && calls.all().is_empty());
-    provider.set_traits(&traits(&group)).unwrap();
+    provider.set_traits(&member_traits(&group)).unwrap();
     assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 4, 0, 0)]);
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session).len(), 1);

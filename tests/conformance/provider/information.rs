@@ -55,32 +55,32 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-const TRACK: u32 = Class::EventProviderBinaryTrackInfo.0;
-const TRAITS: u32 = Class::EventProviderSetTraits.0;
-const TYPES: u32 = Class::EventProviderUseDescriptorType.0;
+const BINARY_TRACK_INFO: u32 = Class::EventProviderBinaryTrackInfo.0;
+const SET_TRAITS: u32 = Class::EventProviderSetTraits.0;
+const USE_DESCRIPTOR_TYPE: u32 = Class::EventProviderUseDescriptorType.0;
 const NAME: &[u8] = b"\x04\0n\0";
 
-fn set(provider: &Provider, class: u32, info: Option<&[u8]>) -> Status {
+fn set_information_status(provider: &Provider, class: u32, info: Option<&[u8]>) -> Status {
     set_information(provider.handle().to_raw(), class, info)
 }
 
-fn registered() -> Provider {
+fn register_provider() -> Provider {
     Provider::register(new_guid(), None).unwrap()
 }
 
 /// Returns whether descriptor types are in force: then this write is refused.
 fn has_types(provider: &Provider) -> bool {
     let wrong = DataDescriptor::of_kind(200, b"x");
-    // SAFETY: the block lies in a constant.
+    // SAFETY: the block describes bytes of a constant.
     unsafe { provider.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }.is_err()
 }
 
 fn wrong_handles_are_invalid_parameters(_fixture: &Fixture) {
-    let provider = registered();
+    let provider = register_provider();
     let handle = provider.handle();
     let found = handle.provider().unwrap();
     drop(provider);
-    for class in [TRACK, TRAITS, TYPES] {
+    for class in [BINARY_TRACK_INFO, SET_TRAITS, USE_DESCRIPTOR_TYPE] {
         for raw in [0, 1, u64::MAX, handle.to_raw()] {
             assert_eq!(
                 set_information(raw, class, Some(&[1])),
@@ -97,21 +97,37 @@ fn wrong_handles_are_invalid_parameters(_fixture: &Fixture) {
 }
 
 fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
-    let provider = registered();
+    let provider = register_provider();
     for wrong in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
-        assert_eq!(set(&provider, TYPES, wrong), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(
+            set_information_status(&provider, USE_DESCRIPTOR_TYPE, wrong),
+            Status::ERROR_INVALID_PARAMETER,
+            "{wrong:?}"
+        );
     }
     for wrong in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
-        assert_eq!(set(&provider, TRAITS, wrong), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(
+            set_information_status(&provider, SET_TRAITS, wrong),
+            Status::ERROR_INVALID_PARAMETER,
+            "{wrong:?}"
+        );
     }
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS, "none of that was taken");
+    assert_eq!(
+        set_information_status(&provider, SET_TRAITS, Some(NAME)),
+        Status::ERROR_SUCCESS,
+        "one of the invalid traits was set"
+    );
 }
 
 fn unknown_information_classes_are_refused(_fixture: &Fixture) {
-    let provider = registered();
+    let provider = register_provider();
     for class in [4, 5, 100, 0x8000_0000, u32::MAX] {
-        assert_eq!(set(&provider, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
-        assert_eq!(set(&provider, class, Some(&[1])), Status::ERROR_NOT_SUPPORTED, "{class}");
+        assert_eq!(set_information_status(&provider, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
+        assert_eq!(
+            set_information_status(&provider, class, Some(&[1])),
+            Status::ERROR_NOT_SUPPORTED,
+            "{class}"
+        );
         assert_eq!(status(provider.set_information(class, None)), Status::ERROR_NOT_SUPPORTED, "{class}");
     }
 }
@@ -126,22 +142,30 @@ fn class_is_checked_first(_fixture: &Fixture) {
 }
 
 fn tracking_needs_no_buffer(_fixture: &Fixture) {
-    let provider = registered();
+    let provider = register_provider();
     for info in [None, Some(&[][..]), Some(&[1]), Some(&[0; 100])] {
-        assert_eq!(set(&provider, TRACK, info), Status::ERROR_SUCCESS, "{info:?}");
+        assert_eq!(
+            set_information_status(&provider, BINARY_TRACK_INFO, info),
+            Status::ERROR_SUCCESS,
+            "{info:?}"
+        );
     }
 }
 
 fn reserved_class_is_not_supported(_fixture: &Fixture) {
-    let provider = registered();
-    assert_eq!(set(&provider, 1, None), Status::ERROR_NOT_SUPPORTED);
-    assert_eq!(set(&provider, 1, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
+    let provider = register_provider();
+    assert_eq!(set_information_status(&provider, 1, None), Status::ERROR_NOT_SUPPORTED);
+    assert_eq!(set_information_status(&provider, 1, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
 }
 
 fn set_traits_class_sets_traits_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_INVALID_PARAMETER, "a second time");
+    assert_eq!(set_information_status(&provider, SET_TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
+    assert_eq!(
+        set_information_status(&provider, SET_TRAITS, Some(NAME)),
+        Status::ERROR_INVALID_PARAMETER,
+        "traits were set twice"
+    );
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
 }
@@ -149,18 +173,24 @@ fn set_traits_class_sets_traits_once(fixture: &Fixture) {
 fn traits_turn_types_on(fixture: &Fixture) {
     let (_session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     assert!(!has_types(&provider));
-    assert_eq!(set(&provider, TRAITS, Some(b"\x05\0n\0")), Status::ERROR_INVALID_PARAMETER);
-    assert!(!has_types(&provider), "none were set");
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
+    assert_eq!(
+        set_information_status(&provider, SET_TRAITS, Some(b"\x05\0n\0")),
+        Status::ERROR_INVALID_PARAMETER
+    );
+    assert!(!has_types(&provider), "refused traits turned descriptor types on");
+    assert_eq!(set_information_status(&provider, SET_TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
     assert!(has_types(&provider));
-    let with = Provider::register_with_traits(guid, NAME, None).unwrap();
-    assert!(has_types(&with), "it came with some");
+    let with_traits = Provider::register_with_traits(guid, NAME, None).unwrap();
+    assert!(has_types(&with_traits), "traits at registration did not turn descriptor types on");
 }
 
 fn descriptor_types_switch_on_and_off(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for (byte, on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
-        assert_eq!(set(&provider, TYPES, Some(&[byte])), Status::ERROR_SUCCESS);
+        assert_eq!(
+            set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[byte])),
+            Status::ERROR_SUCCESS
+        );
         assert_eq!(has_types(&provider), on);
     }
 }
@@ -168,38 +198,44 @@ fn descriptor_types_switch_on_and_off(fixture: &Fixture) {
 fn use_descriptor_type_takes_one_byte(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(
-        set(&provider, TYPES, Some(&[1, 0, 0, 0])),
+        set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[1, 0, 0, 0])),
         Status::ERROR_INVALID_PARAMETER,
-        "a BOOL of four bytes"
+        "a BOOL of four bytes was accepted"
     );
-    assert_eq!(set(&provider, TYPES, None), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(set_information_status(&provider, USE_DESCRIPTOR_TYPE, None), Status::ERROR_INVALID_PARAMETER);
     assert!(!has_types(&provider));
 }
 
 fn traits_keep_types_on(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set(&provider, TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
-    assert_eq!(set(&provider, TYPES, Some(&[0])), Status::ERROR_SUCCESS);
+    assert_eq!(set_information_status(&provider, SET_TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
+    assert_eq!(set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[0])), Status::ERROR_SUCCESS);
     assert!(has_types(&provider));
 }
 
 fn any_non_zero_byte_is_true(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for byte in [2, 255] {
-        assert_eq!(set(&provider, TYPES, Some(&[0])), Status::ERROR_SUCCESS);
-        assert_eq!(set(&provider, TYPES, Some(&[byte])), Status::ERROR_SUCCESS);
+        assert_eq!(set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[0])), Status::ERROR_SUCCESS);
+        assert_eq!(
+            set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[byte])),
+            Status::ERROR_SUCCESS
+        );
         assert!(has_types(&provider), "{byte}");
     }
 }
 
 fn max_event_info_is_invalid(_fixture: &Fixture) {
     assert_eq!(Class::MaxEventInfo.0, 4);
-    assert_eq!(set(&registered(), Class::MaxEventInfo.0, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
+    assert_eq!(
+        set_information_status(&register_provider(), Class::MaxEventInfo.0, Some(&[1])),
+        Status::ERROR_NOT_SUPPORTED
+    );
 }
 
 fn new_registration_has_no_descriptor_types(fixture: &Fixture) {
     let (_session, first, guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set(&first, TYPES, Some(&[1])), Status::ERROR_SUCCESS);
+    assert_eq!(set_information_status(&first, USE_DESCRIPTOR_TYPE, Some(&[1])), Status::ERROR_SUCCESS);
     let second = Provider::register(guid, None).unwrap();
     assert!(has_types(&first) && !has_types(&second));
 }

@@ -68,12 +68,12 @@ fn guid_can_be_registered_many_times(fixture: &Fixture) {
     let mut providers: Vec<_> =
         calls.iter().map(|calls| Provider::register(guid, calls.callback()).unwrap()).collect();
     fixture.enable(&session, guid, &EnableParams::default());
-    assert!(calls.iter().all(|calls| calls.all().len() == 1), "each callback is called");
+    assert!(calls.iter().all(|calls| calls.all().len() == 1), "a callback was not called once");
     for (id, provider) in (1..).zip(&providers) {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
     providers.pop();
-    assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "the others go on");
+    assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "another registration was disabled");
     assert_eq!(fixture.stop_and_read_events(session).len(), 5);
 }
 
@@ -113,12 +113,13 @@ fn unregistering_a_stale_handle_fails(fixture: &Fixture) {
 
 fn unregistering_waits_for_the_callback(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (b, e) = (Arc::clone(&begun), Arc::clone(&ended));
+    let (callback_started, callback_ended) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (started, ended) = (Arc::clone(&callback_started), Arc::clone(&callback_ended));
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        b.store(true, Ordering::Release);
+        started.store(true, Ordering::Release);
         std::thread::sleep(Duration::from_millis(300));
-        e.store(true, Ordering::Release);
+        ended.store(true, Ordering::Release);
     };
     let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let _ = fixture.connect().enable(
@@ -128,22 +129,22 @@ fn unregistering_waits_for_the_callback(fixture: &Fixture) {
         &EnableParams::default(),
         0,
     );
-    until("the callback", || begun.load(Ordering::Acquire));
+    until("the callback has started", || callback_started.load(Ordering::Acquire));
     drop(provider);
-    assert!(ended.load(Ordering::Acquire));
+    assert!(callback_ended.load(Ordering::Acquire));
 }
 
 fn unregistering_in_the_callback_does_not_wait(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let own: Arc<Mutex<Option<Provider>>> = Arc::default();
-    let inside = Arc::clone(&own);
+    let provider_slot: Arc<Mutex<Option<Provider>>> = Arc::default();
+    let inside = Arc::clone(&provider_slot);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
         let provider = inside.lock().unwrap().take();
         drop(provider);
     };
     let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let handle = provider.handle();
-    *own.lock().unwrap() = Some(provider);
+    *provider_slot.lock().unwrap() = Some(provider);
     fixture.enable(&session, guid, &EnableParams::default());
     assert!(!handle.is_current());
 }
@@ -186,7 +187,7 @@ fn later_daemon_learns_of_registrations(fixture: &Fixture) {
     let (guid, folder) = (new_guid(), fixture.folder().join("a daemon that comes later"));
     let other = OtherProcess::start(guid, Some(&folder));
     let _daemon = Daemon::start(&folder);
-    until("the registration", || {
+    until("the daemon knows the registration", || {
         let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };
         controller
             .provider_entries()

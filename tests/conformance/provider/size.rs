@@ -34,12 +34,17 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Bytes before the payload of an event without extended data items.
-const HEADER: usize = 80;
+const EVENT_HEADER_BYTES: usize = 80;
 
-/// Checks the statuses of writes with these payload sizes in a session with buffers of `kib` KiB.
-fn edge(fixture: &Fixture, kib: u32, sizes: &[(usize, Status)], related: Option<&Guid>) {
+/// Checks the statuses of writes with these payload sizes in a session with buffers of `buffer_kib` KiB.
+fn check_write_statuses(
+    fixture: &Fixture,
+    buffer_kib: u32,
+    sizes: &[(usize, Status)],
+    related: Option<&Guid>,
+) {
     let (guid, session) =
-        (new_guid(), fixture.start(&SessionConfig { buffer_size: kib, ..fixture.session_config() }));
+        (new_guid(), fixture.start(&SessionConfig { buffer_size: buffer_kib, ..fixture.session_config() }));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     let data = vec![0x5A; 70_000];
@@ -64,14 +69,14 @@ fn edge(fixture: &Fixture, kib: u32, sizes: &[(usize, Status)], related: Option<
 }
 
 fn largest_event_has_65535_bytes(fixture: &Fixture) {
-    let most = 65_535 - HEADER;
-    edge(
+    let max_payload = 65_535 - EVENT_HEADER_BYTES;
+    check_write_statuses(
         fixture,
         128,
         &[
-            (most - 1, Status::ERROR_SUCCESS),
-            (most, Status::ERROR_SUCCESS),
-            (most + 1, Status::ERROR_ARITHMETIC_OVERFLOW),
+            (max_payload - 1, Status::ERROR_SUCCESS),
+            (max_payload, Status::ERROR_SUCCESS),
+            (max_payload + 1, Status::ERROR_ARITHMETIC_OVERFLOW),
             (70_000, Status::ERROR_ARITHMETIC_OVERFLOW),
         ],
         None,
@@ -79,24 +84,24 @@ fn largest_event_has_65535_bytes(fixture: &Fixture) {
 }
 
 fn extended_data_items_count_for_the_size(fixture: &Fixture) {
-    let most = 65_535 - HEADER - 24;
-    edge(
+    let max_payload = 65_535 - EVENT_HEADER_BYTES - 24;
+    check_write_statuses(
         fixture,
         128,
-        &[(most, Status::ERROR_SUCCESS), (most + 1, Status::ERROR_ARITHMETIC_OVERFLOW)],
+        &[(max_payload, Status::ERROR_SUCCESS), (max_payload + 1, Status::ERROR_ARITHMETIC_OVERFLOW)],
         Some(&Guid::from_u128(1)),
     );
 }
 
 fn event_must_fit_into_the_buffer(fixture: &Fixture) {
-    let most = 32_696 - HEADER;
-    edge(
+    let max_payload = 32_696 - EVENT_HEADER_BYTES;
+    check_write_statuses(
         fixture,
         32,
         &[
-            (most - 1, Status::ERROR_SUCCESS),
-            (most, Status::ERROR_SUCCESS),
-            (most + 1, Status::ERROR_MORE_DATA),
+            (max_payload - 1, Status::ERROR_SUCCESS),
+            (max_payload, Status::ERROR_SUCCESS),
+            (max_payload + 1, Status::ERROR_MORE_DATA),
             (60_000, Status::ERROR_MORE_DATA),
         ],
         None,
@@ -104,7 +109,7 @@ fn event_must_fit_into_the_buffer(fixture: &Fixture) {
 }
 
 fn only_losses_of_sessions_are_counted(fixture: &Fixture) {
-    edge(
+    check_write_statuses(
         fixture,
         64,
         &[

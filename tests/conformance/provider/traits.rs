@@ -51,12 +51,12 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Returns the status of a registration with these traits.
-fn registered(traits: &[u8]) -> Status {
+fn registration_status(traits: &[u8]) -> Status {
     status(Provider::register_with_traits(new_guid(), traits, None))
 }
 
 /// Builds a trait blob of a name and raw traits, with the correct size in front.
-fn blob(name: &[u8], traits: &[u8]) -> Vec<u8> {
+fn traits_block(name: &[u8], traits: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + name.len() + traits.len()).unwrap();
     [&size.to_le_bytes()[..], name, traits].concat()
 }
@@ -88,14 +88,14 @@ fn traits_are_attached(fixture: &Fixture) {
 }
 
 /// Returns the traits that an event carries.
-fn carried(seen: &RecordedEvent) -> Vec<&[u8]> {
+fn traits_of_event(seen: &RecordedEvent) -> Vec<&[u8]> {
     let traits = seen.items.iter().filter(|(kind, _)| *kind == ExtType::PROV_TRAITS);
     traits.map(|(_, data)| &data[..]).collect()
 }
 
 fn traits_are_set_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let (first, second) = (blob(b"first\0", &[]), blob(b"second\0", &[]));
+    let (first, second) = (traits_block(b"first\0", &[]), traits_block(b"second\0", &[]));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.set_traits(&first).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
@@ -103,17 +103,21 @@ fn traits_are_set_once(fixture: &Fixture) {
     assert_eq!(status(provider.set_traits(&first)), Status::ERROR_INVALID_PARAMETER);
     provider.write(&event(3, 4, 1), &[]).unwrap();
     let seen = fixture.stop_and_read_events(session);
-    let carried: Vec<_> = seen.iter().map(carried).collect();
+    let carried: Vec<_> = seen.iter().map(traits_of_event).collect();
     assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
-    let with = Provider::register_with_traits(new_guid(), &first, None).unwrap();
-    assert_eq!(status(with.set_traits(&second)), Status::ERROR_INVALID_PARAMETER, "it came with some");
+    let with_traits = Provider::register_with_traits(new_guid(), &first, None).unwrap();
+    assert_eq!(
+        status(with_traits.set_traits(&second)),
+        Status::ERROR_INVALID_PARAMETER,
+        "traits were set although the registration has some"
+    );
 }
 
 fn traits_of_a_stale_registration_are_refused(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
     let found = provider.handle().provider().unwrap();
     drop(provider);
-    assert_eq!(status(found.set_traits(&blob(b"n\0", &[]))), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(found.set_traits(&traits_block(b"n\0", &[]))), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn wrong_traits_are_not_set(fixture: &Fixture) {
@@ -124,9 +128,9 @@ fn wrong_traits_are_not_set(fixture: &Fixture) {
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
     assert_eq!(
-        status(provider.set_traits(&blob(b"n\0", &[]))),
+        status(provider.set_traits(&traits_block(b"n\0", &[]))),
         Status::ERROR_SUCCESS,
-        "there were none so far"
+        "a refused call set traits"
     );
 }
 
@@ -143,44 +147,54 @@ fn decode_guid_replaces_the_provider(fixture: &Fixture) {
 }
 
 fn traits_are_found(_fixture: &Fixture) {
-    let sound =
-        blob(b"n\0", &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat());
-    let traits = Traits::parse(&sound).unwrap();
+    let valid_block = traits_block(
+        b"n\0",
+        &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat(),
+    );
+    let traits = Traits::parse(&valid_block).unwrap();
     assert_eq!((traits.get(200), traits.get(7), traits.get(8)), (Some(&b"first"[..]), Some(&[][..]), None));
-    let damaged = blob(b"n\0", &[one_trait(200, b"first"), vec![2, 0, 9], one_trait(7, b"")].concat());
+    let damaged =
+        traits_block(b"n\0", &[one_trait(200, b"first"), vec![2, 0, 9], one_trait(7, b"")].concat());
     let traits = Traits::parse(&damaged).unwrap();
     assert_eq!((traits.get(200), traits.get(9), traits.get(7)), (Some(&b"first"[..]), None, None));
 }
 
 fn sizes_are_checked(_fixture: &Fixture) {
-    let right = blob(b"name\0", &[]);
-    assert_eq!(registered(&right), Status::ERROR_SUCCESS);
+    let valid = traits_block(b"name\0", &[]);
+    assert_eq!(registration_status(&valid), Status::ERROR_SUCCESS);
     for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {
-        let mut traits = right.clone();
+        let mut traits = valid.clone();
         traits[..2].copy_from_slice(&wrong.to_le_bytes());
-        assert_eq!(registered(&traits), Status::ERROR_INVALID_PARAMETER, "{wrong}");
+        assert_eq!(registration_status(&traits), Status::ERROR_INVALID_PARAMETER, "{wrong}");
     }
     for short in [&[][..], &[0], &[2, 0]] {
-        assert_eq!(registered(short), Status::ERROR_INVALID_PARAMETER, "{short:?}");
+        assert_eq!(registration_status(short), Status::ERROR_INVALID_PARAMETER, "{short:?}");
     }
 }
 
 fn unterminated_name_is_refused(_fixture: &Fixture) {
-    assert_eq!(registered(&blob(b"endless", &[])), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(registration_status(&traits_block(b"endless", &[])), Status::ERROR_INVALID_PARAMETER);
 }
 
 fn trait_beyond_the_end_is_refused(_fixture: &Fixture) {
     for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
-        assert_eq!(registered(&blob(b"n\0", wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(
+            registration_status(&traits_block(b"n\0", wrong)),
+            Status::ERROR_INVALID_PARAMETER,
+            "{wrong:?}"
+        );
     }
 }
 
 fn guid_traits_have_19_bytes(_fixture: &Fixture) {
     for kind in [1, 2] {
-        assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &[7; 16]))), Status::ERROR_SUCCESS);
+        assert_eq!(
+            registration_status(&traits_block(b"n\0", &one_trait(kind, &[7; 16]))),
+            Status::ERROR_SUCCESS
+        );
         for wrong in [0, 15, 17] {
             assert_eq!(
-                registered(&blob(b"n\0", &one_trait(kind, &vec![7; wrong]))),
+                registration_status(&traits_block(b"n\0", &one_trait(kind, &vec![7; wrong]))),
                 Status::ERROR_INVALID_PARAMETER,
                 "{kind} {wrong}"
             );
@@ -190,12 +204,16 @@ fn guid_traits_have_19_bytes(_fixture: &Fixture) {
 
 fn two_group_traits_are_refused(_fixture: &Fixture) {
     let group = one_trait(1, &[7; 16]);
-    assert_eq!(registered(&blob(b"n\0", &[group.clone(), group].concat())), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        registration_status(&traits_block(b"n\0", &[group.clone(), group].concat())),
+        Status::ERROR_INVALID_PARAMETER
+    );
 }
 
 fn unknown_types_are_kept(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
-    let traits = blob(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
+    let traits =
+        traits_block(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
@@ -203,17 +221,17 @@ fn unknown_types_are_kept(fixture: &Fixture) {
 }
 
 fn empty_trait_name_is_accepted(_fixture: &Fixture) {
-    assert_eq!(registered(&blob(b"\0", &[])), Status::ERROR_SUCCESS);
+    assert_eq!(registration_status(&traits_block(b"\0", &[])), Status::ERROR_SUCCESS);
 }
 
 fn traits_of_65535_bytes_are_registered(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
     let data = vec![1; 65_535 - 2 - 6 - 3];
-    let traits = blob(b"large\0", &one_trait(200, &data));
+    let traits = traits_block(b"large\0", &one_trait(200, &data));
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     let listed =
         fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed.map(|entry| entry.name), Some("large".to_owned()));
     fixture.enable(&session, guid, &EnableParams::default());
-    assert!(provider.enabled(4, 1), "the daemon still reaches this process");
+    assert!(provider.enabled(4, 1), "the daemon lost the connection to this process");
 }

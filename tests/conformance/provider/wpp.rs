@@ -6,7 +6,7 @@ use traceweir::{Guid, Provider, Status};
 use traceweir_format::header::Family;
 use traceweir_format::spec::session::{EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE};
 
-use super::classic::{Classic, code, records};
+use super::classic::{ClassicProvider, status_of, stop_and_map_records};
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, Session, new_guid};
 
@@ -68,18 +68,18 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.
-fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, Classic, u64) {
+fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, ClassicProvider, u64) {
     let config = fixture.session_config();
     let log_file_mode = config.log_file_mode | mode;
-    Classic::start_with_provider(fixture, &SessionConfig { log_file_mode, ..config })
+    ClassicProvider::start_with_provider(fixture, &SessionConfig { log_file_mode, ..config })
 }
 
 /// Writes one message and returns the bytes of its record.
 #[track_caller]
-fn written(fixture: &Fixture, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
-    let (session, _own, logger) = start_with_provider(fixture, mode);
+fn write_one_message(fixture: &Fixture, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
+    let (session, _classic_provider, logger) = start_with_provider(fixture, mode);
     trace_message(logger, flags, id, 0x1234, &[b"two", b"", b" arguments"]).unwrap();
-    let mut all = records(fixture, session, |record| {
+    let mut all = stop_and_map_records(fixture, session, |record| {
         assert_eq!((record.family(), record.payload()), (Family::Message, &b"two arguments"[..]));
         record.bytes().to_vec()
     });
@@ -87,13 +87,13 @@ fn written(fixture: &Fixture, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
     all.remove(0)
 }
 
-fn thread() -> u32 {
+fn thread_id() -> u32 {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
 fn message_has_its_header(fixture: &Fixture) {
-    let record = written(fixture, 0, 0, &Guid::NULL);
+    let record = write_one_message(fixture, 0, 0, &Guid::NULL);
     let size = 8 + b"two arguments".len();
     assert_eq!(usize::from(u16::from_le_bytes([record[0], record[1]])), size);
     assert_eq!((record[3], &record[4..6], record[7]), (0x90, &[0x34, 0x12][..], 0));
@@ -102,93 +102,98 @@ fn message_has_its_header(fixture: &Fixture) {
 
 fn message_parts_follow_in_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
-    let record = written(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
+    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
-    assert_ne!(record[28..36], [0; 8], "the time stamp");
-    assert_eq!(record[36..40], thread().to_le_bytes());
+    assert_ne!(record[28..36], [0; 8], "the time stamp is zero");
+    assert_eq!(record[36..40], thread_id().to_le_bytes());
     assert_eq!(record[40..44], std::process::id().to_le_bytes());
     assert_eq!(&record[44..44 + 13], b"two arguments");
-    let record = written(fixture, 0, 8 | 32, &id);
-    assert_eq!(record[16..20], thread().to_le_bytes());
-    let record = written(fixture, 0, 2, &id);
+    let record = write_one_message(fixture, 0, 8 | 32, &id);
+    assert_eq!(record[16..20], thread_id().to_le_bytes());
+    let record = write_one_message(fixture, 0, 2, &id);
     assert_eq!((&record[8..24], &record[24..37]), (&id.to_bytes()[..], &b"two arguments"[..]));
 }
 
 fn component_id_replaces_the_guid(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
-    let record = written(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 4 | 32, &id);
+    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 4 | 32, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
-    assert_eq!(record[16..20], thread().to_le_bytes());
+    assert_eq!(record[16..20], thread_id().to_le_bytes());
 }
 
 /// Returns the sequence numbers of `count` messages.
-fn sequence(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
-    let (session, own, logger) = start_with_provider(fixture, mode);
+fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
+    let (session, classic_provider, logger) = start_with_provider(fixture, mode);
     for number in 0..count {
-        trace_message(logger, 1 | 2 | 8, &own.class, number, &[]).unwrap();
+        trace_message(logger, 1 | 2 | 8, &classic_provider.class, number, &[]).unwrap();
     }
-    let mut numbers =
-        records(fixture, session, |record| u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap()));
+    let mut numbers = stop_and_map_records(fixture, session, |record| {
+        u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap())
+    });
     // The numbers follow the order of collection, which is the time order on each processor only.
     numbers.sort_unstable();
     numbers
 }
 
 fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
-    assert_eq!(sequence(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
-    assert_eq!(sequence(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 2), [1, 2], "each session has its own");
-    let (one, two) = (
-        sequence(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
-        sequence(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
+    assert_eq!(sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
+    assert_eq!(
+        sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 2),
+        [1, 2],
+        "the sessions share a counter"
     );
-    assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the machine's goes on");
+    let (one, two) = (
+        sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
+        sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
+    );
+    assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the global counter does not continue");
 }
 
 fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
-    assert_eq!(sequence(fixture, 0, 3), [0, 0, 0]);
+    assert_eq!(sequence_numbers(fixture, 0, 3), [0, 0, 0]);
 }
 
 fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
     for given in [0, 0x40, 0x80, 0xC0] {
-        assert_eq!(written(fixture, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
+        assert_eq!(write_one_message(fixture, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
     }
 }
 
 fn only_low_message_flags_are_stored(fixture: &Fixture) {
-    let record = written(fixture, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
+    let record = write_one_message(fixture, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
 
 fn unflagged_message_parts_are_unknown(fixture: &Fixture) {
-    let (session, own, logger) = start_with_provider(fixture, 0);
-    trace_message(logger, 0, &own.class, 1, &[]).unwrap();
-    trace_message(logger, 2 | 32, &own.class, 2, &[]).unwrap();
-    let mut seen = records(fixture, session, |record| {
+    let (session, classic_provider, logger) = start_with_provider(fixture, 0);
+    trace_message(logger, 0, &classic_provider.class, 1, &[]).unwrap();
+    trace_message(logger, 2 | 32, &classic_provider.class, 2, &[]).unwrap();
+    let mut seen = stop_and_map_records(fixture, session, |record| {
         (record.descriptor().id, record.provider(), record.thread_id(), record.process_id())
     });
     seen.sort_unstable_by_key(|message| message.0);
     assert_eq!(seen[0], (1, Guid::NULL, u32::MAX, u32::MAX));
-    assert_eq!(seen[1], (2, own.class, thread(), std::process::id()));
+    assert_eq!(seen[1], (2, classic_provider.class, thread_id(), std::process::id()));
 }
 
 /// Returns the status of a message with these flags.
-fn answer(fixture: &Fixture, flags: u32) -> Status {
-    let (_session, own, logger) = start_with_provider(fixture, 0);
-    code(trace_message(logger, flags, &own.class, 1, &[]))
+fn message_status(fixture: &Fixture, flags: u32) -> Status {
+    let (_session, classic_provider, logger) = start_with_provider(fixture, 0);
+    status_of(trace_message(logger, flags, &classic_provider.class, 1, &[]))
 }
 
 fn guid_and_component_are_refused_together(fixture: &Fixture) {
     assert_eq!(
-        (answer(fixture, 2 | 4), answer(fixture, 63)),
+        (message_status(fixture, 2 | 4), message_status(fixture, 63)),
         (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
     );
 }
 
 fn unknown_message_flags_are_refused(fixture: &Fixture) {
     for flags in [0x100, 0x200, 0x8000] {
-        assert_eq!(answer(fixture, flags), Status::ERROR_INVALID_PARAMETER, "{flags:#x}");
+        assert_eq!(message_status(fixture, flags), Status::ERROR_INVALID_PARAMETER, "{flags:#x}");
     }
-    assert_eq!(answer(fixture, 16), Status::ERROR_SUCCESS);
+    assert_eq!(message_status(fixture, 16), Status::ERROR_SUCCESS);
 }
 
 fn message_without_logger_is_refused(_fixture: &Fixture) {
@@ -196,7 +201,7 @@ fn message_without_logger_is_refused(_fixture: &Fixture) {
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
         assert_eq!(
-            code(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])),
+            status_of(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])),
             Status::ERROR_INVALID_HANDLE,
             "{wrong:#x}"
         );
@@ -205,28 +210,29 @@ fn message_without_logger_is_refused(_fixture: &Fixture) {
 
 fn too_large_message_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
-    let (session, own, logger) = Classic::start_with_provider(fixture, &config);
+    let (session, classic_provider, logger) = ClassicProvider::start_with_provider(fixture, &config);
     let most = (16 << 10) - 72 - 8;
-    let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
+    let write = |bytes| status_of(trace_message(logger, 0, &classic_provider.class, 1, &[&vec![0; bytes]]));
     assert_eq!((write(most), write(most + 1)), (Status::ERROR_SUCCESS, Status::ERROR_MORE_DATA));
     assert_eq!(fixture.stop(session).events_lost, 1);
 }
 
 fn message_beyond_64_kib_is_refused(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
-    let (session, own, logger) = Classic::start_with_provider(fixture, &config);
-    let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
+    let (session, classic_provider, logger) = ClassicProvider::start_with_provider(fixture, &config);
+    let write = |bytes| status_of(trace_message(logger, 0, &classic_provider.class, 1, &[&vec![0; bytes]]));
     assert_eq!(
         (write(65_535 - 8), write(65_535 - 7), write(1 << 20)),
         (Status::ERROR_SUCCESS, Status::ERROR_MORE_DATA, Status::ERROR_MORE_DATA)
     );
-    assert_eq!(records(fixture, session, |record| record.payload().len()), [65_535 - 8]);
+    assert_eq!(stop_and_map_records(fixture, session, |record| record.payload().len()), [65_535 - 8]);
 }
 
 fn message_without_free_space_is_lost(fixture: &Fixture) {
-    let (session, own, logger) = start_with_provider(fixture, 0);
+    let (session, classic_provider, logger) = start_with_provider(fixture, 0);
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &own.class, 1, &[&data]).err());
+    let refused =
+        (0..100_000).find_map(|_| trace_message(logger, 0, &classic_provider.class, 1, &[&data]).err());
     assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }

@@ -6,13 +6,15 @@ use traceweir::{EventDescriptor, Guid, Provider, Status};
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
-use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::event::{
+    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, ExtType,
+};
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_REAL_TIME_MODE,
 };
 
 use super::callback::{chain_of, schematized};
-use super::classic::records;
+use super::classic::stop_and_map_records;
 use crate::rule::{Rule, rule};
 use crate::stage::{CallbackLog, Fixture, enable_params, event, events_of, header_of, new_guid, until};
 
@@ -157,7 +159,7 @@ fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
         written.map_err(|e| e.status())
     };
     assert_eq!(write(4), Err(Status::ERROR_INVALID_PARAMETER));
-    assert_eq!(write(5), Ok(()), "no session takes it");
+    assert_eq!(write(5), Ok(()), "an event that no session enabled is refused");
     drop(provider);
     assert_eq!((write(4), write(5)), (Err(Status::ERROR_INVALID_HANDLE), Err(Status::ERROR_INVALID_HANDLE)));
 }
@@ -196,14 +198,17 @@ fn full_real_time_store_refuses_writes(fixture: &Fixture) {
         });
     };
     fill();
-    assert!((0..100).all(|_| write() == Status::STATUS_LOG_FILE_FULL), "and stays so");
+    assert!(
+        (0..100).all(|_| write() == Status::STATUS_LOG_FILE_FULL),
+        "the store accepts events although no consumer reads"
+    );
     let consumer = Trace::live(&session.properties.config.name).unwrap();
-    assert_eq!(write(), Status::ERROR_SUCCESS, "once a consumer reads it");
+    assert_eq!(write(), Status::ERROR_SUCCESS, "the store is full although a consumer reads");
     drop(consumer);
     fill();
     let with_file = Update { log_file: Some(fixture.unique_path()), ..Update::default() };
     fixture.connect().update(&session.id, &with_file).unwrap();
-    assert_eq!(write(), Status::ERROR_SUCCESS, "a file takes what comes");
+    assert_eq!(write(), Status::ERROR_SUCCESS, "the store is full although events go to a file");
 }
 
 fn first_failure_is_returned(fixture: &Fixture) {
@@ -218,7 +223,7 @@ fn first_failure_is_returned(fixture: &Fixture) {
 
 /// Writes an event that does not fit into the small one of two sessions with these additional
 /// modes. Returns its status, and the lost and recorded events of the large and the small session.
-fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usize); 2]) {
+fn write_to_small_and_large(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usize); 2]) {
     let (guid, with) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
         buffer_size,
@@ -238,19 +243,19 @@ fn fate(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usiz
 }
 
 fn failed_event_is_withheld_from_all_sessions(fixture: &Fixture) {
-    assert_eq!(fate(fixture, 0, 0), (Status::ERROR_MORE_DATA, [(1, 0), (1, 0)]));
+    assert_eq!(write_to_small_and_large(fixture, 0, 0), (Status::ERROR_MORE_DATA, [(1, 0), (1, 0)]));
 }
 
 fn independent_session_fails_alone(fixture: &Fixture) {
     assert_eq!(
-        fate(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
+        write_to_small_and_large(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
         (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
-        "its failure is its own"
+        "the failure of the independent session affects the other"
     );
     assert_eq!(
-        fate(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
+        write_to_small_and_large(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
         (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
-        "nor does it share another's"
+        "the independent session shares the failure of the other"
     );
 }
 
@@ -270,12 +275,12 @@ fn free_space_is_checked_in_all_sessions_first(fixture: &Fixture) {
 fn all_write_functions_write_the_same(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
-    let (what, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
-    provider.write(&what, &data).unwrap();
-    provider.event(&what).flags(1).write(&data).unwrap();
-    provider.write_transfer(&what, Some(&activity), Some(&related), &data).unwrap();
-    provider.event(&what).activity(&activity).related(&related).flags(1).write(&data).unwrap();
-    let mut seen = records(fixture, session, |record| record.bytes().to_vec());
+    let (descriptor, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
+    provider.write(&descriptor, &data).unwrap();
+    provider.event(&descriptor).flags(1).write(&data).unwrap();
+    provider.write_transfer(&descriptor, Some(&activity), Some(&related), &data).unwrap();
+    provider.event(&descriptor).activity(&activity).related(&related).flags(1).write(&data).unwrap();
+    let mut seen = stop_and_map_records(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.
         record[0x10..0x18].fill(0);
@@ -333,11 +338,11 @@ fn other_write_flags_are_refused(fixture: &Fixture) {
 
 /// Writes an event from `depth` nested calls.
 #[inline(never)]
-fn from_below(provider: &Provider, depth: u32) {
+fn write_from_nested_calls(provider: &Provider, depth: u32) {
     if depth == 0 {
         provider.write(&event(1, 4, 1), &[]).unwrap();
     } else {
-        from_below(provider, depth - 1);
+        write_from_nested_calls(provider, depth - 1);
     }
     // After the call, so that the compiler cannot omit any of them.
     std::hint::black_box(depth);
@@ -346,10 +351,11 @@ fn from_below(provider: &Provider, depth: u32) {
 fn stack_is_limited_to_192_frames(fixture: &Fixture) {
     let with_stacks = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..EnableParams::default() };
     let (session, provider, _guid) = fixture.start_with_provider(&with_stacks);
-    from_below(&provider, 10);
-    from_below(&provider, 1_000);
-    let stacks =
-        records(fixture, session, |record| record.items().stack().unwrap().frames().collect::<Vec<u64>>());
+    write_from_nested_calls(&provider, 10);
+    write_from_nested_calls(&provider, 1_000);
+    let stacks = stop_and_map_records(fixture, session, |record| {
+        record.items().stack().unwrap().frames().collect::<Vec<u64>>()
+    });
     assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
     assert_eq!(stacks[1].len(), 192);
     // Ten frames in, both stacks are the same.
@@ -359,7 +365,7 @@ fn stack_is_limited_to_192_frames(fixture: &Fixture) {
 fn cpu_times_are_zero(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(records(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
+    assert_eq!(stop_and_map_records(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
 }
 
 fn blocks_are_joined(fixture: &Fixture) {
@@ -380,18 +386,20 @@ fn with_activity<T>(id: Guid, work: impl FnOnce() -> T) -> T {
 
 fn thread_activity_is_the_default(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let mine = Guid::from_u128(0xAC);
-    with_activity(mine, || provider.write(&event(1, 4, 1), &[])).unwrap();
+    let thread_activity = Guid::from_u128(0xAC);
+    with_activity(thread_activity, || provider.write(&event(1, 4, 1), &[])).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     let seen = fixture.stop_and_read_events(session);
-    assert_eq!((seen[0].activity, seen[1].activity), (Some(mine), None));
+    assert_eq!((seen[0].activity, seen[1].activity), (Some(thread_activity), None));
 }
 
 fn transfer_writes_both_activities(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let (mine, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
-    with_activity(mine, || provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"]))
-        .unwrap();
+    let (thread_activity, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
+    with_activity(thread_activity, || {
+        provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"])
+    })
+    .unwrap();
     let seen = fixture.stop_and_read_events(session);
     assert_eq!(seen[0].activity, Some(given));
     assert_eq!(seen[0].items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
@@ -426,8 +434,8 @@ fn header_names_process_and_thread(fixture: &Fixture) {
         scope
             .spawn(|| {
                 provider.write(&event(1, 4, 1), &[]).unwrap();
-                let own = std::fs::read_link("/proc/thread-self").unwrap();
-                own.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()
+                let link = std::fs::read_link("/proc/thread-self").unwrap();
+                link.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()
             })
             .join()
             .unwrap()
@@ -442,7 +450,7 @@ fn stored_flags_are_extended_info_and_string_only(fixture: &Fixture) {
     provider.write_transfer(&event(1, 4, 1), None, Some(&Guid::from_u128(3)), &[]).unwrap();
     provider.write_string(4, 1, "text").unwrap();
     let flags: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.flags).collect();
-    assert_eq!(flags, [0, 1, 4]);
+    assert_eq!(flags, [0, EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY]);
 }
 
 fn string_is_written_with_its_terminator(fixture: &Fixture) {
@@ -458,15 +466,15 @@ fn string_is_written_with_its_terminator(fixture: &Fixture) {
             seen.descriptor,
             EventDescriptor { level: 3, keyword: 0x11, ..EventDescriptor::default() }
         );
-        assert_eq!(seen.flags & 4, 4);
+        assert_eq!(seen.flags & EVENT_HEADER_FLAG_STRING_ONLY, EVENT_HEADER_FLAG_STRING_ONLY);
     }
 }
 
 fn string_carries_the_thread_activity(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let mine = Guid::from_u128(0x57);
-    with_activity(mine, || provider.write_string(4, 1, "x")).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].activity, Some(mine));
+    let thread_activity = Guid::from_u128(0x57);
+    with_activity(thread_activity, || provider.write_string(4, 1, "x")).unwrap();
+    assert_eq!(fixture.stop_and_read_events(session)[0].activity, Some(thread_activity));
 }
 
 fn too_long_string_is_refused(fixture: &Fixture) {

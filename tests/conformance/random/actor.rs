@@ -41,7 +41,7 @@ pub(super) struct Actor<'s> {
     pub(super) number: u64,
     pub(super) running: [Option<ModelSession>; NAMES],
     /// A private session of this process.
-    pub(super) own: Option<ActorPrivateSession>,
+    pub(super) private_session: Option<ActorPrivateSession>,
     /// A log that later sessions append to, and its contents.
     pub(super) appended: Option<(PathBuf, ExpectedEvents)>,
     pub(super) registered: [Vec<Provider>; PROVIDERS],
@@ -99,7 +99,7 @@ impl<'s> Actor<'s> {
             random: (seed << 8 | number).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             number,
             running: Default::default(),
-            own: None,
+            private_session: None,
             appended: None,
             registered: Default::default(),
             unregistered: Default::default(),
@@ -130,12 +130,12 @@ impl<'s> Actor<'s> {
 
     fn next_operation(&mut self) -> (&'static str, u64, Operation<'s>) {
         let all = Self::OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
-        let mut at = self.random_below(all);
+        let mut remaining_weight = self.random_below(all);
         for operation in Self::OPERATIONS {
-            if at < operation.1 {
+            if remaining_weight < operation.1 {
                 return operation;
             }
-            at -= operation.1;
+            remaining_weight -= operation.1;
         }
         Self::OPERATIONS[0]
     }
@@ -183,7 +183,9 @@ impl<'s> Actor<'s> {
     /// Returns all its sessions that may receive events.
     pub(super) fn listeners(&mut self) -> impl Iterator<Item = &mut EnabledProviders> {
         let sessions = self.running.iter_mut().flatten().map(|model| &mut model.enabled_providers);
-        sessions.chain(self.own.as_mut().map(|own| &mut own.enabled_providers))
+        sessions.chain(
+            self.private_session.as_mut().map(|private_session| &mut private_session.enabled_providers),
+        )
     }
 
     /// Refers to a session by name, in any case, or by id if it has one.
@@ -213,7 +215,7 @@ impl<'s> Actor<'s> {
 
     /// Records a divergence unless the answer about a session is that of the model.
     pub(super) fn compare(&mut self, what: &str, name: usize, answer: Result<Properties, Error>) {
-        let want = self.running_status(name);
+        let expected_values = self.running_status(name);
         match (answer, &mut self.running[name]) {
             (Ok(properties), Some(model)) => {
                 if properties.id != model.id || !model.is_shown_by(&properties.config) {
@@ -221,7 +223,7 @@ impl<'s> Actor<'s> {
                     self.record_divergence(text);
                 }
             }
-            (answer, _) => self.expect(what, status(answer), &[want]),
+            (answer, _) => self.expect(what, status(answer), &[expected_values]),
         }
     }
 
@@ -234,11 +236,12 @@ impl<'s> Actor<'s> {
                     .filter(|session| session.config.name.starts_with(&prefix))
                     .map(|session| session.id)
                     .collect();
-                let mut want: Vec<u64> = self.running.iter().flatten().map(|model| model.id).collect();
+                let mut expected_values: Vec<u64> =
+                    self.running.iter().flatten().map(|model| model.id).collect();
                 listed.sort_unstable();
-                want.sort_unstable();
-                if listed != want {
-                    self.record_divergence(format!("list: {listed:x?}, and not {want:x?}"));
+                expected_values.sort_unstable();
+                if listed != expected_values {
+                    self.record_divergence(format!("list: {listed:x?}, and not {expected_values:x?}"));
                 }
             }
             Err(e) => self.record_divergence(format!("list: {e}")),
@@ -266,7 +269,7 @@ impl<'s> Actor<'s> {
                     .get(&provider)
                     .map(|request| (model.id, request.listed_values())),
             };
-            let mut want: Vec<_> = self.running.iter().flatten().filter_map(request).collect();
+            let mut expected_values: Vec<_> = self.running.iter().flatten().filter_map(request).collect();
             let listed = entry.iter().flat_map(|entry| &entry.sessions).map(|session| {
                 let mut kinds: Vec<_> = session.filters.iter().map(|filter| filter.kind).collect();
                 kinds.sort_unstable();
@@ -274,16 +277,16 @@ impl<'s> Actor<'s> {
             });
             let mut listed: Vec<_> = listed.collect();
             listed.sort_unstable();
-            want.sort_unstable();
-            if listed != want {
-                self.record_divergence(format!("providers: {listed:x?}, and not {want:x?}"));
+            expected_values.sort_unstable();
+            if listed != expected_values {
+                self.record_divergence(format!("providers: {listed:x?}, and not {expected_values:x?}"));
             }
             let registered = if is_group { MEMBER } else { provider };
-            let is_there = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
-            let was_there =
-                self.unregistered[registered].is_some_and(|at| at.elapsed() < UNREGISTER_NOTICE_TIME);
-            if is_there == self.registered[registered].is_empty() && !(is_there && was_there) {
-                self.record_divergence(format!("provider {provider}: registered is {is_there}"));
+            let is_registered = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
+            let was_registered =
+                self.unregistered[registered].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+            if is_registered == self.registered[registered].is_empty() && !(is_registered && was_registered) {
+                self.record_divergence(format!("provider {provider}: registered is {is_registered}"));
             }
         }
     }

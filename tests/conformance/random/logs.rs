@@ -23,8 +23,8 @@ impl Actor<'_> {
         let mut seen = Vec::new();
         for path in files {
             self.results.logs += 1;
-            match read(path) {
-                Ok(events) => seen.extend(events.iter().map(number_of)),
+            match read_events(path) {
+                Ok(events) => seen.extend(events.iter().map(event_number)),
                 Err(reason) => self.record_broken_log(path, reason),
             }
         }
@@ -57,7 +57,7 @@ impl Actor<'_> {
         let is_recorder = end.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
         if !(is_recorder && is_empty(path)) {
             self.results.logs += 1;
-            if let Err(reason) = read(path) {
+            if let Err(reason) = read_events(path) {
                 self.record_broken_log(path, reason);
             }
         }
@@ -70,13 +70,13 @@ pub(super) fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0)
 }
 
-fn read(path: &Path) -> Result<Vec<RecordedEvent>, String> {
+fn read_events(path: &Path) -> Result<Vec<RecordedEvent>, String> {
     catch_unwind(|| events_of(path)).map_err(|reason| match reason.downcast::<String>() {
         Ok(reason) => *reason,
         Err(_) => "it cannot be read".to_owned(),
     })
 }
 
-fn number_of(seen: &RecordedEvent) -> u64 {
+fn event_number(seen: &RecordedEvent) -> u64 {
     seen.payload.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }

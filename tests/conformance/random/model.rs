@@ -71,23 +71,24 @@ impl Request {
 
     /// Returns whether an event passes: "pass = level_ok && keyword_ok", and "all filters must
     /// pass".
-    fn accepts(&self, e: &WrittenEvent) -> bool {
-        let p = &self.params;
-        let level_ok = p.level == 0 || e.level <= p.level;
-        let any = if p.match_any == 0 { u64::MAX } else { p.match_any };
-        let keyword_ok = match e.keyword {
-            0 => p.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
-            keyword => keyword & any != 0 && keyword & p.match_all == p.match_all,
+    fn accepts(&self, event: &WrittenEvent) -> bool {
+        let params = &self.params;
+        let level_ok = params.level == 0 || event.level <= params.level;
+        let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
+        let keyword_ok = match event.keyword {
+            0 => params.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
+            keyword => keyword & any != 0 && keyword & params.match_all == params.match_all,
         };
-        let by_id = self.ids.as_ref().is_none_or(|(listed, filter_in)| listed.contains(&e.id) == *filter_in);
+        let by_id =
+            self.ids.as_ref().is_none_or(|(listed, filter_in)| listed.contains(&event.id) == *filter_in);
         level_ok && keyword_ok && by_id
     }
 
     /// Combines a direct and a group enable: "Direct and group enables of one session combine like
     /// two sessions". A group has no filters of single events.
     fn combine_with_group(&self, group: &Self) -> Self {
-        let level = |p: &EnableParams| if p.level == 0 { u8::MAX } else { p.level };
-        let any = |p: &EnableParams| if p.match_any == 0 { u64::MAX } else { p.match_any };
+        let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
+        let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
         let (one, two) = (&self.params, &group.params);
         let params = EnableParams {
             level: level(one).max(level(two)),
@@ -102,11 +103,11 @@ impl Request {
     /// Returns what a list of providers shows: level, masks, properties, types of filters. The list
     /// marks a group separately.
     pub(super) fn listed_values(&self) -> (u8, u64, u64, u32, Vec<u32>) {
-        let p = &self.params;
-        let mut kinds: Vec<u32> = p.filters.iter().map(|filter| filter.kind).collect();
+        let params = &self.params;
+        let mut kinds: Vec<u32> = params.filters.iter().map(|filter| filter.kind).collect();
         kinds.sort_unstable();
-        let property = p.property & !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        (p.level, p.match_any, p.match_all, property, kinds)
+        let property = params.property & !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+        (params.level, params.match_any, params.match_all, property, kinds)
     }
 }
 
@@ -132,25 +133,29 @@ pub(super) enum KeptEvents {
 impl ExpectedEvents {
     /// Returns what is wrong with a log that holds these events.
     pub(super) fn find_fault(&self, seen: &[u64], kept_events: KeptEvents) -> Option<String> {
-        let there: BTreeSet<u64> = seen.iter().copied().collect();
-        if there.len() != seen.len() {
-            return Some(format!("{} events, {} of them different", seen.len(), there.len()));
+        let found_events: BTreeSet<u64> = seen.iter().copied().collect();
+        if found_events.len() != seen.len() {
+            return Some(format!("{} events, only {} of them distinct", seen.len(), found_events.len()));
         }
-        if let Some(stray) = there.iter().find(|n| !self.required.contains(n) && !self.possible.contains(n)) {
-            let reason =
-                self.not_requested.get(stray).map_or("it was written for another file", String::as_str);
-            return Some(format!("event {stray} was not asked for: {reason}"));
+        if let Some(unexpected) =
+            found_events.iter().find(|n| !self.required.contains(n) && !self.possible.contains(n))
+        {
+            let reason = self
+                .not_requested
+                .get(unexpected)
+                .map_or("the event was written for another file", String::as_str);
+            return Some(format!("event {unexpected} was not requested: {reason}"));
         }
         let missing = match kept_events {
-            KeptEvents::All => self.required.difference(&there).next(),
+            KeptEvents::All => self.required.difference(&found_events).next(),
             // Events that may or may not be there may have overwritten it.
             KeptEvents::Newest if self.possible.last() > self.required.last() => None,
-            KeptEvents::Newest => self.required.last().filter(|newest| !there.contains(newest)),
+            KeptEvents::Newest => self.required.last().filter(|newest| !found_events.contains(newest)),
             KeptEvents::Some => None,
         };
         missing.map(|missing| {
             let all = self.required.len() + self.possible.len();
-            format!("event {missing} is missing ({kept_events:?}), {} of {all} are there", seen.len())
+            format!("event {missing} is missing ({kept_events:?}), the log has {} of {all}", seen.len())
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Private sessions: one that this actor's process started itself, and ones that a controller
 //! starts.
 //!
-//! All actors live in one process, which can run at most three of its own: a start may fail for
-//! lack of room, and for no other reason.
+//! All actors are in one process, which can run at most three private sessions: a start may fail
+//! because of this limit, and for no other reason.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Actor<'_> {
         let (choice, provider) = (self.random_below(8), self.random_index(PROVIDERS));
         let (request, guid) = (self.request(true, false), self.provider(provider));
         let (seconds, new) = (1 + self.random_below(4) as u32, self.fixture.unique_path());
-        let Some(own) = &mut self.own else { return self.start_private() };
+        let Some(own) = &mut self.private_session else { return self.start_private() };
         let statuses = match choice {
             0 => return self.stop_private(),
             1..=2 => {
@@ -86,7 +86,7 @@ impl Actor<'_> {
                     | EVENT_TRACE_PRIVATE_IN_PROC;
                 let requested = SessionConfig { log_file_mode: mode, ..config };
                 let config = ModelSession::new(0, &requested, ExpectedEvents::default()).config;
-                self.own = Some(ActorPrivateSession {
+                self.private_session = Some(ActorPrivateSession {
                     session,
                     path,
                     config,
@@ -101,7 +101,7 @@ impl Actor<'_> {
     }
 
     fn update_private(&mut self, update: &Update) {
-        let Some(own) = &mut self.own else { return };
+        let Some(own) = &mut self.private_session else { return };
         let answer = own.session.update(update);
         let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
             return self.expect("own session goes on", status(answer), &[Status::ERROR_SUCCESS]);
@@ -115,7 +115,8 @@ impl Actor<'_> {
     }
 
     pub(super) fn stop_private(&mut self) {
-        let Some(ActorPrivateSession { session, path, enabled_providers, .. }) = self.own.take() else {
+        let Some(ActorPrivateSession { session, path, enabled_providers, .. }) = self.private_session.take()
+        else {
             return;
         };
         match session.stop() {
@@ -136,8 +137,8 @@ impl Actor<'_> {
     /// provider, so only it takes part.
     pub(super) fn run_controller_private_session(&mut self) {
         let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique_number()));
-        let (comes_late, path) = (self.is_one_of(2), self.fixture.unique_path());
-        let early = (!comes_late).then(|| Provider::register(guid, None));
+        let (registers_late, path) = (self.is_one_of(2), self.fixture.unique_path());
+        let early_provider = (!registers_late).then(|| Provider::register(guid, None));
         let name = format!("random {} outside", self.number);
         let session = SessionRef::Name(name.clone());
         let config = SessionConfig {
@@ -155,37 +156,37 @@ impl Actor<'_> {
         let enabled =
             self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);
         self.expect("outside enable", status(enabled), &[Status::ERROR_SUCCESS]);
-        let begun = Instant::now();
-        let mut expected = match early.unwrap_or_else(|| Provider::register(guid, None)) {
-            Ok(provider) => write_for(4, 1, &provider),
+        let start = Instant::now();
+        let mut expected = match early_provider.unwrap_or_else(|| Provider::register(guid, None)) {
+            Ok(provider) => write_events_for(4, 1, &provider),
             Err(e) => return self.record_divergence(format!("outside register: {e}")),
         };
-        if begun.elapsed() >= REGISTRATION_TIME {
+        if start.elapsed() >= REGISTRATION_TIME {
             expected.possible.append(&mut expected.required);
         }
-        let next = status(self.controller.increment(&session));
-        let live = status(self.controller.convert_to_real_time(&session));
-        self.expect("outside increment", next, &[Status::ERROR_INVALID_FUNCTION]);
-        self.expect("outside convert", live, &[Status::ERROR_INVALID_FUNCTION]);
+        let increment_status = status(self.controller.increment(&session));
+        let convert_status = status(self.controller.convert_to_real_time(&session));
+        self.expect("outside increment", increment_status, &[Status::ERROR_INVALID_FUNCTION]);
+        self.expect("outside convert", convert_status, &[Status::ERROR_INVALID_FUNCTION]);
         match self.controller.stop(&session) {
             Ok(end) => {
                 self.check_log(std::slice::from_ref(&path), &expected, KeptEvents::All, end.events_lost);
             }
             Err(e) => self.record_divergence(format!("outside stop: {e}")),
         }
-        let gone = status(self.controller.query(&session));
-        self.expect("outside query", gone, &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
+        let query_status = status(self.controller.query(&session));
+        self.expect("outside query", query_status, &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
         self.remove(&[path]);
     }
 }
 
 /// Writes events of several levels and keywords. Returns those due in a session that asks for this
 /// level and any of these keywords.
-fn write_for(most: u8, any: u64, provider: &Provider) -> ExpectedEvents {
+fn write_events_for(max_level: u8, any: u64, provider: &Provider) -> ExpectedEvents {
     let mut expected = ExpectedEvents::default();
     for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
         let is_written = provider.write(&event(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
-        let is_due = level <= most && (keyword == 0 || keyword & any != 0);
+        let is_due = level <= max_level && (keyword == 0 || keyword & any != 0);
         let list = if is_written { &mut expected.required } else { &mut expected.possible };
         list.extend(is_due.then_some(number));
     }

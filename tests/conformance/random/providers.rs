@@ -94,25 +94,30 @@ impl Actor<'_> {
     /// Enables or disables. If the call waits for this process, the outcome of later writes is
     /// certain.
     fn enable_or_disable(&mut self, name: usize, target: Target, request: Option<Request>) {
-        let waits = self.is_one_of(2);
+        let waits_for_callbacks = self.is_one_of(2);
         let code = if request.is_some() { EnableCode::Enable } else { EnableCode::Disable };
-        let off = EnableParams { property: target.property(), ..EnableParams::default() };
-        let params = request.as_ref().map_or(off, |request| request.params.clone());
-        let outcome =
-            self.change_enable(name, target, code, &params, if waits { CALLBACK_TIMEOUT_MS } else { 0 });
+        let disable_params = EnableParams { property: target.property(), ..EnableParams::default() };
+        let params = request.as_ref().map_or(disable_params, |request| request.params.clone());
+        let outcome = self.change_enable(
+            name,
+            target,
+            code,
+            &params,
+            if waits_for_callbacks { CALLBACK_TIMEOUT_MS } else { 0 },
+        );
         let want = self.running_status(name);
         self.expect("enable", outcome, &[want]);
         let is_registered = !self.registered[target.provider()].is_empty();
         if let (Status::ERROR_SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
             let enabled_providers = &mut model.enabled_providers;
-            let was_meant = target
+            let was_enabled = target
                 .set(enabled_providers, request.clone())
                 .is_some_and(|before| !before.excludes_this_process);
             // A process that was not enabled and still is not gets no notification, so the call did
             // not wait for it.
-            let is_notified = was_meant || request.is_some_and(|request| !request.excludes_this_process);
+            let is_notified = was_enabled || request.is_some_and(|request| !request.excludes_this_process);
             if is_registered && is_notified {
-                match waits {
+                match waits_for_callbacks {
                     true => enabled_providers.unconfirmed.remove(&target.provider()),
                     false => enabled_providers.unconfirmed.insert(target.provider()),
                 };
@@ -196,13 +201,13 @@ impl Actor<'_> {
         }
         let callback = self.is_one_of(2).then(|| -> EnableCallback { Box::new(|_| {}) });
         let guid = self.provider(provider);
-        let begun = Instant::now();
-        let made = match provider {
-            MEMBER => Provider::register_with_traits(guid, &traits(self), callback),
+        let start = Instant::now();
+        let registration_result = match provider {
+            MEMBER => Provider::register_with_traits(guid, &member_traits(self), callback),
             _ => Provider::register(guid, callback),
         };
-        match made {
-            Ok(registration) if begun.elapsed() < REGISTRATION_TIME => {
+        match registration_result {
+            Ok(registration) if start.elapsed() < REGISTRATION_TIME => {
                 self.registered[provider].push(registration)
             }
             // The registration stopped waiting for the daemon, and may learn of its sessions at any
@@ -249,6 +254,6 @@ impl Actor<'_> {
     }
 }
 
-fn traits(actor: &Actor<'_>) -> Vec<u8> {
-    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("traits").to_vec()
+fn member_traits(actor: &Actor<'_>) -> Vec<u8> {
+    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits fit into a block").to_vec()
 }

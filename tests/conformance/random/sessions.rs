@@ -12,13 +12,13 @@ use super::model::{KeptEvents, ModelSession, numbered_path};
 use crate::stage::status;
 
 const SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
-const ROW: u32 = EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
+const NEW_FILE: u32 = EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
 const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
 const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
 const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
 
 /// Kinds of sessions: mode and file size limit. The first ones are also used for shared sessions.
-const KINDS: [(u32, u32); 15] = [
+const SESSION_KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL, 0),
     (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
     (REAL_TIME, 0),
@@ -29,9 +29,9 @@ const KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL | EVENT_TRACE_SECURE_MODE, 0),
     (SEQUENTIAL | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 0),
     (SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE, 1),
-    (ROW, 64),
-    (ROW | EVENT_TRACE_COMPRESSED_MODE, 64),
-    (ROW | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
+    (NEW_FILE, 64),
+    (NEW_FILE | EVENT_TRACE_COMPRESSED_MODE, 64),
+    (NEW_FILE | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
     (APPEND, 0),
     (APPEND, 0),
 ];
@@ -41,7 +41,7 @@ pub(super) const SINGLE_FILE_KINDS: usize = 5;
 impl Actor<'_> {
     /// Returns the configuration of a small session of a kind.
     pub(super) fn small_config(&mut self, name: String, kind: usize) -> SessionConfig {
-        let (log_file_mode, maximum_file_size) = KINDS[kind];
+        let (log_file_mode, maximum_file_size) = SESSION_KINDS[kind];
         let has_file = log_file_mode != REAL_TIME;
         SessionConfig {
             name,
@@ -65,7 +65,7 @@ impl Actor<'_> {
     }
 
     pub(super) fn start(&mut self) {
-        let (name, kind) = (self.random_index(NAMES), self.random_index(KINDS.len()));
+        let (name, kind) = (self.random_index(NAMES), self.random_index(SESSION_KINDS.len()));
         let mut config = self.small_config(self.name(name), kind);
         let is_continued = config.log_file_mode == APPEND && self.is_one_of(2);
         let before = self.appended.take_if(|_| is_continued);
@@ -78,9 +78,9 @@ impl Actor<'_> {
             Ok(properties) => {
                 self.expect("start", Status::ERROR_SUCCESS, &[want]);
                 let expected = before.map(|(_, expected)| expected).unwrap_or_default();
-                let goes_on = !expected.required.is_empty() || !expected.possible.is_empty();
+                let switches_file = !expected.required.is_empty() || !expected.possible.is_empty();
                 let mut model = ModelSession::new(properties.id, &config, expected);
-                model.is_all_in_files &= !goes_on;
+                model.is_all_in_files &= !switches_file;
                 // The daemon makes the GUID, once.
                 model.config.guid = properties.config.guid;
                 self.running[name] = Some(model);
@@ -99,7 +99,7 @@ impl Actor<'_> {
 
     pub(super) fn expect_no_file(&mut self, path: Option<PathBuf>) {
         if path.as_ref().is_some_and(|path| path.exists()) {
-            self.record_divergence(format!("what was refused left {path:?}"));
+            self.record_divergence(format!("a refused call left the file {path:?}"));
         }
     }
 
@@ -120,7 +120,7 @@ impl Actor<'_> {
             5 => {
                 let log_file = Some(self.fixture.unique_path());
                 (
-                    SessionConfig { maximum_file_size: 64, log_file, ..mode(ROW) },
+                    SessionConfig { maximum_file_size: 64, log_file, ..mode(NEW_FILE) },
                     &[Status::ERROR_INVALID_PARAMETER],
                 )
             }
@@ -193,8 +193,8 @@ impl Actor<'_> {
         let (files, kept_events) = (model.files(), model.kept_events());
         let expected = std::mem::take(&mut model.enabled_providers.expected);
         let is_recorder = model.has(BUFFERING);
-        let has_nothing = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
-        if !has_nothing {
+        let is_empty_log = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
+        if !is_empty_log {
             model.found += self.check_log(&files, &expected, kept_events, lost);
         }
         match &model.config.log_file {
@@ -242,7 +242,7 @@ impl Actor<'_> {
         let name = self.random_index(NAMES);
         let (seconds, buffers) = (self.random_below(4) as u32, self.random_below(3) as u32 * 30);
         let real_time = self.is_one_of(3).then(|| self.is_one_of(2));
-        let goes_on = self.is_one_of(8);
+        let switches_file = self.is_one_of(8);
         let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
             let answer = status(self.controller.update(&reference, &Update::default()));
@@ -251,8 +251,8 @@ impl Actor<'_> {
         let has_file = model.config.log_file.is_some();
         let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
         let is_allowed = !switches || has_file && !model.has(BUFFERING | APPEND);
-        let goes_on = goes_on && is_allowed && has_file && !model.has(BUFFERING);
-        let log_file = goes_on.then(|| self.path(model.config.log_file_mode));
+        let switches_file = switches_file && is_allowed && has_file && !model.has(BUFFERING);
+        let log_file = switches_file.then(|| self.path(model.config.log_file_mode));
         let update = Update {
             flush_timer: Some(seconds),
             maximum_buffers: Some(buffers),
@@ -313,17 +313,19 @@ impl Actor<'_> {
                 if let (Ok(properties), Some(file_pattern)) = (&answer, &model.file_pattern) {
                     let now = (2..=before + 1)
                         .find(|n| properties.config.log_file == Some(numbered_path(file_pattern, *n)));
-                    let then = model.config.log_file.clone();
+                    let previous_file = model.config.log_file.clone();
                     model.config.log_file = now.map(|n| numbered_path(file_pattern, n));
-                    if model.config.log_file == then {
-                        self.record_divergence(format!("increment: still {then:?}"));
+                    if model.config.log_file == previous_file {
+                        self.record_divergence(format!("increment: still {previous_file:?}"));
                     }
                 }
                 self.compare("increment", name, answer);
             }
-            Some(_) => {
-                self.expect("increment without a row", status(answer), &[Status::ERROR_INVALID_FUNCTION])
-            }
+            Some(_) => self.expect(
+                "increment without a file sequence",
+                status(answer),
+                &[Status::ERROR_INVALID_FUNCTION],
+            ),
             None => self.expect("increment", status(answer), &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]),
         }
         self.write();
