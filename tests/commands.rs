@@ -31,7 +31,7 @@ fn fixture_path(name: &str) -> PathBuf {
     root().join("fixtures/etl").join(format!("{name}.etl"))
 }
 
-fn path_text(path: &Path) -> &str {
+fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -81,7 +81,7 @@ fn five_events() -> Vec<u8> {
 
 /// Runs `weir dump --format jsonl` with these arguments.
 fn dump_jsonl<'a>(path: &'a Path, arguments: &[&'a str]) -> Run {
-    let mut command = vec!["dump", "--format", "jsonl", path_text(path)];
+    let mut command = vec!["dump", "--format", "jsonl", arg(path)];
     command.extend(arguments);
     weir(&command)
 }

@@ -28,7 +28,7 @@ use crate::util::{Daemon, Process, eventually, root, weir};
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
 const EVENTS_PER_ORDER: usize = 3;
 
-fn path_text(path: &Path) -> &str {
+fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -44,8 +44,8 @@ fn start_shop(daemon: &Daemon) -> Process {
 
 /// Returns the sample program's events in a file. Fails unless `weir check` accepts the file.
 fn shop_events_in(file: &Path) -> Vec<Value> {
-    weir(["check", path_text(file)]).expect(0);
-    weir(["dump", "--format", "jsonl", "--provider", SHOP, path_text(file)]).expect(0).json()
+    weir(["check", arg(file)]).expect(0);
+    weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(file)]).expect(0).json()
 }
 
 /// Fails if a `--json` object has a key that its chapter of `docs/cli-json.md` does not document.

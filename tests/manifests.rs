@@ -27,7 +27,7 @@ use values::{Variant, build_call, provider_module};
 
 use crate::util::{Daemon, c_library, eventually, nested_build, nested_target, root, sample, weir};
 
-fn path_text(path: &Path) -> &str {
+fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -66,14 +66,14 @@ type ExpectedPayloads = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
 /// Records the program and compares the payloads of its events with the expected ones.
 fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &ExpectedPayloads) {
     let file = daemon.path("events.etl");
-    let mut arguments = vec!["record".to_owned(), "-o".to_owned(), path_text(&file).to_owned()];
+    let mut arguments = vec!["record".to_owned(), "-o".to_owned(), arg(&file).to_owned()];
     for provider in manifests.iter().flat_map(Manifest::providers) {
         arguments.extend(["-p".to_owned(), provider.id.to_string()]);
     }
-    arguments.extend(["--".to_owned(), path_text(program).to_owned()]);
+    arguments.extend(["--".to_owned(), arg(program).to_owned()]);
     daemon.weir(arguments).expect(0);
 
-    let dump = weir(["dump", "--format", "jsonl", path_text(&file)]).expect(0);
+    let dump = weir(["dump", "--format", "jsonl", arg(&file)]).expect(0);
     let named = dump.json().iter().filter(|event| event.get("event").is_some()).count();
     let total: usize = expected.values().map(Vec::len).sum();
     assert!(
@@ -81,7 +81,7 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
         "{named} of {total} events have names: {}",
         dump.text().lines().nth(3).unwrap_or_default()
     );
-    let without_binaries = weir(["dump", "--no-binaries", "--format", "jsonl", path_text(&file)]).expect(0);
+    let without_binaries = weir(["dump", "--no-binaries", "--format", "jsonl", arg(&file)]).expect(0);
     assert!(
         without_binaries.text().contains("no schema for this event"),
         "events are decoded without the program"
@@ -260,7 +260,7 @@ fn mistakes_are_listed_with_their_lines_and_no_file_is_written() {
         .replace("level=\"Chatty\"", "level=\"Loud\"")
         .replace("map=\"Guards\"", "map=\"Nails\"");
     std::fs::write(&file, wrong).unwrap();
-    let run_command = weir(["mc", path_text(&file), "--out", path_text(folder.path())]).expect(1);
+    let run_command = weir(["mc", arg(&file), "--out", arg(folder.path())]).expect(1);
     assert!(
         run_command.stderr.contains("wrong.man:") && run_command.stderr.contains("level Loud is not defined"),
         "{}",
@@ -274,8 +274,7 @@ fn mistakes_are_listed_with_their_lines_and_no_file_is_written() {
 #[test]
 fn generated_code_matches_its_golden_files() {
     let folder = tempfile::tempdir().unwrap();
-    weir(["mc", path_text(&workshop_manifest()), "--out", path_text(folder.path()), "--prefix", "Write"])
-        .expect(0);
+    weir(["mc", arg(&workshop_manifest()), "--out", arg(folder.path()), "--prefix", "Write"]).expect(0);
     for name in ["workshop.h", "workshop.rs"] {
         let generated = std::fs::read_to_string(folder.path().join(name)).unwrap();
         let expected = root().join("fixtures/mc").join(name);
@@ -302,28 +301,28 @@ fn example_is_recorded_by_name_and_decoded_without_its_manifest() {
     let (program, file) =
         (target_folder().join("debug/traceweir-example-manifest"), daemon.path("greenhouse.etl"));
     let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
-    let by_name = ["record", "--manifest", path_text(&program), "-p", "Example-Greenhouse:Climate|Water"];
-    daemon.weir(by_name.iter().chain(&["-o", path_text(&file), "--", path_text(&program)])).expect(0);
-    let dump = weir(["dump", path_text(&file)]).expect(0).text();
+    let by_name = ["record", "--manifest", arg(&program), "-p", "Example-Greenhouse:Climate|Water"];
+    daemon.weir(by_name.iter().chain(&["-o", arg(&file), "--", arg(&program)])).expect(0);
+    let dump = weir(["dump", arg(&file)]).expect(0).text();
     assert!(dump.contains("Example-Greenhouse/Measured"), "{dump}");
-    let messages = weir(["dump", "--format", "jsonl", path_text(&file)]).expect(0).text();
+    let messages = weir(["dump", "--format", "jsonl", arg(&file)]).expect(0).text();
     assert!(messages.contains("Bed tomatoes got 12.5 litres, valve now open"), "{messages}");
-    assert!(weir(["stats", path_text(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
-    assert!(weir(["info", path_text(&file)]).expect(0).text().contains("Example-Greenhouse"));
+    assert!(weir(["stats", arg(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
+    assert!(weir(["info", arg(&file)]).expect(0).text().contains("Example-Greenhouse"));
 
     // Another program at the same path: its schemas are not used.
     let copy = daemon.path("program");
     std::fs::copy(&program, &copy).unwrap();
-    daemon.weir(["record", "-p", id, "-o", path_text(&file), "--", path_text(&copy)]).expect(0);
-    assert!(weir(["dump", path_text(&file)]).expect(0).text().contains("Example-Greenhouse/Measured"));
+    daemon.weir(["record", "-p", id, "-o", arg(&file), "--", arg(&copy)]).expect(0);
+    assert!(weir(["dump", arg(&file)]).expect(0).text().contains("Example-Greenhouse/Measured"));
     std::fs::remove_file(&copy).unwrap();
     assert!(
-        weir(["dump", path_text(&file)]).expect(0).text().contains("no schema"),
+        weir(["dump", arg(&file)]).expect(0).text().contains("no schema"),
         "schemas of a removed program were used"
     );
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &copy).unwrap();
     assert!(
-        weir(["dump", path_text(&file)]).expect(0).text().contains("no schema"),
+        weir(["dump", arg(&file)]).expect(0).text().contains("no schema"),
         "schemas of another program were used"
     );
 }

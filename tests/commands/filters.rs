@@ -1,6 +1,6 @@
 //! Filters, each alone and combined.
 
-use super::{dumped_event_names, five_events, fixture_path, make_folder, path_text, write_file};
+use super::{arg, dumped_event_names, five_events, fixture_path, make_folder, write_file};
 use crate::util::weir;
 
 const HEADER: &str = "EventTrace/Header";
@@ -108,15 +108,13 @@ fn grep_finds_text_in_every_format_in_any_case() {
         for (wanted, printed_value, other) in
             [("four", "FOUR", "three"), ("CRÈME BRÛLÉE", "crème brûlée", "FOUR"), ("says=TWO", "two", "FOUR")]
         {
-            let printed =
-                weir(["dump", path_text(&path), "--format", format, "--grep", wanted]).expect(0).text();
+            let printed = weir(["dump", arg(&path), "--format", format, "--grep", wanted]).expect(0).text();
             assert!(
                 printed.contains(printed_value) && !printed.contains(other),
                 "{format} {wanted}: {printed}"
             );
         }
-        let nothing =
-            weir(["dump", path_text(&path), "--format", format, "--grep", "nowhere"]).expect(0).text();
+        let nothing = weir(["dump", arg(&path), "--format", format, "--grep", "nowhere"]).expect(0).text();
         assert!(!nothing.contains("Shop"), "{format}: {nothing}");
     }
     assert_dumped(&["--grep", "Shop.B/gamma"], &["Gamma"]);
@@ -128,15 +126,15 @@ fn grep_searches_values_not_their_escaped_output() {
     let path = fixture_path("tracelogging");
     for wanted in ["b \"c\" <d>", "one\r\ntwo", "\u{1b}[31m"] {
         for format in ["text", "jsonl", "csv", "xml"] {
-            let run = weir(["dump", path_text(&path), "--format", format, "--grep", wanted]).expect(0);
+            let run = weir(["dump", arg(&path), "--format", format, "--grep", wanted]).expect(0);
             assert!(run.text().contains("HardTexts"), "{format}: {wanted:?}");
         }
     }
     // Without the manifest no schema describes these events; their bytes are searched as 8-bit and
     // as 16-bit characters.
     for wanted in ["Ünïcode", "ver1.2"] {
-        let run = weir(["dump", path_text(&fixture_path("manifest")), "--format", "jsonl", "--grep", wanted])
-            .expect(0);
+        let run =
+            weir(["dump", arg(&fixture_path("manifest")), "--format", "jsonl", "--grep", wanted]).expect(0);
         let found = run.json();
         assert!(!found.is_empty() && found.iter().all(|e| e["undecoded"].is_string()), "{wanted}");
     }
@@ -146,7 +144,7 @@ fn grep_searches_values_not_their_escaped_output() {
 fn events_are_selected_by_alternative_and_partial_names() {
     let kernel = fixture_path("kernel");
     let count = |arguments: &[&str]| {
-        let mut all = vec!["dump", path_text(&kernel), "--format", "jsonl"];
+        let mut all = vec!["dump", arg(&kernel), "--format", "jsonl"];
         all.extend(arguments);
         weir(&all).expect(0).json().len()
     };
@@ -159,9 +157,7 @@ fn events_are_selected_by_alternative_and_partial_names() {
         count(&["--event", "PartitionInfoExtension"]),
         "the type of a kernel event selects other events than its name"
     );
-    assert!(
-        weir(["dump", path_text(&kernel), "--grep=-nowhere"]).expect(0).stderr.contains("no event matched")
-    );
+    assert!(weir(["dump", arg(&kernel), "--grep=-nowhere"]).expect(0).stderr.contains("no event matched"));
 }
 
 #[test]
@@ -175,7 +171,7 @@ fn stats_count_only_filtered_events() {
         (&["--head", "3"], 3),
         (&["--cpu", "1", "--from", "300us"], 1),
     ] {
-        let mut all = vec!["stats", "--json", "--by", "provider", path_text(&path)];
+        let mut all = vec!["stats", "--json", "--by", "provider", arg(&path)];
         all.extend(arguments);
         let counted: u64 =
             weir(&all).expect(0).json().iter().map(|row| row["events"].as_u64().unwrap()).sum();
@@ -200,7 +196,7 @@ fn invalid_values_are_refused_with_valid_alternatives() {
         (["--format", "yaml"], 2, "text, jsonl, csv, xml"),
         (["--colour", "no"], 2, "--help"),
     ] {
-        let run = weir(["dump", path_text(&path), arguments[0], arguments[1]]).expect(code);
+        let run = weir(["dump", arg(&path), arguments[0], arguments[1]]).expect(code);
         assert!(run.stderr.contains(hint), "{arguments:?}: {}", run.stderr);
         assert!(run.stdout.is_empty(), "{arguments:?} prints data");
     }

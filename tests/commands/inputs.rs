@@ -12,9 +12,7 @@ use flate2::write::GzEncoder;
 use traceweir_format::time::FileTime;
 use zip::write::SimpleFileOptions;
 
-use super::{
-    dumped_event_names, five_events, five_events_with, fixture_path, make_folder, path_text, write_file,
-};
+use super::{arg, dumped_event_names, five_events, five_events_with, fixture_path, make_folder, write_file};
 use crate::golden::{finish, session_options, start_time};
 use crate::util::{skip, weir, weir_command};
 
@@ -42,7 +40,7 @@ fn several_traces_are_merged_by_time_whatever_their_clocks() {
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
     let second = write_file(&folder, "second.etl", &five_events_with(options));
-    let events = weir(["dump", "--format", "jsonl", path_text(&second), path_text(&first)]).expect(0).json();
+    let events = weir(["dump", "--format", "jsonl", arg(&second), arg(&first)]).expect(0).json();
     let times: Vec<_> = events.iter().map(|e| e["ms"].as_f64().unwrap()).collect();
     assert_eq!(times, [0.0, 0.1, 0.125, 0.175, 0.2, 0.225, 0.275, 0.3, 0.325, 0.375, 0.4, 0.5]);
     let stamps: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
@@ -68,7 +66,7 @@ fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
     let zip = zip_archive(&[("a.etl", &five_events()), ("b.etl", &five_events())]);
     let path = write_file(&folder, "two.zip", &zip);
     assert_eq!(dumped_event_names(&path, &[]).len(), 12);
-    let infos = weir(["info", "--json", path_text(&path)]).expect(0).json();
+    let infos = weir(["info", "--json", arg(&path)]).expect(0).json();
     let files: Vec<_> =
         infos.iter().map(|i| i["file"].as_str().unwrap().rsplit_once(':').unwrap().1).collect();
     assert_eq!(files, ["a.etl", "b.etl"]);
@@ -88,13 +86,13 @@ fn archives_that_expand_too_much_are_refused() {
         &zip_archive(&[("a.etl", &half_of_limit), ("b.etl", &half_of_limit)]),
     );
     for bomb in [&gz, &one_member, &two_members] {
-        let run = weir(["info", path_text(bomb)]).expect(1);
+        let run = weir(["info", arg(bomb)]).expect(1);
         assert!(
             run.stderr.contains("expands to more than") && run.stderr.contains("refusing"),
             "{}",
             run.stderr
         );
-        assert!(run.stderr.contains(path_text(bomb)), "{}", run.stderr);
+        assert!(run.stderr.contains(arg(bomb)), "{}", run.stderr);
     }
 }
 
@@ -111,10 +109,10 @@ fn truncated_archive_is_read_as_far_as_possible_and_reported() {
     let archive = gzip_compress(&five_events());
     // Without its checksum the archive has all data, but cannot prove that they are intact.
     let path = write_file(&folder, "cut.etl.gz", &archive[..archive.len() - 4]);
-    let run = weir(["dump", "--format", "jsonl", path_text(&path)]).expect(3);
+    let run = weir(["dump", "--format", "jsonl", arg(&path)]).expect(3);
     assert_eq!(run.json().len(), 6);
     assert!(run.stderr.contains("the archive is damaged"), "{}", run.stderr);
-    weir(["check", path_text(&path)]).expect(3);
+    weir(["check", arg(&path)]).expect(3);
 }
 
 #[test]
@@ -134,17 +132,13 @@ fn file_that_is_no_trace_fails_with_a_reason() {
         (folder_path, "is a folder"),
     ] {
         for verb in ["info", "dump", "stats", "check"] {
-            let run = weir([verb, path_text(&path)]).expect(1);
+            let run = weir([verb, arg(&path)]).expect(1);
             assert!(
                 run.stderr.starts_with("error: ") && run.stderr.contains(reason),
                 "{verb}: {}",
                 run.stderr
             );
-            assert!(
-                run.stderr.contains(path_text(&path)),
-                "the error does not name the file: {}",
-                run.stderr
-            );
+            assert!(run.stderr.contains(arg(&path)), "the error does not name the file: {}", run.stderr);
             assert!(run.stdout.is_empty(), "a failed command printed data");
         }
     }
@@ -155,7 +149,7 @@ fn one_bad_file_among_several_is_named() {
     let folder = make_folder();
     let good = write_file(&folder, "good.etl", &five_events());
     let bad = write_file(&folder, "bad.etl", b"");
-    let run = weir(["dump", path_text(&good), path_text(&bad)]).expect(1);
+    let run = weir(["dump", arg(&good), arg(&bad)]).expect(1);
     assert!(run.stderr.contains("bad.etl"), "{}", run.stderr);
 }
 
@@ -165,7 +159,7 @@ fn unreadable_file_exits_with_77() {
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let path = write_file(&folder, "secret.etl", &five_events());
     std::fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
-    let mut command = weir_command(["info", path_text(&path)]);
+    let mut command = weir_command(["info", arg(&path)]);
     if File::open(&path).is_ok() {
         // Root can read everything, so the test runs the command as the user nobody.
         command.uid(65_534).gid(65_534);
@@ -198,7 +192,7 @@ fn unpacking_leaves_no_temporary_files() {
     let folder = make_folder();
     let temporary = make_folder();
     let path = write_file(&folder, "five.etl.gz", &gzip_compress(&five_events()));
-    finish(weir_command(["info", path_text(&path)]).env("TMPDIR", temporary.path())).expect(0);
+    finish(weir_command(["info", arg(&path)]).env("TMPDIR", temporary.path())).expect(0);
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
 }
 
@@ -206,13 +200,12 @@ fn unpacking_leaves_no_temporary_files() {
 fn schemas_are_read_from_files_and_folders() {
     let manifests = crate::util::root().join("fixtures/manifests");
     let trace = fixture_path("manifest");
-    let with_file = dumped_event_names(&trace, &["--manifest", path_text(&manifests.join("everything.man"))]);
+    let with_file = dumped_event_names(&trace, &["--manifest", arg(&manifests.join("everything.man"))]);
     assert!(with_file.contains(&"Connecting/Start".to_owned()), "{with_file:?}");
-    assert_eq!(dumped_event_names(&trace, &["--manifest", path_text(&manifests)]), with_file);
+    assert_eq!(dumped_event_names(&trace, &["--manifest", arg(&manifests)]), with_file);
     let formats = crate::util::root().join("fixtures/tmf");
     assert!(
-        dumped_event_names(&fixture_path("wpp"), &["--tmf", path_text(&formats)])
-            .contains(&"queue_c41".to_owned())
+        dumped_event_names(&fixture_path("wpp"), &["--tmf", arg(&formats)]).contains(&"queue_c41".to_owned())
     );
 }
 
@@ -229,6 +222,6 @@ fn unusable_schema_file_is_named_in_the_error() {
         ("--pdb", missing.as_path()),
     ] {
         let run = weir([Path::new("dump"), &fixture_path("manifest"), Path::new(option), path]).expect(1);
-        assert!(run.stderr.contains(path_text(path)), "{option}: {}", run.stderr);
+        assert!(run.stderr.contains(arg(path)), "{option}: {}", run.stderr);
     }
 }

@@ -9,7 +9,7 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
-use super::{dump_jsonl, five_events, fixture_path, make_folder, path_text, write_file};
+use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file};
 use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{skip, weir, weir_command};
 
@@ -26,17 +26,9 @@ fn output_option_writes_the_same_bytes_to_a_file() {
     let folder = make_folder();
     let out = folder.path().join("out");
     for format in ["text", "jsonl", "csv", "xml"] {
-        let printed =
-            weir(["dump", "--format", format, path_text(&fixture_path("tracelogging"))]).expect(0).stdout;
-        let run = weir([
-            "dump",
-            "--format",
-            format,
-            path_text(&fixture_path("tracelogging")),
-            "-o",
-            path_text(&out),
-        ])
-        .expect(0);
+        let printed = weir(["dump", "--format", format, arg(&fixture_path("tracelogging"))]).expect(0).stdout;
+        let run =
+            weir(["dump", "--format", format, arg(&fixture_path("tracelogging")), "-o", arg(&out)]).expect(0);
         assert!(run.stdout.is_empty());
         assert_eq!(std::fs::read(&out).unwrap(), printed, "{format}");
     }
@@ -50,7 +42,7 @@ fn output_option_never_overwrites_an_input() {
     let link = folder.path().join("link.etl");
     std::fs::hard_link(&path, &link).unwrap();
     for out in [&path, &link] {
-        let run = weir(["dump", path_text(&path), "-o", path_text(out)]).expect(1);
+        let run = weir(["dump", arg(&path), "-o", arg(out)]).expect(1);
         assert!(run.stderr.contains("is an input"), "{}", run.stderr);
     }
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
@@ -60,7 +52,7 @@ fn output_option_never_overwrites_an_input() {
 fn unwritable_output_is_named() {
     let folder = make_folder();
     let out = folder.path().join("missing/out.txt");
-    let run = weir(["dump", path_text(&fixture_path("tracelogging")), "-o", path_text(&out)]).expect(1);
+    let run = weir(["dump", arg(&fixture_path("tracelogging")), "-o", arg(&out)]).expect(1);
     assert!(run.stderr.contains("cannot write") && run.stderr.contains("missing/out.txt"), "{}", run.stderr);
 }
 
@@ -74,7 +66,7 @@ fn closed_output_pipe_is_not_an_error() {
     }
     let path = write_file(&folder, "long.etl", &maker.finish());
     for format in ["text", "jsonl", "csv", "xml"] {
-        let mut child = weir_command(["dump", "--format", format, path_text(&path)])
+        let mut child = weir_command(["dump", "--format", format, arg(&path)])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -93,13 +85,13 @@ fn closed_output_pipe_is_not_an_error() {
 fn colours_are_printed_only_to_terminals_without_no_color() {
     const ESCAPE: &str = "\x1b[";
     let trace = fixture_path("undecodable");
-    let piped = weir(["dump", path_text(&trace)]).expect(0);
+    let piped = weir(["dump", arg(&trace)]).expect(0);
     assert!(
         !piped.text().contains(ESCAPE) && !piped.stderr.contains(ESCAPE),
         "colours are printed to a pipe"
     );
     let on_terminal = |no_color: Option<&str>| {
-        let command = format!("{} dump {}", env!("CARGO_BIN_EXE_weir"), path_text(&trace));
+        let command = format!("{} dump {}", env!("CARGO_BIN_EXE_weir"), arg(&trace));
         let mut script = Command::new("script");
         script
             .args(["-qec", &command, "/dev/null"])
@@ -132,18 +124,18 @@ fn hostile_names_cannot_reach_the_terminal() {
     event.write(&mut maker, 0, &mut metadata, b"\x1b\xC2\x9B2J\x08\0", &[]);
     let path = write_file(&folder, "hostile.etl", &maker.finish());
     for verb in ["dump", "stats", "info"] {
-        let printed = weir([verb, path_text(&path)]).expect(0).text();
+        let printed = weir([verb, arg(&path)]).expect(0).text();
         let control = |c: char| c.is_control() && c != '\n';
         assert!(!printed.contains(control), "{verb}: {printed:?}");
     }
-    let lines = weir(["dump", path_text(&path)]).expect(0).text().lines().count();
+    let lines = weir(["dump", arg(&path)]).expect(0).text().lines().count();
     assert_eq!(lines, 2, "an event has more than one line");
 }
 
 #[test]
 fn undecoded_events_are_counted_by_reason_in_every_format() {
     for format in ["text", "jsonl", "csv", "xml"] {
-        let run = weir(["dump", "--format", format, path_text(&fixture_path("undecodable"))]).expect(0);
+        let run = weir(["dump", "--format", format, arg(&fixture_path("undecodable"))]).expect(0);
         let messages: Vec<_> = run.stderr.lines().map(str::trim).collect();
         assert_eq!(messages[0], "13 of 16 events could not be decoded:", "{format}");
         for reason in [
@@ -156,7 +148,7 @@ fn undecoded_events_are_counted_by_reason_in_every_format() {
             assert!(messages.contains(&reason), "{format}: no {reason} in {messages:?}");
         }
     }
-    let run = weir(["dump", path_text(&fixture_path("undecodable")), "--event", "Long"]).expect(0);
+    let run = weir(["dump", arg(&fixture_path("undecodable")), "--event", "Long"]).expect(0);
     assert!(
         !run.stderr.contains("could not be decoded"),
         "events that were not printed are counted: {}",
@@ -173,7 +165,7 @@ fn undecoded_events_are_counted_by_reason_in_every_format() {
 fn numeric_prints_numbers_for_names() {
     let manifest = crate::util::root().join("fixtures/manifests/everything.man");
     let states = |arguments: &[&str]| {
-        let mut all = vec!["--manifest", path_text(&manifest), "--event", "MapsEvent"];
+        let mut all = vec!["--manifest", arg(&manifest), "--event", "MapsEvent"];
         all.extend(arguments);
         let events = dump_jsonl(&fixture_path("manifest"), &all).expect(0).json();
         events.iter().map(|e| e["fields"]["State"].clone()).collect::<Vec<_>>()
@@ -189,7 +181,7 @@ fn trace_with_one_stack() -> Vec<u8> {
     let mut image = Vec::new();
     image.put_u64(0x7FF6_0000_0000).put_u64(0x4_0000).put_u32(1200).put(&[0; 12]).put_u64(0x7FF6_0000_0000);
     image.put(&[0; 16]).put_wide_z("\\Device\\HarddiskVolume1\\shop.exe");
-    maker.write_system_event(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
+    maker.write_system(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (1200, 1204);
     let mut stack = Vec::new();
@@ -207,9 +199,9 @@ fn trace_with_one_stack() -> Vec<u8> {
 fn requested_stacks_are_printed_below_their_event() {
     let folder = make_folder();
     let path = write_file(&folder, "stack.etl", &trace_with_one_stack());
-    let plain = weir(["dump", path_text(&path), "--event", "Sold"]).expect(0).text();
+    let plain = weir(["dump", arg(&path), "--event", "Sold"]).expect(0).text();
     assert_eq!(plain.lines().count(), 1, "{plain}");
-    let run = weir(["dump", path_text(&path), "--event", "Sold", "--stacks"]).expect(0).text();
+    let run = weir(["dump", arg(&path), "--event", "Sold", "--stacks"]).expect(0).text();
     assert_eq!(run, format!("{plain}    shop.exe+0x1234\n    0x7ffb00003000\n"));
 }
 
@@ -218,7 +210,7 @@ fn requested_extended_data_items_have_columns() {
     let folder = make_folder();
     let path = write_file(&folder, "items.etl", &trace_with_one_stack());
     let csv = |options: &[&str]| {
-        let mut all = vec!["dump", "--format", "csv", "--event", "Sold", path_text(&path)];
+        let mut all = vec!["dump", "--format", "csv", "--event", "Sold", arg(&path)];
         all.extend(options);
         let lines = weir(&all).expect(0).text();
         lines.lines().map(str::to_owned).collect::<Vec<_>>()

@@ -6,7 +6,7 @@ use traceweir_format::kernel::hook;
 use traceweir_format::time::FileTime;
 
 use super::{
-    dump_jsonl, dumped_event_names, five_events, five_events_with, fixture_path, make_folder, path_text,
+    arg, dump_jsonl, dumped_event_names, five_events, five_events_with, fixture_path, make_folder,
     write_file, write_five_events,
 };
 use crate::golden::{TraceMaker, finish, session_options, start_time};
@@ -31,9 +31,9 @@ fn every_sound_fixture_is_relogged_to_a_sound_file_with_the_same_events() {
     {
         for flag in ["--compress", "--decompress"] {
             let (input, out) = (fixture_path(name), folder.path().join("out.etl"));
-            let run = weir(["relog", path_text(&input), "-o", path_text(&out), "--force", flag]).expect(0);
+            let run = weir(["relog", arg(&input), "-o", arg(&out), "--force", flag]).expect(0);
             assert!(run.stdout.is_empty(), "messages were printed to standard output");
-            let check = weir(["check", path_text(&out)]).expect(0);
+            let check = weir(["check", arg(&out)]).expect(0);
             assert!(check.stderr.contains(": sound: "), "{name} {flag}: {}", check.stderr);
             assert_eq!(dumped_events(&out), dumped_events(&input), "{name} {flag}");
         }
@@ -53,11 +53,11 @@ fn real_traces_are_relogged_completely() {
         let Some(input) = sample(name) else { return };
         let folder = make_folder();
         let out = folder.path().join("out.etl");
-        weir(["relog", path_text(&input), "-o", path_text(&out)]);
-        let check = weir(["check", path_text(&out)]);
+        weir(["relog", arg(&input), "-o", arg(&out)]);
+        let check = weir(["check", arg(&out)]);
         assert!(check.stderr.contains(": sound: "), "{name}: {}", check.stderr);
         let text_of = |path| {
-            let lines = finish(&mut weir_command(["dump", path_text(path)])).text();
+            let lines = finish(&mut weir_command(["dump", arg(path)])).text();
             lines.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
         assert!(text_of(&out) == text_of(&input), "{name}: the relogged file has other events");
@@ -68,10 +68,10 @@ fn real_traces_are_relogged_completely() {
 fn crashed_file_becomes_a_sound_one_and_the_damage_is_reported() {
     let folder = make_folder();
     let (input, out) = (fixture_path("crashed"), folder.path().join("out.etl"));
-    let run = weir(["relog", path_text(&input), "-o", path_text(&out)]).expect(3);
+    let run = weir(["relog", arg(&input), "-o", arg(&out)]).expect(3);
     assert!(run.stderr.contains("57 events in 5 buffers"), "{}", run.stderr);
     assert!(run.stderr.contains("warning:"), "{}", run.stderr);
-    weir(["check", path_text(&out)]).expect(0);
+    weir(["check", arg(&out)]).expect(0);
     assert_eq!(dumped_events(&out), dumped_events(&input));
 }
 
@@ -96,7 +96,7 @@ fn filters_select_the_same_events_as_for_dump() {
     ];
     for filters in cases {
         let out = folder.path().join("out.etl");
-        let mut relog = vec!["relog", path_text(&input), "-o", path_text(&out), "--force", "--bare"];
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force", "--bare"];
         relog.extend(filters);
         weir(&relog).expect(0);
         // For dump, the header is an event too.
@@ -109,7 +109,7 @@ fn filters_select_the_same_events_as_for_dump() {
         };
         let found: Vec<_> = dumped_event_names(&out, &[]).into_iter().skip(1).collect();
         assert_eq!(found, wanted, "{filters:?}");
-        weir(["check", path_text(&out)]).expect(0);
+        weir(["check", arg(&out)]).expect(0);
     }
 }
 
@@ -124,7 +124,7 @@ fn providers_are_dropped_by_name_and_by_guid() {
         (vec!["*"], vec![]),
     ] {
         let out = folder.path().join("out.etl");
-        let mut relog = vec!["relog", path_text(&input), "-o", path_text(&out), "--force"];
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force"];
         dropped.iter().for_each(|name| relog.extend(["--drop", name]));
         let run = weir(&relog).expect(0);
         assert!(run.stderr.contains("left out"), "{}", run.stderr);
@@ -140,8 +140,7 @@ fn schema_events_are_kept_unless_bare() {
     let manifests = all.iter().filter(|e| e["id"] == 0xFFFE).count();
     assert!(manifests > 0 && manifests < all.len());
     let count = |arguments: &[&str]| {
-        let mut relog =
-            vec!["relog", path_text(&input), "-o", path_text(&out), "--force", "--provider", "none.such"];
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force", "--provider", "none.such"];
         relog.extend(arguments);
         weir(&relog).expect(0);
         dumped_events(&out).len()
@@ -163,7 +162,7 @@ fn several_files_become_one_with_one_clock_and_all_losses() {
     options.start_time = FileTime(start_time().0 + 1250);
     let second = write_file(&folder, "second.etl", &lossy(TraceMaker::new(options), 4));
     let out = folder.path().join("out.etl");
-    weir(["relog", path_text(&second), path_text(&first), "-o", path_text(&out)]).expect(4);
+    weir(["relog", arg(&second), arg(&first), "-o", arg(&out)]).expect(4);
     let merged = dump_jsonl(&out, &[]).expect(4).json();
     let fields = &merged[0]["fields"];
     assert_eq!((fields["EventsLost"].as_u64(), fields["BuffersLost"].as_u64()), (Some(7), Some(2)));
@@ -174,9 +173,9 @@ fn several_files_become_one_with_one_clock_and_all_losses() {
         };
         events.iter().filter(|e| e["event"] != "EventTrace/Header").map(summary).collect()
     };
-    let before = weir(["dump", "--format", "jsonl", path_text(&first), path_text(&second)]).expect(4).json();
+    let before = weir(["dump", "--format", "jsonl", arg(&first), arg(&second)]).expect(4).json();
     assert_eq!(summarise(&merged), summarise(&before));
-    assert!(weir(["check", path_text(&out)]).stderr.contains(": sound: "));
+    assert!(weir(["check", arg(&out)]).stderr.contains(": sound: "));
 }
 
 #[test]
@@ -185,18 +184,18 @@ fn files_are_replaced_only_on_request_and_inputs_never() {
     let bytes = five_events();
     let input = write_file(&folder, "in.etl", &bytes);
     let existing = write_file(&folder, "precious.etl", b"precious");
-    let run = weir(["relog", path_text(&input), "-o", path_text(&existing)]).expect(1);
+    let run = weir(["relog", arg(&input), "-o", arg(&existing)]).expect(1);
     assert!(run.stderr.contains("--force"), "{}", run.stderr);
     assert_eq!(std::fs::read(&existing).unwrap(), b"precious");
     let symbolic_link = folder.path().join("soft.etl");
     std::os::unix::fs::symlink(&input, &symbolic_link).unwrap();
     for out in [&input, &symbolic_link] {
-        let run = weir(["relog", path_text(&input), "-o", path_text(out), "--force"]).expect(1);
+        let run = weir(["relog", arg(&input), "-o", arg(out), "--force"]).expect(1);
         assert!(run.stderr.contains("is an input"), "{}", run.stderr);
         assert!(run.stderr.contains("32 ERROR_SHARING_VIOLATION"), "{}", run.stderr);
     }
     assert_eq!(std::fs::read(&input).unwrap(), bytes);
-    weir(["relog", path_text(&input), "-o", path_text(&existing), "--force"]).expect(0);
+    weir(["relog", arg(&input), "-o", arg(&existing), "--force"]).expect(0);
     assert_eq!(dumped_events(&existing), dumped_events(&input));
     assert_eq!(folder_entries(&folder), ["in.etl", "precious.etl", "soft.etl"]);
 }
@@ -206,15 +205,14 @@ fn failed_relog_leaves_no_files() {
     let folder = make_folder();
     let junk = write_file(&folder, "junk.etl", b"this is no trace");
     let out = folder.path().join("out.etl");
-    weir(["relog", path_text(&junk), "-o", path_text(&out)]).expect(1);
+    weir(["relog", arg(&junk), "-o", arg(&out)]).expect(1);
     let good = write_file(&folder, "good.etl", &five_events());
-    let run =
-        weir(["relog", path_text(&good), "-o", path_text(&folder.path().join("none/out.etl"))]).expect(1);
+    let run = weir(["relog", arg(&good), "-o", arg(&folder.path().join("none/out.etl"))]).expect(1);
     assert!(run.stderr.contains("3 ERROR_PATH_NOT_FOUND"), "{}", run.stderr);
-    let run = weir(["relog", path_text(&good), "-o", "/dev/null", "--force"]).expect(1);
+    let run = weir(["relog", arg(&good), "-o", "/dev/null", "--force"]).expect(1);
     assert!(run.stderr.contains("must be a regular file"), "{}", run.stderr);
-    weir(["relog", path_text(&good)]).expect(2);
-    weir(["relog", path_text(&good), "-o", path_text(&out), "--compress", "--decompress"]).expect(2);
+    weir(["relog", arg(&good)]).expect(2);
+    weir(["relog", arg(&good), "-o", arg(&out), "--compress", "--decompress"]).expect(2);
     assert_eq!(folder_entries(&folder), ["good.etl", "junk.etl"]);
 }
 
@@ -223,7 +221,7 @@ fn cut_trace_has_the_start_and_end_of_its_remaining_events() {
     let folder = make_folder();
     let input = write_file(&folder, "five.etl", &five_events_with(session_options("five")));
     let out = folder.path().join("out.etl");
-    weir(["relog", path_text(&input), "-o", path_text(&out), "--to", "300us"]).expect(0);
+    weir(["relog", arg(&input), "-o", arg(&out), "--to", "300us"]).expect(0);
     let header = &dump_jsonl(&out, &["--head", "1"]).expect(0).json()[0];
     assert_eq!(header["fields"]["EndTime"], "2024-05-01T10:00:00.0003000Z");
     assert_eq!(header["fields"]["BuffersWritten"], 3);
@@ -234,7 +232,7 @@ fn marks_are_inserted_at_their_time() {
     let folder = make_folder();
     let input = write_file(&folder, "five.etl", &five_events());
     let out = folder.path().join("out.etl");
-    let mut relog = vec!["relog", path_text(&input), "-o", path_text(&out)];
+    let mut relog = vec!["relog", arg(&input), "-o", arg(&out)];
     relog.extend(["--mark", "9s=the end, über", "--mark", "250us=2=two"]);
     weir(&relog).expect(0);
     assert_eq!(
@@ -249,9 +247,9 @@ fn marks_are_inserted_at_their_time() {
         ("2024-05-01T10:00:09.0000000Z", Some("the end, über")),
     ];
     assert_eq!(printed, wanted);
-    assert!(weir(["check", path_text(&out)]).expect(0).stderr.contains(": sound: "));
+    assert!(weir(["check", arg(&out)]).expect(0).stderr.contains(": sound: "));
     for wrong in ["soon=x", "5s", &format!("5s={}", "x".repeat(513))] {
-        weir(["relog", path_text(&input), "-o", path_text(&out), "--force", "--mark", wrong]).expect(2);
+        weir(["relog", arg(&input), "-o", arg(&out), "--force", "--mark", wrong]).expect(2);
     }
 }
 
@@ -263,7 +261,7 @@ fn full_disk_is_reported_and_leaves_no_files() {
     // A file size limit stands in for a full disk; ignored signals stay ignored in the program.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), path_text(&input), path_text(&out)]);
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
     let run = finish(&mut shell).expect(1);
     assert!(run.stderr.contains("112 ERROR_DISK_FULL"), "{}", run.stderr);
     assert!(run.stderr.contains("out.etl"), "{}", run.stderr);
@@ -278,8 +276,7 @@ fn ctrl_c_leaves_no_files() {
     (0..20_000).for_each(|_| write_five_events(&mut maker));
     let input = write_file(&folder, "in.etl", &maker.finish());
     let out = folder.path().join("out.etl");
-    let mut command =
-        weir_command(["relog", path_text(&input), "-o", path_text(&out), "--grep", "no such text"]);
+    let mut command = weir_command(["relog", arg(&input), "-o", arg(&out), "--grep", "no such text"]);
     let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     eventually("the output file exists", || (folder_entries(&folder).len() > 1).then_some(()));
@@ -291,7 +288,7 @@ fn ctrl_c_leaves_no_files() {
 /// Returns the start time in the header of a file and the times of its events, of which the
 /// log-file header is the first.
 fn start_and_event_times(path: &std::path::Path) -> (String, Vec<String>) {
-    let events = finish(&mut weir_command(["dump", "--format", "jsonl", path_text(path)])).json();
+    let events = finish(&mut weir_command(["dump", "--format", "jsonl", arg(path)])).json();
     assert_eq!(
         events[0]["event"],
         "EventTrace/Header",
@@ -313,8 +310,7 @@ fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
         for bare in [&[][..], &["--bare"]] {
             let folder = make_folder();
             let out = folder.path().join("out.etl");
-            let mut relog =
-                vec!["relog", path_text(&input), "-o", path_text(&out), "--from", from, "--to", to];
+            let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--from", from, "--to", to];
             relog.extend(bare);
             weir(&relog);
             let (start, times) = start_and_event_times(&out);
@@ -324,7 +320,7 @@ fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
                 "{name} {bare:?}: {start} and {:?}",
                 times.iter().min()
             );
-            let check = weir(["check", path_text(&out)]);
+            let check = weir(["check", arg(&out)]);
             assert!(check.stderr.contains(": sound: "), "{name} {bare:?}: {}", check.stderr);
             let remarks = format!("{}{}", check.text(), check.stderr);
             assert!(!remarks.contains("time-in-buffer"), "{name} {bare:?}: {remarks}");
@@ -338,15 +334,15 @@ fn cut_moves_the_start_no_later_than_the_first_kept_event() {
     let (input, out) = (fixture_path("eventsource"), folder.path().join("out.etl"));
     let (start, all) = start_and_event_times(&input);
     // The manifests of the trace are kept, whenever they were written.
-    weir(["relog", path_text(&input), "-o", path_text(&out), "--from", "1h"]).expect(0);
+    weir(["relog", arg(&input), "-o", arg(&out), "--from", "1h"]).expect(0);
     assert_eq!(start_and_event_times(&out).0, start);
-    weir(["relog", path_text(&input), "-o", path_text(&out), "--force", "--from", "1h", "--bare"]).expect(0);
+    weir(["relog", arg(&input), "-o", arg(&out), "--force", "--from", "1h", "--bare"]).expect(0);
     assert!(start_and_event_times(&out).0 > *all.last().unwrap(), "an event is left");
     // A mark before the start moves the start back.
-    weir(["relog", path_text(&input), "-o", path_text(&out), "--force", "--mark", "-1.5s=before"]).expect(0);
+    weir(["relog", arg(&input), "-o", arg(&out), "--force", "--mark", "-1.5s=before"]).expect(0);
     let (start_with_mark, times) = start_and_event_times(&out);
     assert!(start_with_mark < start && times.iter().all(|time| *time >= start_with_mark));
-    assert!(weir(["check", path_text(&out)]).expect(0).stderr.contains(": sound: "));
+    assert!(weir(["check", arg(&out)]).expect(0).stderr.contains(": sound: "));
 }
 
 #[test]
@@ -359,7 +355,7 @@ fn output_is_readable_by_no_more_users_than_the_input() {
         std::fs::set_permissions(&input, std::fs::Permissions::from_mode(input_mode)).unwrap();
         let script = format!("umask 022; exec \"$0\" relog \"$1\" -o \"$2\" {}", options.join(" "));
         let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir"), path_text(&input), path_text(&out)]);
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
         finish(&mut shell).expect(0);
         out.metadata().unwrap().permissions().mode() & 0o777
     };
@@ -374,32 +370,32 @@ fn output_is_readable_by_no_more_users_than_the_input() {
 fn impossible_output_is_refused_without_suggesting_force() {
     let folder = make_folder();
     let input = write_file(&folder, "in.etl", &five_events());
-    let run = weir(["relog", path_text(&input), "-o", path_text(&input)]).expect(1);
+    let run = weir(["relog", arg(&input), "-o", arg(&input)]).expect(1);
     assert!(
         run.stderr.contains("32 ERROR_SHARING_VIOLATION") && !run.stderr.contains("--force"),
         "{}",
         run.stderr
     );
     for device in ["/dev/null", "/dev/full"] {
-        let run = weir(["relog", path_text(&input), "-o", device]).expect(1);
+        let run = weir(["relog", arg(&input), "-o", device]).expect(1);
         assert!(
             run.stderr.contains("must be a regular file") && !run.stderr.contains("--force"),
             "{}",
             run.stderr
         );
     }
-    let mut to_stdout = weir_command(["relog", path_text(&input), "-o", "-"]);
+    let mut to_stdout = weir_command(["relog", arg(&input), "-o", "-"]);
     let run = finish(to_stdout.current_dir(folder.path())).expect(1);
     assert!(run.stderr.contains("not standard output"), "{}", run.stderr);
     let dangling = folder.path().join("link.etl");
     std::os::unix::fs::symlink("/nowhere/at/all", &dangling).unwrap();
-    let run = weir(["relog", path_text(&input), "-o", path_text(&dangling)]).expect(1);
+    let run = weir(["relog", arg(&input), "-o", arg(&dangling)]).expect(1);
     assert!(run.stderr.contains("--force") && dangling.is_symlink(), "{}", run.stderr);
-    weir(["relog", path_text(&input), "-o", path_text(&dangling), "--force"]).expect(0);
+    weir(["relog", arg(&input), "-o", arg(&dangling), "--force"]).expect(0);
     assert_eq!(dumped_events(&dangling), dumped_events(&input));
     assert_eq!(folder_entries(&folder), ["in.etl", "link.etl"]);
     let missing = folder.path().join("missing.etl");
-    let run = weir(["relog", path_text(&missing), "-o", path_text(&folder.path().join("out.etl"))]).expect(1);
+    let run = weir(["relog", arg(&missing), "-o", arg(&folder.path().join("out.etl"))]).expect(1);
     assert!(run.stderr.contains("missing.etl: No such file"), "{}", run.stderr);
     assert!(run.stderr.contains("2 ERROR_FILE_NOT_FOUND"), "{}", run.stderr);
 }
@@ -410,7 +406,7 @@ fn filters_and_marks_without_effect_are_reported() {
     let input = write_file(&folder, "five.etl", &five_events());
     let out = folder.path().join("out.etl");
     let relog_stderr = |options: &[&str], code: i32| {
-        let mut relog = vec!["relog", path_text(&input), "-o", path_text(&out), "--force"];
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force"];
         relog.extend(options);
         weir(&relog).expect(code).stderr
     };
@@ -441,7 +437,7 @@ fn kept_and_dropped_events_add_up() {
     let out = folder.path().join("out.etl");
     let counts = |inputs: &[&str], options: &[&str]| -> (u64, u64) {
         let mut relog = vec!["relog"];
-        relog.extend(inputs.iter().chain(&["-o", path_text(&out), "--force"]).chain(options));
+        relog.extend(inputs.iter().chain(&["-o", arg(&out), "--force"]).chain(options));
         let stderr = weir(&relog).stderr;
         let number = |before: &str| {
             let number = stderr.split(before).next().unwrap().split([' ', '\n']).next_back().unwrap();
@@ -450,7 +446,7 @@ fn kept_and_dropped_events_add_up() {
         (number(" event"), if stderr.contains(" left out") { number(" left out") } else { 0 })
     };
     let five = write_file(&folder, "five.etl", &five_events());
-    let of_five = |options: &[&str]| counts(&[path_text(&five)], options);
+    let of_five = |options: &[&str]| counts(&[arg(&five)], options);
     assert_eq!((of_five(&[]), of_five(&["--provider", "Shop.A"])), ((6, 0), (3, 3)));
     assert_eq!((of_five(&["--cpu", "1"]), of_five(&["--drop", "*"])), ((3, 3), (1, 5)));
     assert_eq!(
@@ -458,11 +454,7 @@ fn kept_and_dropped_events_add_up() {
         (4, 3),
         "an inserted mark counts as a read event"
     );
-    assert_eq!(
-        counts(&[path_text(&five), path_text(&five)], &[]),
-        (11, 0),
-        "the two headers did not become one"
-    );
+    assert_eq!(counts(&[arg(&five), arg(&five)], &[]), (11, 0), "the two headers did not become one");
     for name in ["AMSITrace.etl", "gcevents.etl"] {
         let Some(input) = sample(name) else { return };
         let all = dump_jsonl(&input, &[]).json().len() as u64;
@@ -473,7 +465,7 @@ fn kept_and_dropped_events_add_up() {
             &["--provider", "none.such", "--bare"],
             &["--cpu", "9999"],
         ] {
-            let (kept, dropped) = counts(&[path_text(&input)], options);
+            let (kept, dropped) = counts(&[arg(&input)], options);
             assert_eq!(kept + dropped, all, "{name} {options:?}");
             assert_eq!(kept, dump_jsonl(&out, &[]).json().len() as u64, "{name} {options:?}");
         }
@@ -485,12 +477,12 @@ fn merged_file_describes_the_machine_of_the_earliest_input() {
     let Some(windows) = sample("AMSITrace.etl") else { return };
     let folder = make_folder();
     let mut linux = TraceMaker::new(session_options("linux"));
-    linux.write_system_event(0, hook::BUILD_INFO, 2, (0, 0), b"Linux 6.18.5\0");
+    linux.write_system(0, hook::BUILD_INFO, 2, (0, 0), b"Linux 6.18.5\0");
     write_five_events(&mut linux);
     let linux = write_file(&folder, "linux.etl", &linux.finish());
     let out = folder.path().join("out.etl");
-    weir(["relog", path_text(&linux), path_text(&windows), "-o", path_text(&out)]);
-    let info = |path| weir(["info", "--json", path_text(path)]).json().remove(0);
+    weir(["relog", arg(&linux), arg(&windows), "-o", arg(&out)]);
+    let info = |path| weir(["info", "--json", arg(path)]).json().remove(0);
     let (first, second, both) = (info(&windows), info(&linux), info(&out));
     assert!(first["start"].as_str() < second["start"].as_str(), "the Windows trace does not start first");
     for field in ["system", "os", "build", "cpus", "cpu_mhz", "boot", "start", "clock_hz"] {

@@ -2,7 +2,7 @@
 
 use traceweir_format::tracelogging::MetadataBuilder;
 
-use super::{dump_jsonl, five_events, fixture_path, make_folder, path_text, write_file};
+use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file};
 use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::weir;
 
@@ -12,11 +12,11 @@ fn crashed_file_is_repaired_to_a_sound_one_with_the_same_events() {
     let broken = fixture_path("crashed");
     let before = std::fs::read(&broken).unwrap();
     let out = folder.path().join("repaired.etl");
-    weir(["check", path_text(&broken)]).expect(3);
-    let run = weir(["repair", path_text(&broken), "-o", path_text(&out)]).expect(0);
+    weir(["check", arg(&broken)]).expect(3);
+    let run = weir(["repair", arg(&broken), "-o", arg(&out)]).expect(0);
     assert!(run.stderr.contains("57 events in 5 buffers"), "{}", run.stderr);
     assert!(run.stdout.is_empty(), "messages were printed to standard output");
-    let check = weir(["check", path_text(&out)]).expect(0);
+    let check = weir(["check", arg(&out)]).expect(0);
     assert!(check.stderr.contains("sound"), "{}", check.stderr);
     let events = |run: crate::util::Run| run.json().into_iter().skip(1).collect::<Vec<_>>();
     assert_eq!(events(dump_jsonl(&out, &[]).expect(0)), events(dump_jsonl(&broken, &[]).expect(3)));
@@ -31,8 +31,8 @@ fn file_with_trailing_zeros_is_repaired() {
     bytes.resize(0x9000, 0);
     let path = write_file(&folder, "preallocated.etl", &bytes);
     let out = folder.path().join("out.etl");
-    weir(["repair", path_text(&path), "-o", path_text(&out)]).expect(0);
-    weir(["check", path_text(&out)]).expect(0);
+    weir(["repair", arg(&path), "-o", arg(&out)]).expect(0);
+    weir(["check", arg(&out)]).expect(0);
     assert_eq!(std::fs::metadata(&out).unwrap().len(), 0x4000);
 }
 
@@ -40,24 +40,24 @@ fn file_with_trailing_zeros_is_repaired() {
 fn repair_reports_buffers_that_a_finalised_file_no_longer_has() {
     let folder = make_folder();
     let (repaired, out) = (folder.path().join("whole.etl"), folder.path().join("out.etl"));
-    weir(["repair", path_text(&fixture_path("crashed")), "-o", path_text(&repaired)]).expect(0);
+    weir(["repair", arg(&fixture_path("crashed")), "-o", arg(&repaired)]).expect(0);
     let mut bytes = std::fs::read(&repaired).unwrap();
     bytes.truncate(0x3000);
     let cut = write_file(&folder, "cut.etl", &bytes);
-    let run = weir(["repair", path_text(&cut), "-o", path_text(&out)]).expect(3);
+    let run = weir(["repair", arg(&cut), "-o", arg(&out)]).expect(3);
     assert!(run.stderr.contains("wrote 5 buffers and the file has 3"), "{}", run.stderr);
-    weir(["check", path_text(&out)]).expect(0);
+    weir(["check", arg(&out)]).expect(0);
 }
 
 #[test]
 fn repair_refuses_to_replace_a_file_unless_forced() {
     let folder = make_folder();
     let out = write_file(&folder, "precious.etl", b"precious");
-    let run = weir(["repair", path_text(&fixture_path("crashed")), "-o", path_text(&out)]).expect(1);
+    let run = weir(["repair", arg(&fixture_path("crashed")), "-o", arg(&out)]).expect(1);
     assert!(run.stderr.contains("--force"), "{}", run.stderr);
     assert_eq!(std::fs::read(&out).unwrap(), b"precious");
-    weir(["repair", path_text(&fixture_path("crashed")), "-o", path_text(&out), "--force"]).expect(0);
-    weir(["check", path_text(&out)]).expect(0);
+    weir(["repair", arg(&fixture_path("crashed")), "-o", arg(&out), "--force"]).expect(0);
+    weir(["check", arg(&out)]).expect(0);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn repair_never_writes_to_its_input_even_when_forced() {
     std::fs::hard_link(&path, &hard).unwrap();
     std::os::unix::fs::symlink(&path, &soft).unwrap();
     for out in [&path, &hard, &soft] {
-        let run = weir(["repair", path_text(&path), "-o", path_text(out), "--force"]).expect(1);
+        let run = weir(["repair", arg(&path), "-o", arg(out), "--force"]).expect(1);
         assert!(run.stderr.contains("is the input"), "{}", run.stderr);
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }
@@ -80,7 +80,7 @@ fn sound_file_is_copied_unchanged() {
     let folder = make_folder();
     let path = write_file(&folder, "five.etl", &five_events());
     let out = folder.path().join("copy.etl");
-    weir(["repair", path_text(&path), "-o", path_text(&out)]).expect(0);
+    weir(["repair", arg(&path), "-o", arg(&out)]).expect(0);
     assert_eq!(std::fs::read(&out).unwrap(), five_events());
 }
 
@@ -89,7 +89,7 @@ fn file_that_is_no_trace_leaves_no_output() {
     let folder = make_folder();
     let path = write_file(&folder, "note.etl", b"Dear reader");
     let out = folder.path().join("out.etl");
-    weir(["repair", path_text(&path), "-o", path_text(&out)]).expect(1);
+    weir(["repair", arg(&path), "-o", arg(&out)]).expect(1);
     assert!(!out.exists());
 }
 
@@ -116,12 +116,12 @@ fn holes_are_reported_and_the_events_after_them_are_kept() {
     assert!(dumped.stderr.contains(hole), "{}", dumped.stderr);
     let remaining = dumped.json().len() - 1;
     assert!(remaining < events && remaining > events / 2, "{remaining} of {events} events");
-    let check = weir(["check", path_text(&path)]).expect(3);
+    let check = weir(["check", arg(&path)]).expect(3);
     assert!(check.text().contains(hole), "{}", check.text());
     let out = folder.path().join("out.etl");
-    let run = weir(["repair", path_text(&path), "-o", path_text(&out)]).expect(3);
+    let run = weir(["repair", arg(&path), "-o", arg(&out)]).expect(3);
     assert!(run.stderr.contains(hole), "{}", run.stderr);
-    weir(["check", path_text(&out)]).expect(0);
+    weir(["check", arg(&out)]).expect(0);
     assert_eq!(dump_jsonl(&out, &[]).expect(0).json().len() - 1, remaining);
 }
 
@@ -138,7 +138,7 @@ fn log_emptied_and_continued_as_a_sparse_file_is_read() {
         crate::util::skip("sparse", "the file system has no sparse files of a terabyte");
         return;
     }
-    let check = weir(["check", path_text(&path)]).expect(3);
+    let check = weir(["check", arg(&path)]).expect(3);
     assert!(check.text().contains("hole at offset 0x1000: 1099511627776 bytes of zeros"), "{}", check.text());
     let expected = (bytes.len() as u64 / BUFFER_BYTES - 3).to_string();
     assert!(check.stderr.contains(&format!("in {expected} buffers")), "{}", check.stderr);
@@ -157,21 +157,21 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
     symlink(&precious, &link).unwrap();
     for verb in ["dump", "repair", "relog"] {
         let force: &[&str] = if verb == "dump" { &[] } else { &["--force"] };
-        let run = weir([&[verb, path_text(&path), "-o", path_text(&link)], force].concat()).expect(77);
+        let run = weir([&[verb, arg(&path), "-o", arg(&link)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
         // Also a link to a folder.
         let folder_link = shared.join(format!("folder-link-{verb}"));
         symlink(folder.path(), &folder_link).unwrap();
         let target = folder_link.join("precious.txt");
-        let run = weir([&[verb, path_text(&path), "-o", path_text(&target)], force].concat()).expect(77);
+        let run = weir([&[verb, arg(&path), "-o", arg(&target)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
         // A new file by the same path, and the target of a dangling link.
         let new = format!("new-{verb}");
         symlink(folder.path().join(&new), shared.join(&new)).unwrap();
         for target in [folder_link.join(&new), shared.join(&new)] {
-            let run = weir([&[verb, path_text(&path), "-o", path_text(&target)], force].concat()).expect(77);
+            let run = weir([&[verb, arg(&path), "-o", arg(&target)], force].concat()).expect(77);
             assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
             assert!(!folder.path().join(&new).exists(), "{verb}");
         }
@@ -180,13 +180,13 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
     let hard = shared.join("hard");
     std::fs::hard_link(&precious, &hard).unwrap();
     for arguments in [&["dump"][..], &["repair", "--force"]] {
-        let run = weir([arguments, &[path_text(&path), "-o", path_text(&hard)]].concat()).expect(77);
+        let run = weir([arguments, &[arg(&path), "-o", arg(&hard)]].concat()).expect(77);
         assert!(run.stderr.contains("only a file of your own"), "{arguments:?}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{arguments:?}");
     }
     // In a folder that only this user can change, a link is followed.
     let own_link = folder.path().join("own");
     symlink(&precious, &own_link).unwrap();
-    weir(["dump", path_text(&path), "-o", path_text(&own_link)]).expect(0);
+    weir(["dump", arg(&path), "-o", arg(&own_link)]).expect(0);
     assert_ne!(std::fs::read(&precious).unwrap(), b"precious");
 }

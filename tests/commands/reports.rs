@@ -3,7 +3,7 @@
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
 
-use super::{dump_jsonl, five_events, fixture_path, make_folder, path_text, write_file, write_five_events};
+use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file, write_five_events};
 use crate::golden::{TraceMaker, finish, session_options, start_time};
 use crate::util::{weir, weir_command};
 
@@ -25,10 +25,10 @@ fn lost_events_are_reported_and_exit_with_4() {
     let folder = make_folder();
     let path = write_file(&folder, "lossy.etl", &lossy_trace());
     for verb in ["info", "dump", "stats"] {
-        let run = weir([verb, path_text(&path)]).expect(4);
+        let run = weir([verb, arg(&path)]).expect(4);
         assert!(run.stderr.contains("lost 41 events and 2 buffers"), "{verb}: {}", run.stderr);
     }
-    weir(["check", path_text(&path)]).expect(4);
+    weir(["check", arg(&path)]).expect(4);
     assert_eq!(dump_jsonl(&path, &[]).expect(4).json().len(), 6, "events in the file are not printed");
 }
 
@@ -45,7 +45,7 @@ fn damage_exits_with_3_and_costs_only_the_damaged_buffer() {
         ["EventTrace/Header", "Beta", "Gamma"],
         "events of the undamaged buffer are missing"
     );
-    let check = weir(["check", path_text(&path)]).expect(3);
+    let check = weir(["check", arg(&path)]).expect(3);
     assert!(check.text().contains("0x00001048: record:"), "{}", check.text());
 }
 
@@ -54,13 +54,13 @@ fn damage_takes_precedence_over_loss() {
     let folder = make_folder();
     let path = write_file(&folder, "both.etl", &damage_second_buffer(lossy_trace()));
     for verb in ["info", "dump", "stats", "check"] {
-        weir([verb, path_text(&path)]).expect(3);
+        weir([verb, arg(&path)]).expect(3);
     }
 }
 
 #[test]
 fn info_describes_a_trace() {
-    let page = weir(["info", path_text(&fixture_path("compressed"))]).expect(0).text();
+    let page = weir(["info", arg(&fixture_path("compressed"))]).expect(0).text();
     for fact in [
         "fixture-compressed",
         "2 CPUs at 2400 MHz",
@@ -71,19 +71,19 @@ fn info_describes_a_trace() {
     ] {
         assert!(page.contains(fact), "no {fact} in {page}");
     }
-    let object = weir(["info", "--json", path_text(&fixture_path("compressed"))]).expect(0).json().remove(0);
+    let object = weir(["info", "--json", arg(&fixture_path("compressed"))]).expect(0).json().remove(0);
     assert_eq!(object["compressed"], true);
     assert_eq!((object["events"].as_u64(), object["cpus"].as_u64()), (Some(61), Some(2)));
     assert_eq!(object["start"], "2024-05-01T10:00:00.0000000Z");
     assert_eq!(object["providers"].as_array().unwrap().len(), 2);
-    let crashed = weir(["info", "--json", path_text(&fixture_path("crashed"))]).expect(3).json().remove(0);
+    let crashed = weir(["info", "--json", arg(&fixture_path("crashed"))]).expect(3).json().remove(0);
     assert_eq!((&crashed["finalised"], &crashed["end"]), (&false.into(), &serde_json::Value::Null));
 }
 
 #[test]
 fn stats_count_events_bytes_and_rate_by_provider_event_and_process() {
     let path = fixture_path("kernel");
-    let page = weir(["stats", path_text(&path)]).expect(0).text();
+    let page = weir(["stats", arg(&path)]).expect(0).text();
     for fact in [
         "44 events",
         "Windows Kernel (Thread)",
@@ -93,23 +93,22 @@ fn stats_count_events_bytes_and_rate_by_provider_event_and_process() {
     ] {
         assert!(page.contains(fact), "no {fact} in {page}");
     }
-    let rows = weir(["stats", "--json", "--top", "0", path_text(&path)]).expect(0).json();
+    let rows = weir(["stats", "--json", "--top", "0", arg(&path)]).expect(0).json();
     for by in ["provider", "event", "process"] {
         let sum: u64 = rows.iter().filter(|r| r["by"] == by).map(|r| r["events"].as_u64().unwrap()).sum();
         assert_eq!(sum, 44, "events are not counted once by {by}");
     }
-    let top_process =
-        weir(["stats", "--json", "--by", "process", "--top", "1", path_text(&path)]).expect(0).json();
+    let top_process = weir(["stats", "--json", "--by", "process", "--top", "1", arg(&path)]).expect(0).json();
     assert_eq!((top_process.len(), &top_process[0]["pid"]), (1, &3000.into()));
 }
 
 #[test]
 fn check_is_quiet_about_sound_files_and_prints_offsets_of_defects() {
     for name in ["tracelogging", "kernel", "compressed", "merged"] {
-        let run = weir(["check", path_text(&fixture_path(name))]).expect(0);
+        let run = weir(["check", arg(&fixture_path(name))]).expect(0);
         assert!(run.stdout.is_empty() && run.stderr.contains("sound"), "{name}: {}", run.stderr);
     }
-    let findings = weir(["check", "--json", path_text(&fixture_path("crashed"))]).expect(3).json();
+    let findings = weir(["check", "--json", arg(&fixture_path("crashed"))]).expect(3).json();
     let rules: Vec<_> = findings.iter().map(|f| f["rule"].as_str().unwrap()).collect();
     assert_eq!(rules, ["not-finalised", "buffers-written", "buffer-sequence", "record"]);
     assert!(findings.iter().all(|f| f["offset"].is_u64() && f["detail"].is_string() && f["remark"] == false));
@@ -123,24 +122,23 @@ fn decreasing_time_stamps_are_a_remark_not_a_fault() {
     let second = 0x1048 + usize::from(u16::from_le_bytes([bytes[0x1048], bytes[0x1049]])).next_multiple_of(8);
     bytes[second + 0x10..second + 0x18].copy_from_slice(&1_000_i64.to_le_bytes());
     let path = write_file(&folder, "supplied.etl", &bytes);
-    let run = weir(["check", path_text(&path)]).expect(0);
+    let run = weir(["check", arg(&path)]).expect(0);
     let remark = format!("{second:#010x}: remark: time-in-buffer: stamp 1000 after");
     assert!(run.text().contains(&remark), "{}", run.text());
     assert!(run.stderr.contains("sound: 6 events") && run.stderr.contains("1 remark"), "{}", run.stderr);
-    let remarks = weir(["check", "--json", path_text(&path)]).expect(0).json();
+    let remarks = weir(["check", "--json", arg(&path)]).expect(0).json();
     assert_eq!((remarks.len(), &remarks[0]["remark"]), (1, &true.into()));
     assert_eq!(dump_jsonl(&path, &[]).expect(0).json().len(), 6, "the file is not read completely");
 
     // Together with a fault it stays a remark, and the fault stays a fault.
     bytes.truncate(bytes.len() - 100);
-    let run = weir(["check", path_text(&write_file(&folder, "cut.etl", &bytes))]).expect(3);
+    let run = weir(["check", arg(&write_file(&folder, "cut.etl", &bytes))]).expect(3);
     assert!(run.stderr.contains("findings") && run.stderr.contains("1 remark"), "{}", run.stderr);
 }
 
 #[test]
 fn several_files_are_checked_one_by_one() {
-    let run =
-        weir(["check", path_text(&fixture_path("kernel")), path_text(&fixture_path("crashed"))]).expect(3);
+    let run = weir(["check", arg(&fixture_path("kernel")), arg(&fixture_path("crashed"))]).expect(3);
     assert!(
         run.stderr.contains("kernel.etl: sound") && run.stderr.contains("crashed.etl: 4 findings"),
         "{}",
@@ -152,7 +150,7 @@ fn several_files_are_checked_one_by_one() {
 fn demo_writes_a_sound_trace_and_prints_it() {
     let folder = make_folder();
     let path = folder.path().join("demo.etl");
-    let run = weir(["demo", "-o", path_text(&path)]).expect(0);
+    let run = weir(["demo", "-o", arg(&path)]).expect(0);
     assert_eq!(run.text().lines().filter(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew")).count(), 4);
     for verb in ["info", "dump", "stats", "check"] {
         assert!(
@@ -161,7 +159,7 @@ fn demo_writes_a_sound_trace_and_prints_it() {
             run.stderr
         );
     }
-    weir(["check", path_text(&path)]).expect(0);
+    weir(["check", arg(&path)]).expect(0);
     assert_eq!(dump_jsonl(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
     // Without -o the trace goes to the temporary folder.
     let temporary = make_folder();
@@ -172,8 +170,8 @@ fn demo_writes_a_sound_trace_and_prints_it() {
 #[test]
 fn one_file_that_cannot_be_opened_does_not_hide_the_others() {
     for verb in ["info", "check"] {
-        let files = [path_text(&fixture_path("kernel")), "no-such.etl", path_text(&fixture_path("wpp"))]
-            .map(str::to_owned);
+        let files =
+            [arg(&fixture_path("kernel")), "no-such.etl", arg(&fixture_path("wpp"))].map(str::to_owned);
         let run = weir([verb, &files[0], &files[1], &files[2]]).expect(1);
         let output = run.text() + &run.stderr;
         for name in ["kernel.etl", "no-such.etl", "wpp.etl"] {
@@ -188,7 +186,7 @@ fn file_truncated_between_two_buffers_is_reported_as_incomplete() {
     let bytes = std::fs::read(fixture_path("kernel")).unwrap();
     let path = write_file(&folder, "cut.etl", &bytes[..0x2000]);
     for verb in ["dump", "info", "stats", "check"] {
-        let run = weir([verb, path_text(&path)]).expect(3);
+        let run = weir([verb, arg(&path)]).expect(3);
         assert!(run.text().contains("buffers") || run.stderr.contains("buffers"), "{verb}: {}", run.stderr);
     }
 }

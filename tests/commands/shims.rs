@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{make_folder, path_text};
+use super::{arg, make_folder};
 use crate::golden::finish;
 use crate::util::{Run, root, skip, weir, weir_command};
 
@@ -20,7 +20,7 @@ fn link_library(folder: &Path) -> PathBuf {
 }
 
 fn run_shims(folder: &Path, options: &[&str]) -> Run {
-    weir(["shims", path_text(folder)].iter().chain(options))
+    weir(["shims", arg(folder)].iter().chain(options))
 }
 
 fn file_names(folder: &Path) -> Vec<String> {
@@ -37,7 +37,7 @@ fn links_are_made_listed_kept_and_removed() {
     let folder = make_folder();
     let folder_path = folder.path().canonicalize().unwrap();
     let (library, links) = (link_library(&folder_path), folder_path.join("new/shims"));
-    let run = run_shims(&links, &["--lib", path_text(&library)]).expect(0);
+    let run = run_shims(&links, &["--lib", arg(&library)]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("made ")).count(), 18, "{}", run.text());
     assert!(run.stderr.contains("LD_LIBRARY_PATH="), "{}", run.stderr);
     assert_eq!(file_names(&links).len(), 18);
@@ -45,7 +45,7 @@ fn links_are_made_listed_kept_and_removed() {
         assert_eq!(std::fs::read_link(links.join(name)).unwrap(), library);
     }
     // The folder of the library is accepted as well as the library itself.
-    let again = run_shims(&links, &["--lib", path_text(folder.path())]).expect(0).text();
+    let again = run_shims(&links, &["--lib", arg(folder.path())]).expect(0).text();
     assert_eq!(again.lines().filter(|line| line.starts_with("kept ")).count(), 18, "{again}");
     let run = run_shims(&links, &["--remove"]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("removed ")).count(), 18);
@@ -60,12 +60,12 @@ fn foreign_files_are_kept_unless_forced() {
     std::fs::create_dir(&links).unwrap();
     let precious = links.join("tdh.dll");
     std::fs::write(&precious, "precious").unwrap();
-    let run = run_shims(&links, &["--lib", path_text(&library)]).expect(1);
+    let run = run_shims(&links, &["--lib", arg(&library)]).expect(1);
     assert!(run.stderr.contains("--force") && run.stderr.contains("tdh.dll"), "{}", run.stderr);
     assert_eq!(file_names(&links), ["tdh.dll"], "a refused call changed the folder");
     // A link to another version of the library belongs to weir, wherever it points.
     std::os::unix::fs::symlink("/nowhere/libtraceweir.so.0", links.join("libtdh.so")).unwrap();
-    let run = run_shims(&links, &["--lib", path_text(&library), "--force"]).expect(0);
+    let run = run_shims(&links, &["--lib", arg(&library), "--force"]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("replaced ")).count(), 2, "{}", run.text());
     assert_eq!(std::fs::read_link(&precious).unwrap(), library);
     std::fs::remove_file(&precious).unwrap();
@@ -78,7 +78,7 @@ fn foreign_files_are_kept_unless_forced() {
     );
     std::fs::remove_file(&precious).unwrap();
     std::fs::create_dir(&precious).unwrap();
-    run_shims(&links, &["--lib", path_text(&library), "--force"]).expect(1);
+    run_shims(&links, &["--lib", arg(&library), "--force"]).expect(1);
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn file_that_is_not_a_library_is_refused() {
         (&links, "cannot read"),
     ] {
         let lib = if lib == &links { folder.path().join("libtraceweir.so.7") } else { lib.clone() };
-        let run = run_shims(&links, &["--lib", path_text(&lib)]).expect(1);
+        let run = run_shims(&links, &["--lib", arg(&lib)]).expect(1);
         assert!(run.stderr.contains(reason), "{}: {}", lib.display(), run.stderr);
     }
     assert!(!links.exists());
-    weir(["shims", path_text(&folder.path().join("none")), "--remove"]).expect(1);
+    weir(["shims", arg(&folder.path().join("none")), "--remove"]).expect(1);
 }
 
 #[test]
@@ -148,7 +148,7 @@ int main(int count, char **names) {
 fn c_program_loads_the_library_by_windows_names() {
     let folder = make_folder();
     let (library, links) = (link_library(folder.path()), folder.path().join("shims"));
-    run_shims(&links, &["--lib", path_text(&library)]).expect(0);
+    run_shims(&links, &["--lib", arg(&library)]).expect(0);
     let (source, program) = (folder.path().join("load.c"), folder.path().join("load"));
     std::fs::write(&source, PROGRAM).unwrap();
     let compiled = Command::new("gcc").arg(&source).arg("-o").arg(&program).arg("-ldl").status().unwrap();
@@ -183,7 +183,7 @@ fn python_program_loads_the_library_by_windows_names() {
     }
     let folder = make_folder();
     let (library, links) = (link_library(folder.path()), folder.path().join("shims"));
-    run_shims(&links, &["--lib", path_text(&library)]).expect(0);
+    run_shims(&links, &["--lib", arg(&library)]).expect(0);
     let run = Command::new("python3")
         .args(["-c", SCRIPT, "advapi32.dll", "libsechost.so", "tdh.dll"])
         .env("LD_LIBRARY_PATH", &links)
@@ -204,7 +204,7 @@ fn folder_is_printed_as_an_absolute_path() {
     let folder = make_folder();
     let folder_path = folder.path().canonicalize().unwrap();
     let library = link_library(&folder_path);
-    let mut command = weir_command(["shims", "links", "--lib", path_text(&library)]);
+    let mut command = weir_command(["shims", "links", "--lib", arg(&library)]);
     let run = finish(command.current_dir(&folder_path)).expect(0);
     let want = format!("LD_LIBRARY_PATH={}\n", folder_path.join("links").display());
     assert!(run.stderr.ends_with(&want), "{}", run.stderr);

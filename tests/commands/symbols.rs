@@ -14,7 +14,7 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
-use super::{make_folder, path_text, write_file};
+use super::{arg, make_folder, write_file};
 use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Daemon, Run, c_library, root, weir};
 
@@ -142,11 +142,11 @@ fn write_image_load(
     if let Some(id) = id {
         let mut payload = Vec::new();
         payload.put_u64(base).put_u32(pid).put(&id[..20]).put(path.as_bytes()).put_u8(0);
-        maker.write_classic_event(0, class::IMAGE_ID, 36, 2, &payload);
+        maker.write_classic(0, class::IMAGE_ID, 36, 2, &payload);
     }
     let mut payload = Vec::new();
     payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
-    maker.write_system_event(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
+    maker.write_system(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
 }
 
 /// Builds a trace of one event with the stack of a program that ran.
@@ -167,7 +167,7 @@ fn stack_trace_file(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> V
 }
 
 fn dump_symbols(trace: &Path, options: &[&str]) -> Run {
-    let mut command = vec!["dump", path_text(trace), "--event", "Sold", "--format", "jsonl", "--symbols"];
+    let mut command = vec!["dump", arg(trace), "--event", "Sold", "--format", "jsonl", "--symbols"];
     command.extend(options);
     weir(command).expect(0)
 }
@@ -209,7 +209,7 @@ fn inlined_functions_sources_and_lines_are_resolved() {
             assert_eq!(frame["symbol"], symbol, "{name}: {frame}");
             assert_eq!(frame["module"], name);
             assert_eq!(frame["line"], line, "{name}: {frame}");
-            assert_eq!(frame["file"], path_text(&source));
+            assert_eq!(frame["file"], arg(&source));
             assert_eq!(frame.get("inlined").is_some(), is_inlined, "{frame}");
         }
         assert_eq!(frames[3]["symbol"], "shop::cart::sell");
@@ -231,10 +231,10 @@ fn text_has_a_line_for_each_function() {
         &stack_trace_file(&run_program(&program, &program), &program, Some(&build_id())),
     );
     let source = folder.path().join("shop.c");
-    let plain = weir(["dump", path_text(&path), "--event", "Sold"]).expect(0).text();
-    let named = weir(["dump", path_text(&path), "--event", "Sold", "--symbols"]).expect(0).text();
+    let plain = weir(["dump", arg(&path), "--event", "Sold"]).expect(0).text();
+    let named = weir(["dump", arg(&path), "--event", "Sold", "--symbols"]).expect(0).text();
     let lines: Vec<_> = named.strip_prefix(&plain).unwrap().lines().collect();
-    assert_eq!(lines[0], format!("    shop!add (inlined)  {}:5", path_text(&source)));
+    assert_eq!(lines[0], format!("    shop!add (inlined)  {}:5", arg(&source)));
     assert!(lines[1].starts_with("    shop!sell+0x") && lines[1].ends_with("shop.c:9"), "{named}");
     assert_eq!((lines.len(), lines[4]), (5, "    0x1000"));
 }
@@ -263,7 +263,7 @@ fn functions_are_resolved_at_any_link_address() {
 fn library_functions_are_resolved_by_exported_names() {
     let folder = make_folder();
     let library = compile(&folder, SHOP, "libshop.so", &["-shared", "-fPIC", "-DLIBRARY", "-s"]);
-    let caller = compile(&folder, CALLER, "caller", &[path_text(&library), "-Wl,-rpath,$ORIGIN"]);
+    let caller = compile(&folder, CALLER, "caller", &[arg(&library), "-Wl,-rpath,$ORIGIN"]);
     let path = write_file(
         &folder,
         "shop.etl",
@@ -329,7 +329,7 @@ fn stripped_program_gets_names_from_its_debug_file() {
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(&debug, &to).unwrap();
         let root = folder.path().join(&layout[..1]);
-        assert_eq!(run_of(&["--symbol-path", path_text(&root)]), expected, "{layout}");
+        assert_eq!(run_of(&["--symbol-path", arg(&root)]), expected, "{layout}");
         // Even if the program no longer exists.
         let gone = write_file(
             &folder,
@@ -337,7 +337,7 @@ fn stripped_program_gets_names_from_its_debug_file() {
             &stack_trace_file(&output, Path::new("/gone/shop"), Some(&build_id())),
         );
         assert_eq!(
-            modules_and_functions(&dump_symbols(&gone, &["--symbol-path", path_text(&root)])),
+            modules_and_functions(&dump_symbols(&gone, &["--symbol-path", arg(&root)])),
             expected,
             "{layout}"
         );
@@ -387,26 +387,26 @@ fn samples_and_separate_stack_events_are_resolved() {
     let program = compile(&folder, SHOP, "shop", &[]);
     let output = run_program(&program, &program);
     let mut maker = TraceMaker::new(session_options("walk"));
-    write_image_load(&mut maker, PROCESS, (output.base, output.size), path_text(&program), Some(&build_id()));
+    write_image_load(&mut maker, PROCESS, (output.base, output.size), arg(&program), Some(&build_id()));
     // A thread of the process, so that the sample is attributed to the process.
     let mut thread = Vec::new();
     thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
-    maker.write_system_event(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
+    maker.write_system(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
     let mut sample = Vec::new();
     sample.put_u64(output.addresses[0]).put_u32(77).put_u16(1).put(&[0, 0]);
-    maker.write_perf_event(0, hook::SAMPLED_PROFILE, 2, &sample);
+    maker.write_perf(0, hook::SAMPLED_PROFILE, 2, &sample);
     let time = maker.last_time();
     let mut walk = Vec::new();
     walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(output.addresses[0]).put_u64(output.addresses[1]);
-    maker.write_perf_event_at(0, hook::STACK_WALK, 2, time, &walk);
+    maker.write_perf_at(0, hook::STACK_WALK, 2, time, &walk);
     let mut reference = Vec::new();
     reference.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(9);
-    maker.write_perf_event_at(0, hook::STACK_KEY_USER, 2, time, &reference);
+    maker.write_perf_at(0, hook::STACK_KEY_USER, 2, time, &reference);
     let mut definition = Vec::new();
     definition.put_u64(9).put_u64(output.addresses[2]);
-    maker.write_perf_event_at(0, hook::STACK_KEY_RUNDOWN, 2, time, &definition);
+    maker.write_perf_at(0, hook::STACK_KEY_RUNDOWN, 2, time, &definition);
     let path = write_file(&folder, "walk.etl", &maker.finish());
-    let events = weir(["dump", path_text(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
+    let events = weir(["dump", arg(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
     let symbols = |value: &Value| {
         let all =
             value.as_array().map(|all| all.iter().map(|frame| frame["symbol"].as_str().unwrap().to_owned()));
@@ -417,7 +417,7 @@ fn samples_and_separate_stack_events_are_resolved() {
     assert_eq!(code, [["sell"]]);
     let stacks: Vec<_> = events.iter().filter_map(|event| symbols(&event["stack"])).collect();
     assert_eq!(stacks, [vec!["sell", "shop::Cart::add(int, bool)"], vec!["shop::cart::sell"]]);
-    let lines = weir(["dump", path_text(&path), "--symbols"]).expect(0).text();
+    let lines = weir(["dump", arg(&path), "--symbols"]).expect(0).text();
     assert!(lines.contains("    InstructionPointer: shop!sell+0x"), "{lines}");
 }
 
@@ -431,12 +431,12 @@ fn functions_of_a_stripped_program_are_named_by_start_address() {
     run_command(Command::new("strip").arg(&program));
     let output = run_program(&program, &program);
     let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, Some(&build_id())));
-    let lines = weir(["flame", path_text(&path), "--event", "Sold", "--collapsed"]).expect(0).text();
+    let lines = weir(["flame", arg(&path), "--event", "Sold", "--collapsed"]).expect(0).text();
     let innermost = lines.trim_end().rsplit_once(';').unwrap().1;
     assert_eq!(innermost, format!("shop+{sell:#x} 1"), "{lines}");
     // Without the program, function starts are unknown.
     std::fs::remove_file(&program).unwrap();
-    let gone = weir(["flame", path_text(&path), "--event", "Sold", "--collapsed"]).expect(0);
+    let gone = weir(["flame", arg(&path), "--event", "Sold", "--collapsed"]).expect(0);
     assert!(
         gone.text().contains(&format!("shop+{:#x} 1", (output.addresses[0] - 1 - output.base) & !0xFF)),
         "{}",
@@ -476,13 +476,11 @@ int main(void) {
 fn stack_of_a_recorded_event_names_its_writer() {
     let (folder, daemon) = (make_folder(), Daemon::start());
     let (headers, library) = (root().join("crates/ffi/include"), c_library());
-    let flags =
-        ["-g", "-std=gnu11", "-I", path_text(&headers), path_text(&library), "-lpthread", "-ldl", "-lm"];
+    let flags = ["-g", "-std=gnu11", "-I", arg(&headers), arg(&library), "-lpthread", "-ldl", "-lm"];
     let program = compile(&folder, WRITER, "writer", &flags);
     let file = daemon.path("recorded.etl");
     let wanted = "{c0ffee07-1111-2222-0102-030405060708}@stack";
-    let recorded =
-        daemon.weir(["record", "-p", wanted, "-o", path_text(&file), "--", path_text(&program)]).expect(0);
+    let recorded = daemon.weir(["record", "-p", wanted, "-o", arg(&file), "--", arg(&program)]).expect(0);
     let output = parse_output(&recorded.text(), &program);
 
     let trace = Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
@@ -494,14 +492,14 @@ fn stack_of_a_recorded_event_names_its_writer() {
                 &mut maker,
                 record.process_id(),
                 (output.base, output.size),
-                path_text(&program),
+                arg(&program),
                 Some(&build_id()),
             );
-            maker.write_raw_record(0, record.bytes());
+            maker.write_raw(0, record.bytes());
         }
     }
     let path = write_file(&folder, "named.etl", &maker.finish());
-    let run = weir(["dump", path_text(&path), "--format", "jsonl", "--symbols"]).expect(0);
+    let run = weir(["dump", arg(&path), "--format", "jsonl", "--symbols"]).expect(0);
     let stack: Vec<_> = run.json().iter().filter_map(|event| event["stack"].as_array().cloned()).collect();
     assert_eq!(stack.len(), 1, "{stack:?}");
     let frames: Vec<_> =

@@ -4,14 +4,14 @@ use traceweir::controller::info::{Answer, Query};
 use traceweir::controller::{EnableParams, NO_SESSION, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
-use traceweir::{Guid, Provider, Status};
+use traceweir::{Guid, Provider};
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, EVENT_TRACE_REAL_TIME_MODE,
 };
 
 use crate::controller::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, event, new_guid, status};
+use crate::stage::{DISK_FULL, Fixture, NO_SYSTEM_RESOURCES, Session, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -56,7 +56,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// Returns the configuration of a session with as little memory as possible.
 fn small_config(fixture: &Fixture) -> SessionConfig {
-    SessionConfig { buffer_size: 4, maximum_buffers: 1, ..fixture.session_config() }
+    SessionConfig { buffer_size: 4, maximum_buffers: 1, ..fixture.config() }
 }
 
 fn sixty_fifth_session_is_refused(fixture: &Fixture) {
@@ -71,7 +71,7 @@ fn sixty_fifth_session_is_refused(fixture: &Fixture) {
     let before = query_all();
     assert_eq!(before.len(), 64);
     let one_more = small_config(fixture);
-    assert_eq!(fixture.start_status(&one_more), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(fixture.start_status(&one_more), NO_SYSTEM_RESOURCES);
     assert!(!one_more.log_file.unwrap().exists(), "the refused session left a file");
     assert_eq!(query_all(), before);
     assert!(provider.enabled(4, 1));
@@ -83,10 +83,10 @@ fn sixty_fifth_session_is_refused(fixture: &Fixture) {
 fn full_disk_is_reported_before_session_limit(fixture: &Fixture) {
     let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
     let huge = SessionConfig { maximum_file_size: u32::MAX, ..small_config(fixture) };
-    assert_eq!(fixture.start_status(&huge), Status::ERROR_DISK_FULL);
+    assert_eq!(fixture.start_status(&huge), DISK_FULL);
     let old = small_config(fixture);
     std::fs::write(old.log_file.as_ref().unwrap(), "old").unwrap();
-    assert_eq!(fixture.start_status(&old), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(fixture.start_status(&old), NO_SYSTEM_RESOURCES);
     assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "the refused session changed the file");
     drop(sessions);
 }
@@ -101,15 +101,15 @@ fn registration_1025_is_refused(fixture: &Fixture) {
         }
         assert!(others.len() < 2 * MAX_REGISTRATIONS);
     };
-    assert_eq!((refused, others.len() + 1), (Status::ERROR_NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
+    assert_eq!((refused, others.len() + 1), (NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
     assert!(others.iter().all(|other| other.enabled(4, 1)), "a registration is not enabled");
     others.last().unwrap().write(&event(1, 4, 1), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     others.pop();
     others.push(Provider::register(guid, None).unwrap());
-    assert_eq!(status(Provider::register(guid, None)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(status(Provider::register(guid, None)), NO_SYSTEM_RESOURCES);
     drop(others);
-    assert_eq!(fixture.stop_and_read_events(session).len(), 2);
+    assert_eq!(fixture.stop_and_read(session).len(), 2);
 }
 
 fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
@@ -130,18 +130,15 @@ fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
             .unwrap()
     };
     let before = entry();
-    assert_eq!(
-        status(fixture.try_enable(&ninth, guid, &EnableParams::default())),
-        Status::ERROR_NO_SYSTEM_RESOURCES
-    );
+    assert_eq!(status(fixture.try_enable(&ninth, guid, &EnableParams::default())), NO_SYSTEM_RESOURCES);
     assert_eq!(entry(), before);
     assert_eq!(before.sessions.len(), 8);
     fixture.enable(&sessions[0], guid, &crate::stage::enable_params(4, 0, 0));
     provider.write(&event(1, 4, 1), &[b"to eight"]).unwrap();
     fixture.disable(&sessions[7], guid);
     fixture.enable(&ninth, guid, &EnableParams::default());
-    assert_eq!(fixture.stop_and_read_events(ninth), []);
-    assert!(sessions.into_iter().all(|session| fixture.stop_and_read_events(session).len() == 1));
+    assert_eq!(fixture.stop_and_read(ninth), []);
+    assert!(sessions.into_iter().all(|session| fixture.stop_and_read(session).len() == 1));
 }
 
 fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
@@ -149,7 +146,7 @@ fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
         let config = SessionConfig {
             buffer_size: requested_kib,
             log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-            ..fixture.session_config()
+            ..fixture.config()
         };
         let (guid, session) = (new_guid(), fixture.start(&config));
         assert_eq!(session.properties.config.buffer_size, 16_384, "{requested_kib} KiB");
@@ -170,7 +167,7 @@ fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
 }
 
 fn event_of_128_blocks_is_written(fixture: &Fixture) {
-    let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
+    let config = SessionConfig { buffer_size: 128, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -179,17 +176,17 @@ fn event_of_128_blocks_is_written(fixture: &Fixture) {
     let mut blocks = vec![&block[..]; 127];
     blocks.push(&rest);
     assert_eq!(provider.write(&event(1, 4, 1), &blocks), Ok(()));
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].payload, blocks.concat());
 }
 
 fn private_sessions_do_not_count_as_sessions(fixture: &Fixture) {
     let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
-    let private = PrivateSession::start(&fixture.session_config()).unwrap();
-    assert_eq!(fixture.start_status(&small_config(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    let private = PrivateSession::start(&fixture.config()).unwrap();
+    assert_eq!(fixture.start_status(&small_config(fixture)), NO_SYSTEM_RESOURCES);
     private.stop().unwrap();
-    let _private = PrivateSession::start(&fixture.session_config()).unwrap();
+    let _private = PrivateSession::start(&fixture.config()).unwrap();
     drop(sessions);
     let _again: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
 }
@@ -208,6 +205,6 @@ fn session_limit_can_be_configured(fixture: &Fixture) {
             })
         };
         assert!((0..limit).all(|_| start().is_ok()), "{setting}");
-        assert_eq!(status(start()), Status::ERROR_NO_SYSTEM_RESOURCES, "{setting}");
+        assert_eq!(status(start()), NO_SYSTEM_RESOURCES, "{setting}");
     }
 }

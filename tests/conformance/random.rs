@@ -27,11 +27,10 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use traceweir::Status;
 use traceweir::controller::SessionRef;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, status};
+use crate::stage::{Fixture, SUCCESS, status};
 use actor::Actor;
 use measure::ProcessResources;
 
@@ -141,7 +140,7 @@ fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings
     let mut controller = fixture.connect();
     for session in controller.query_all().expect("the sessions can be listed") {
         let stopped = status(controller.stop(&SessionRef::Id(session.id)));
-        if stopped != Status::ERROR_SUCCESS || !session.config.name.starts_with(actor::SHARED) {
+        if stopped != SUCCESS || !session.config.name.starts_with(actor::SHARED) {
             findings
                 .divergences
                 .push(format!("session {:?} is still running, its stop: {stopped:?}", session.config.name));

@@ -15,6 +15,31 @@ use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 pub(crate) use crate::wait::{PATIENCE, eventually, until};
 
+pub(crate) const ACCESS_DENIED: Status = Status::ERROR_ACCESS_DENIED;
+pub(crate) const ACTIVE_CONNECTIONS: Status = Status::ERROR_ACTIVE_CONNECTIONS;
+pub(crate) const ALREADY_EXISTS: Status = Status::ERROR_ALREADY_EXISTS;
+pub(crate) const ARITHMETIC_OVERFLOW: Status = Status::ERROR_ARITHMETIC_OVERFLOW;
+pub(crate) const BAD_PATHNAME: Status = Status::ERROR_BAD_PATHNAME;
+pub(crate) const BUSY: Status = Status::ERROR_BUSY;
+pub(crate) const DISK_FULL: Status = Status::ERROR_DISK_FULL;
+pub(crate) const FILE_NOT_FOUND: Status = Status::ERROR_FILE_NOT_FOUND;
+pub(crate) const INVALID_FLAGS: Status = Status::ERROR_INVALID_FLAGS;
+pub(crate) const INVALID_FLAG_NUMBER: Status = Status::ERROR_INVALID_FLAG_NUMBER;
+pub(crate) const INVALID_FUNCTION: Status = Status::ERROR_INVALID_FUNCTION;
+pub(crate) const INVALID_HANDLE: Status = Status::ERROR_INVALID_HANDLE;
+pub(crate) const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+pub(crate) const MORE_DATA: Status = Status::ERROR_MORE_DATA;
+pub(crate) const NOT_ENOUGH_MEMORY: Status = Status::ERROR_NOT_ENOUGH_MEMORY;
+pub(crate) const NOT_SUPPORTED: Status = Status::ERROR_NOT_SUPPORTED;
+pub(crate) const NO_SYSTEM_RESOURCES: Status = Status::ERROR_NO_SYSTEM_RESOURCES;
+pub(crate) const PATH_NOT_FOUND: Status = Status::ERROR_PATH_NOT_FOUND;
+pub(crate) const PRIVILEGE_NOT_HELD: Status = Status::ERROR_PRIVILEGE_NOT_HELD;
+pub(crate) const SUCCESS: Status = Status::ERROR_SUCCESS;
+pub(crate) const TIMEOUT: Status = Status::ERROR_TIMEOUT;
+pub(crate) const INSTANCE_NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT_FOUND;
+pub(crate) const E_FAIL: Status = Status::E_FAIL;
+pub(crate) const LOG_FILE_FULL: Status = Status::STATUS_LOG_FILE_FULL;
+
 /// Time that an enable waits for the callbacks of this process.
 const ENABLE_TIMEOUT_MS: u32 = 120_000;
 
@@ -65,7 +90,7 @@ impl Fixture {
     }
 
     /// Returns the configuration of a sequential session with its own file.
-    pub(crate) fn session_config(&self) -> SessionConfig {
+    pub(crate) fn config(&self) -> SessionConfig {
         SessionConfig {
             name: format!("rule {}", unique_number()),
             log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -87,7 +112,7 @@ impl Fixture {
         match self.connect().start(config) {
             Ok(properties) => {
                 let _ = self.connect().stop(&SessionRef::Id(properties.id));
-                Status::ERROR_SUCCESS
+                SUCCESS
             }
             Err(e) => e.status(),
         }
@@ -111,7 +136,7 @@ impl Fixture {
     /// Enables a provider in a new sequential session, and registers it.
     #[track_caller]
     pub(crate) fn start_with_provider(&self, params: &EnableParams) -> (Session, Provider, Guid) {
-        let (guid, session) = (new_guid(), self.start(&self.session_config()));
+        let (guid, session) = (new_guid(), self.start(&self.config()));
         let provider = Provider::register(guid, None).expect("the provider registers");
         self.enable(&session, guid, params);
         (session, provider, guid)
@@ -138,7 +163,7 @@ impl Fixture {
 
     /// Stops a session and returns the events in its file.
     #[track_caller]
-    pub(crate) fn stop_and_read_events(&self, session: Session) -> Vec<RecordedEvent> {
+    pub(crate) fn stop_and_read(&self, session: Session) -> Vec<RecordedEvent> {
         self.stop(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
     }
 
@@ -268,7 +293,7 @@ pub(crate) fn new_guid() -> Guid {
 
 /// Returns the status of an error, or 0 for success.
 pub(crate) fn status<T>(result: Result<T, Error>) -> Status {
-    result.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
+    result.err().map_or(SUCCESS, |e| e.status())
 }
 
 /// Returns an event descriptor with this id, level and keyword.

@@ -117,14 +117,7 @@ impl TraceMaker {
     }
 
     /// Adds a kernel event that names its process and thread.
-    pub(crate) fn write_system_event(
-        &mut self,
-        cpu: u16,
-        hook: u16,
-        version: u8,
-        ids: (u32, u32),
-        payload: &[u8],
-    ) {
+    pub(crate) fn write_system(&mut self, cpu: u16, hook: u16, version: u8, ids: (u32, u32), payload: &[u8]) {
         let header = SystemHeader {
             pointer_size: 8,
             version,
@@ -139,34 +132,20 @@ impl TraceMaker {
     }
 
     /// Adds a kernel event without ids.
-    pub(crate) fn write_perf_event(&mut self, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
+    pub(crate) fn write_perf(&mut self, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let time = self.next_time();
-        self.write_perf_event_at(cpu, hook, version, time, payload);
+        self.write_perf_at(cpu, hook, version, time, payload);
     }
 
     /// Adds a kernel event without ids at this stamp.
-    pub(crate) fn write_perf_event_at(
-        &mut self,
-        cpu: u16,
-        hook: u16,
-        version: u8,
-        time: i64,
-        payload: &[u8],
-    ) {
+    pub(crate) fn write_perf_at(&mut self, cpu: u16, hook: u16, version: u8, time: i64, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] };
         header.encode(payload, &mut self.record).unwrap();
         self.write_record(cpu);
     }
 
     /// Adds a classic event.
-    pub(crate) fn write_classic_event(
-        &mut self,
-        cpu: u16,
-        class: Guid,
-        opcode: u8,
-        version: u16,
-        payload: &[u8],
-    ) {
+    pub(crate) fn write_classic(&mut self, cpu: u16, class: Guid, opcode: u8, version: u16, payload: &[u8]) {
         let header = ClassicHeader {
             pointer_size: 8,
             opcode,
@@ -179,11 +158,11 @@ impl TraceMaker {
             cpu_times: (0, 0),
             instance: None,
         };
-        self.write_classic_event_with(cpu, header, payload);
+        self.write_classic_with(cpu, header, payload);
     }
 
     /// Adds a classic event with this header.
-    pub(crate) fn write_classic_event_with(&mut self, cpu: u16, header: ClassicHeader, payload: &[u8]) {
+    pub(crate) fn write_classic_with(&mut self, cpu: u16, header: ClassicHeader, payload: &[u8]) {
         header.encode(payload, &mut self.record).unwrap();
         self.write_record(cpu);
     }
@@ -195,7 +174,7 @@ impl TraceMaker {
     }
 
     /// Adds a record of arbitrary bytes.
-    pub(crate) fn write_raw_record(&mut self, cpu: u16, record: &[u8]) {
+    pub(crate) fn write_raw(&mut self, cpu: u16, record: &[u8]) {
         self.record.extend_from_slice(record);
         self.record.resize(self.record.len().next_multiple_of(8), 0);
         self.write_record(cpu);

@@ -66,20 +66,16 @@ fn every_kernel_table_is_decoded_to_its_last_byte() {
     for shape in shapes().filter(is_ordinary) {
         for (opcode, name) in shape.types {
             match kernel_group(&shape.class) {
-                Some(group) => maker.write_system_event(
+                Some(group) => maker.write_system(
                     0,
                     group << 8 | u16::from(*opcode),
                     shape.version,
                     (4, 8),
                     &shape_payload(shape),
                 ),
-                None => maker.write_classic_event(
-                    0,
-                    shape.class,
-                    *opcode,
-                    shape.version.into(),
-                    &shape_payload(shape),
-                ),
+                None => {
+                    maker.write_classic(0, shape.class, *opcode, shape.version.into(), &shape_payload(shape))
+                }
             }
             expected.push((class_name(&shape.class).unwrap(), *name, shape.version));
         }

@@ -4,8 +4,7 @@
 use serde_json::Value;
 
 use super::{
-    EVENTS_PER_ORDER, SHOP, check_documented, path_text, run_shop, running_sessions, shop_events_in,
-    start_shop,
+    EVENTS_PER_ORDER, SHOP, arg, check_documented, run_shop, running_sessions, shop_events_in, start_shop,
 };
 use crate::util::{Daemon, eventually, root};
 
@@ -42,11 +41,11 @@ fn errors_with_a_status_print_its_number_and_name() {
 fn each_changing_command_prints_one_json_object() {
     let daemon = Daemon::start();
     let (file, next) = (daemon.path("a.etl"), daemon.path("b.etl"));
-    let started = json_result(&daemon, &["start", "App", "-o", path_text(&file), "-p", SHOP], 0);
+    let started = json_result(&daemon, &["start", "App", "-o", arg(&file), "-p", SHOP], 0);
     assert_eq!((&started["ok"], &started["status"]), (&true.into(), &0.into()));
     assert_eq!(
         (&started["session"]["name"], &started["session"]["file"]),
-        (&"App".into(), &path_text(&file).into())
+        (&"App".into(), &arg(&file).into())
     );
     assert_eq!(started["providers"][0]["name"], SHOP);
     run_shop(&daemon, 1);
@@ -54,8 +53,8 @@ fn each_changing_command_prints_one_json_object() {
     assert_eq!(other["providers"][0]["name"], "Other");
     assert_eq!(json_result(&daemon, &["disable", "App", "Other"], 0)["ok"], true);
     assert_eq!(json_result(&daemon, &["flush", "App"], 0)["session"]["events"], 3);
-    let updated = json_result(&daemon, &["update", "App", "-o", path_text(&next)], 0);
-    assert_eq!(updated["session"]["file"], path_text(&next));
+    let updated = json_result(&daemon, &["update", "App", "-o", arg(&next)], 0);
+    assert_eq!(updated["session"]["file"], arg(&next));
     assert_eq!(json_result(&daemon, &["increment", "App"], 1)["status"], 1);
     let stopped = json_result(&daemon, &["stop", "App"], 0);
     assert_eq!(
@@ -68,7 +67,7 @@ fn each_changing_command_prints_one_json_object() {
 fn provider_enabled_by_its_manifest_name_keeps_that_name() {
     let daemon = Daemon::start();
     let manifest = root().join("fixtures/manifests/everything.man");
-    daemon.weir(["start", "App", "-p", EVERYTHING_NAME, "--manifest", path_text(&manifest)]).expect(0);
+    daemon.weir(["start", "App", "-p", EVERYTHING_NAME, "--manifest", arg(&manifest)]).expect(0);
     let enabled = || running_sessions(&daemon)[0]["providers"].as_array().unwrap().clone();
     assert_eq!(
         (&enabled()[0]["guid"], &enabled()[0]["name"]),
@@ -108,9 +107,9 @@ fn provider_enabled_by_its_manifest_name_keeps_that_name() {
 fn stop_reports_the_events_of_the_last_file() {
     let daemon = Daemon::start();
     let (first, last) = (daemon.path("first.etl"), daemon.path("last.etl"));
-    daemon.weir(["start", "App", "-o", path_text(&first), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "App", "-o", arg(&first), "-p", SHOP]).expect(0);
     run_shop(&daemon, 3);
-    daemon.weir(["update", "App", "-o", path_text(&last)]).expect(0);
+    daemon.weir(["update", "App", "-o", arg(&last)]).expect(0);
     run_shop(&daemon, 1);
     let run = daemon.weir(["stop", "App"]).expect(0);
     assert_eq!(shop_events_in(&last).len(), EVENTS_PER_ORDER);
@@ -118,7 +117,7 @@ fn stop_reports_the_events_of_the_last_file() {
     assert!(run.stderr.contains("has collected 12 events"), "{}", run.stderr);
 
     let log = daemon.path("log.etl");
-    let append = ["start", "More", "--append", "-o", path_text(&log), "-p", SHOP];
+    let append = ["start", "More", "--append", "-o", arg(&log), "-p", SHOP];
     for (orders, expected) in [(2, "log.etl: 6 events in"), (1, "log.etl: 9 events in")] {
         daemon.weir(append).expect(0);
         run_shop(&daemon, orders);
@@ -133,14 +132,14 @@ fn private_session_has_the_guid_of_its_provider_and_reports_no_unwritten_file() 
     let daemon = Daemon::start();
     let file = daemon.path("old.etl");
     std::fs::write(&file, "an old file").unwrap();
-    let start = ["start", "Own", "--mode", "private-logger", "-o", path_text(&file), "-p", SHOP];
+    let start = ["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", SHOP];
     let run = daemon.weir(start).expect(0);
     assert!(run.stderr.contains("no process takes part"), "{}", run.stderr);
     let run = daemon.weir(["stop", "Own"]).expect(0);
     assert!(run.stderr.contains("no process took part") && !run.stderr.contains("old.etl"), "{}", run.stderr);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "an old file");
 
-    let several = ["start", "Own", "--mode", "private-logger", "-o", path_text(&file), "-p", "A,B"];
+    let several = ["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", "A,B"];
     let run = daemon.weir(several).expect(2);
     assert!(run.stderr.contains("--guid") && run.stderr.contains("Usage: weir start"), "{}", run.stderr);
 }
@@ -155,9 +154,7 @@ fn query_shows_the_providers_of_a_private_session() {
         all.iter().any(|p| p["pids"] != Value::Array(Vec::new())).then_some(())
     });
     let provider = format!("{SHOP}:0x3:4");
-    daemon
-        .weir(["start", "Own", "--mode", "private-logger", "-o", path_text(&file), "-p", &provider])
-        .expect(0);
+    daemon.weir(["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", &provider]).expect(0);
     let session = &daemon.weir(["query", "Own", "--json"]).expect(0).json()[0];
     let shown = &session["providers"][0];
     assert_eq!((&shown["name"], &shown["any"], &shown["traced"]), (&SHOP.into(), &"0x3".into(), &1.into()));
@@ -222,7 +219,7 @@ fn names_with_spaces_and_the_fourth_column_of_a_provider_file_are_parsed() {
     let list = daemon.path("providers.txt");
     let lines = format!("{{{EVERYTHING_GUID}}} 0x10 0x5 \"My Provider\"\nName With Space:1:4\n");
     std::fs::write(&list, lines).unwrap();
-    daemon.weir(["start", "App", "-pf", path_text(&list)]).expect(0);
+    daemon.weir(["start", "App", "-pf", arg(&list)]).expect(0);
     let all = &running_sessions(&daemon)[0]["providers"];
     let provider = |name: &str| all.as_array().unwrap().iter().find(|p| p["name"] == name).cloned().unwrap();
     let (labelled, spaced) = (provider("My Provider"), provider("Name With Space"));

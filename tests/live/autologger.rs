@@ -1,8 +1,6 @@
 //! Autologgers: defined on the command line, started by the daemon. Also the daemon's settings.
 
-use super::{
-    EVENTS_PER_ORDER, SHOP, check_documented, path_text, run_shop, running_sessions, shop_events_in,
-};
+use super::{EVENTS_PER_ORDER, SHOP, arg, check_documented, run_shop, running_sessions, shop_events_in};
 use crate::util::Daemon;
 
 #[test]
@@ -10,7 +8,7 @@ fn added_autologger_runs_from_the_start_of_the_daemon() {
     let mut daemon = Daemon::not_started();
     let log = daemon.path("boot.etl");
     let added = daemon
-        .weir(["autologger", "add", "Boot", "-p", SHOP, "-o", path_text(&log), "--generations", "2"])
+        .weir(["autologger", "add", "Boot", "-p", SHOP, "-o", arg(&log), "--generations", "2"])
         .expect(0);
     assert!(
         added.stderr.contains("boot.etl.0001") && added.stderr.contains("weir daemon"),
@@ -51,7 +49,7 @@ fn filters_that_a_definition_cannot_store_are_named() {
 #[test]
 fn autologger_pages_match_their_golden_text() {
     let daemon = Daemon::not_started();
-    let folder = path_text(daemon.folder()).to_owned();
+    let folder = arg(daemon.folder()).to_owned();
     let none = daemon.weir(["autologger", "list"]).expect(0);
     assert_eq!(none.text(), "");
     assert!(none.stderr.contains("no autologger"), "{}", none.stderr);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::path_text;
+use super::arg;
 use crate::util::{Daemon, Process, eventually, root, weir};
 
 const NAME: &str = "Traceweir.Test.OwnGuid";
@@ -57,7 +57,7 @@ fn wait_for_only_entry(daemon: &Daemon, running_sessions: &[&str]) {
 }
 
 fn provider_guids_in(file: &Path) -> BTreeSet<String> {
-    let events = weir(["dump", "--format", "jsonl", path_text(file)]).expect(0).json();
+    let events = weir(["dump", "--format", "jsonl", arg(file)]).expect(0).json();
     let events_of_provider = events
         .iter()
         .filter(|event| event["provider"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(NAME)));
@@ -71,12 +71,9 @@ fn record_by_name_finds_a_program_that_chose_its_guid() {
     let daemon = Daemon::start();
     let (program, file) = (build_own_guid_program(&daemon), daemon.path("a.etl"));
     for name in [NAME, "TRACEWEIR.test.ownguid"] {
-        let run = daemon
-            .weir(["record", "-p", name, "-o", path_text(&file), "--", path_text(&program), "5"])
-            .expect(0);
+        let run = daemon.weir(["record", "-p", name, "-o", arg(&file), "--", arg(&program), "5"]).expect(0);
         assert!(!run.stderr.contains("no process with provider"), "{}", run.stderr);
-        let events =
-            weir(["dump", "--format", "jsonl", "--provider", NAME, path_text(&file)]).expect(0).json();
+        let events = weir(["dump", "--format", "jsonl", "--provider", NAME, arg(&file)]).expect(0).json();
         assert_eq!(events.len(), 5, "{}", run.stderr);
         assert_eq!(provider_guids_in(&file), BTreeSet::from([FIRST_GUID.to_owned()]));
     }
@@ -88,8 +85,7 @@ fn running_program_is_enabled_listed_once_and_disabled_by_name() {
     let (program, file) = (build_own_guid_program(&daemon), daemon.path("a.etl"));
     let _running = start_program(&daemon, &program, &[UNTIL_KILLED]);
     wait_for_only_entry(&daemon, &[]);
-    let start =
-        daemon.weir(["start", "Named", "-o", path_text(&file), "-p", &format!("{NAME}::4")]).expect(0);
+    let start = daemon.weir(["start", "Named", "-o", arg(&file), "-p", &format!("{NAME}::4")]).expect(0);
     assert!(!start.stderr.contains("no process with provider"), "{}", start.stderr);
     wait_for_only_entry(&daemon, &["Named"]);
     let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
@@ -117,14 +113,12 @@ fn two_guids_under_one_name_are_both_recorded_with_a_note() {
     let daemon = Daemon::start();
     let (program, file) = (build_own_guid_program(&daemon), daemon.path("a.etl"));
     let both = BTreeSet::from([FIRST_GUID.to_owned(), SECOND_GUID.to_owned()]);
-    daemon
-        .weir(["record", "-p", NAME, "-o", path_text(&file), "--", path_text(&program), "5", "two"])
-        .expect(0);
+    daemon.weir(["record", "-p", NAME, "-o", arg(&file), "--", arg(&program), "5", "two"]).expect(0);
     assert_eq!(provider_guids_in(&file), both);
 
     let _running = start_program(&daemon, &program, &[UNTIL_KILLED, "two"]);
     eventually("both providers are listed", || (provider_entries(&daemon).len() == 2).then_some(()));
-    let start = daemon.weir(["start", "Both", "-o", path_text(&file), "-p", NAME]).expect(0);
+    let start = daemon.weir(["start", "Both", "-o", arg(&file), "-p", NAME]).expect(0);
     for words in ["note: 2 providers are registered as", FIRST_GUID, SECOND_GUID] {
         assert!(start.stderr.contains(words), "{words}: {}", start.stderr);
     }
@@ -138,9 +132,8 @@ fn private_session_by_name_records_a_program_that_chose_its_guid() {
     let (program, file) = (build_own_guid_program(&daemon), daemon.path("own.etl"));
     let _running = start_program(&daemon, &program, &[UNTIL_KILLED]);
     wait_for_only_entry(&daemon, &[]);
-    let start = daemon
-        .weir(["start", "Own", "--mode", "private-logger", "-o", path_text(&file), "-p", NAME])
-        .expect(0);
+    let start =
+        daemon.weir(["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", NAME]).expect(0);
     assert!(!start.stderr.contains("no process takes part"), "{}", start.stderr);
     eventually("the session has an event", || {
         let session = &daemon.weir(["query", "Own", "--json"]).expect(0).json()[0];

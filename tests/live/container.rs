@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{SHOP, path_text};
+use super::{SHOP, arg};
 use crate::control_group::{self, CONTAINER, ControlGroup};
 use crate::util::{Daemon, Process, eventually, skip, weir_command};
 
@@ -43,20 +43,18 @@ fn untraced_containers_are_reported_with_the_option_that_includes_them() {
     assert_eq!(found["state"], "missing", "{found}");
     assert!(found.to_string().contains(CONTAINER) && found.to_string().contains("@silos"), "{found}");
 
-    for arguments in
-        [["start", "Left", "-o", path_text(&file), "-p", SHOP], ["enable", "Left", SHOP, "", "", ""]]
-    {
+    for arguments in [["start", "Left", "-o", arg(&file), "-p", SHOP], ["enable", "Left", SHOP, "", "", ""]] {
         let run = daemon.weir(arguments.iter().filter(|argument| !argument.is_empty())).expect(0);
         assert!(run.stderr.contains("1 process with provider"), "{}", run.stderr);
         assert!(run.stderr.contains(&format!("{SHOP}@silos")), "{}", run.stderr);
     }
     daemon.weir(["stop", "Left"]).expect(0);
-    let record = ["record", "-o", path_text(&file), "--duration", "1ms", "-p"];
+    let record = ["record", "-o", arg(&file), "--duration", "1ms", "-p"];
     let run = daemon.weir(record.iter().chain(&[SHOP])).expect(0);
     assert_eq!(run.stderr.matches("not traced").count(), 1, "{}", run.stderr);
 
     let with_silos = format!("{SHOP}@silos");
-    let run = daemon.weir(["start", "All", "-o", path_text(&file), "-p", &with_silos]).expect(0);
+    let run = daemon.weir(["start", "All", "-o", arg(&file), "-p", &with_silos]).expect(0);
     assert!(!run.stderr.contains("not traced"), "{}", run.stderr);
     eventually("the session has an event", || {
         let session = &daemon.weir(["query", "All", "--json"]).expect(0).json()[0];
@@ -75,7 +73,7 @@ fn record_reports_at_its_end_a_command_that_was_not_traced() {
     let file = daemon.path("a.etl");
     let shop = weir_command(["demo-shop", "--pause", "0", "--orders", "1"]);
     let enter = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
-    let mut command = daemon.command(["record", "-p", SHOP, "-o", path_text(&file), "--", "sh", "-c", enter]);
+    let mut command = daemon.command(["record", "-p", SHOP, "-o", arg(&file), "--", "sh", "-c", enter]);
     command.arg(group.folder()).arg(shop.get_program()).args(shop.get_args());
     let run = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).finish().expect(0);
     assert!(

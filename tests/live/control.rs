@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{EVENTS_PER_ORDER, SHOP, path_text, run_shop, running_sessions, shop_events_in};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, running_sessions, shop_events_in};
 use crate::util::{Daemon, eventually, weir};
 
 const LEVEL_WARNING: u8 = 3;
@@ -11,9 +11,8 @@ const LEVEL_WARNING: u8 = 3;
 fn session_is_started_listed_queried_and_stopped() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let run = daemon
-        .weir(["start", "Morning", "-o", path_text(&file), "-p", SHOP, "--buffer-size", "32"])
-        .expect(0);
+    let run =
+        daemon.weir(["start", "Morning", "-o", arg(&file), "-p", SHOP, "--buffer-size", "32"]).expect(0);
     assert!(
         run.stderr.contains("weir stop Morning"),
         "the output does not name the next command: {}",
@@ -24,18 +23,18 @@ fn session_is_started_listed_queried_and_stopped() {
     let listed = running_sessions(&daemon);
     assert_eq!(listed.len(), 1);
     let table = daemon.weir(["list"]).expect(0).text();
-    assert!(table.contains("Morning") && table.contains(path_text(&file)), "{table}");
+    assert!(table.contains("Morning") && table.contains(arg(&file)), "{table}");
 
     let queried = &daemon.weir(["query", "morning", "--json"]).expect(0).json()[0];
     assert_eq!(queried["name"], "Morning");
-    assert_eq!(queried["file"], path_text(&file));
+    assert_eq!(queried["file"], arg(&file));
     assert_eq!(queried["modes"], "SEQUENTIAL");
     assert_eq!(queried["buffer_kib"], 32);
     let page = daemon.weir(["query", "Morning"]).expect(0).text();
     for word in [
         "Name:                   Morning\n",
         "Status:                 Running\n",
-        &format!("Root Path:              {}\n", path_text(daemon.folder())),
+        &format!("Root Path:              {}\n", arg(daemon.folder())),
         "Buffer Size:            32 KiB\n",
         "Clock Type:             Performance\n",
         "(SEQUENTIAL)\n",
@@ -59,7 +58,7 @@ fn session_is_started_listed_queried_and_stopped() {
 fn provider_is_enabled_and_disabled_while_the_session_runs() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let run = daemon.weir(["start", "Later", "-o", path_text(&file)]).expect(0);
+    let run = daemon.weir(["start", "Later", "-o", arg(&file)]).expect(0);
     assert!(run.stderr.contains("weir enable Later"), "{}", run.stderr);
     run_shop(&daemon, 1);
     let run = daemon.weir(["enable", "Later", "Wrong.Name"]).expect(0);
@@ -80,7 +79,7 @@ fn level_excludes_less_severe_events() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let provider = format!("{SHOP}::warning");
-    daemon.weir(["start", "Warnings", "-o", path_text(&file), "-p", &provider]).expect(0);
+    daemon.weir(["start", "Warnings", "-o", arg(&file), "-p", &provider]).expect(0);
     run_shop(&daemon, 4);
     daemon.weir(["stop", "Warnings"]).expect(0);
     let events = shop_events_in(&file);
@@ -93,11 +92,10 @@ fn flushed_flight_recorder_writes_a_snapshot() {
     let daemon = Daemon::start();
     let snapshot = daemon.path("snapshot.etl");
     let own_file = daemon.path("own.etl");
-    let run =
-        daemon.weir(["start", "Recorder", "--buffering", "-o", path_text(&own_file), "-p", SHOP]).expect(0);
+    let run = daemon.weir(["start", "Recorder", "--buffering", "-o", arg(&own_file), "-p", SHOP]).expect(0);
     assert!(run.stderr.contains("weir flush Recorder") && !run.stderr.contains("watch"), "{}", run.stderr);
     run_shop(&daemon, 2);
-    let run = daemon.weir(["flush", "Recorder", "-o", path_text(&snapshot)]).expect(0);
+    let run = daemon.weir(["flush", "Recorder", "-o", arg(&snapshot)]).expect(0);
     assert!(run.stderr.contains("snapshot.etl: 6 events"), "{}", run.stderr);
     assert_eq!(shop_events_in(&snapshot).len(), 2 * EVENTS_PER_ORDER);
     daemon.weir(["stop", "Recorder"]).expect(0);
@@ -108,19 +106,17 @@ fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
     let daemon = Daemon::start();
     let (circular, recorder) = (daemon.path("ring.etl"), daemon.path("recorder.etl"));
     daemon
-        .weir(["start", "Ring", "--circular", "--max-size", "1", "-o", path_text(&circular), "-p", SHOP])
+        .weir(["start", "Ring", "--circular", "--max-size", "1", "-o", arg(&circular), "-p", SHOP])
         .expect(0);
     let small = ["--mode", "buffering", "--buffer-size", "4", "--max-buffers", "16"];
-    daemon
-        .weir([&["start", "Recorder", "-o", path_text(&recorder), "-p", SHOP], &small[..]].concat())
-        .expect(0);
+    daemon.weir([&["start", "Recorder", "-o", arg(&recorder), "-p", SHOP], &small[..]].concat()).expect(0);
     // The memory of each process holds all its events, however late the collector runs.
     for _ in 0..10 {
         run_shop(&daemon, 1_000);
     }
     for (session, file) in [("Ring", &circular), ("Recorder", &recorder)] {
         let run = daemon.weir(["stop", session]);
-        let kept = weir(["dump", "--format", "jsonl", "--provider", SHOP, path_text(file)]).json().len();
+        let kept = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(file)]).json().len();
         assert!(kept < 30_000, "the file has all events, although not all fit");
         assert!(run.stderr.replace(',', "").contains(&format!("{kept} events in")), "{kept}: {}", run.stderr);
         assert!(run.stderr.contains("the newest of"), "{}", run.stderr);
@@ -131,7 +127,7 @@ fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
 fn query_of_an_ended_session_shows_its_end_and_last_state() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    daemon.weir(["start", "Full", "--max-size", "1", "-o", path_text(&file), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "Full", "--max-size", "1", "-o", arg(&file), "-p", SHOP]).expect(0);
     run_shop(&daemon, 20_000);
     eventually("the end of the session", || running_sessions(&daemon).is_empty().then_some(()));
     let run = daemon.weir(["query", "full"]).expect(1);
@@ -167,11 +163,11 @@ fn query_of_an_ended_session_shows_its_end_and_last_state() {
 fn flush_writes_buffered_events() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    daemon.weir(["start", "Flushed", "-o", path_text(&file), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "Flushed", "-o", arg(&file), "-p", SHOP]).expect(0);
     run_shop(&daemon, 2);
     let run = daemon.weir(["flush", "Flushed"]).expect(0);
     assert!(run.stderr.contains("6 events"), "{}", run.stderr);
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, path_text(&file)]);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]);
     assert_eq!(
         dump.json().len(),
         2 * EVENTS_PER_ORDER,
@@ -220,19 +216,19 @@ fn refused_request_keeps_an_existing_trace() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
-    daemon.weir(["start", "Plain", "-o", path_text(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
-    let run = daemon.weir(["flush", "Plain", "-o", path_text(&keep)]).expect(1);
+    daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
+    let run = daemon.weir(["flush", "Plain", "-o", arg(&keep)]).expect(1);
     assert!(run.stderr.contains("only a flight recorder writes snapshots"), "{}", run.stderr);
     for n in 2..=8 {
         daemon.weir(["start", &format!("Live{n}"), "-p", SHOP]).expect(0);
     }
-    let run = daemon.weir(["start", "Ninth", "-o", path_text(&keep), "-p", SHOP]).expect(1);
+    let run = daemon.weir(["start", "Ninth", "-o", arg(&keep), "-p", SHOP]).expect(1);
     assert!(
         run.stderr.contains("eight sessions") && run.stderr.contains("nothing was changed"),
         "{}",
         run.stderr
     );
-    daemon.weir(["record", "-o", path_text(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
+    daemon.weir(["record", "-o", arg(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
     assert_eq!(std::fs::read(&keep).unwrap(), b"old");
     assert_eq!(running_sessions(&daemon).len(), 8);
 }
@@ -242,9 +238,8 @@ fn size_limit_below_two_buffers_is_refused() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
-    let run = daemon
-        .weir(["start", "X", "-o", path_text(&keep), "--max-size", "1", "--buffer-size", "1024"])
-        .expect(1);
+    let run =
+        daemon.weir(["start", "X", "-o", arg(&keep), "--max-size", "1", "--buffer-size", "1024"]).expect(1);
     assert!(run.stderr.contains("two buffers"), "{}", run.stderr);
     assert_eq!(std::fs::read(&keep).unwrap(), b"old");
 }
@@ -253,11 +248,11 @@ fn size_limit_below_two_buffers_is_refused() {
 fn name_or_file_in_use_is_refused() {
     let daemon = Daemon::start();
     let (first_file, second_file) = (daemon.path("1.etl"), daemon.path("2.etl"));
-    daemon.weir(["start", "Taken", "-o", path_text(&first_file)]).expect(0);
-    let run = daemon.weir(["start", "taken", "-o", path_text(&second_file)]).expect(1);
+    daemon.weir(["start", "Taken", "-o", arg(&first_file)]).expect(0);
+    let run = daemon.weir(["start", "taken", "-o", arg(&second_file)]).expect(1);
     assert!(run.stderr.contains("weir stop"), "{}", run.stderr);
-    daemon.weir(["start", "Other", "-o", path_text(&first_file)]).expect(1);
-    daemon.weir(["start", "Nowhere", "-o", path_text(&daemon.path("no/such/folder.etl"))]).expect(1);
+    daemon.weir(["start", "Other", "-o", arg(&first_file)]).expect(1);
+    daemon.weir(["start", "Nowhere", "-o", arg(&daemon.path("no/such/folder.etl"))]).expect(1);
     assert_eq!(running_sessions(&daemon).len(), 1);
 }
 
@@ -299,7 +294,7 @@ fn unwritable_file_is_named_once() {
 /// Starts a session whose file holds the events of two orders, and returns the file.
 fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
     let file = daemon.path(&format!("{name}.etl"));
-    daemon.weir(["start", name, "-p", SHOP, "-o", path_text(&file)]).expect(0);
+    daemon.weir(["start", name, "-p", SHOP, "-o", arg(&file)]).expect(0);
     run_shop(daemon, 2);
     daemon.weir(["flush", name]).expect(0);
     file
@@ -307,7 +302,7 @@ fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
 
 /// Returns the warning about a log file that another process changed.
 pub(super) fn damage_warning(file: &std::path::Path) -> String {
-    format!("warning: another process truncated or overwrote {} while it was recorded\n", path_text(file))
+    format!("warning: another process truncated or overwrote {} while it was recorded\n", arg(file))
 }
 
 /// Stops a session whose log file is damaged, and returns the report about the file.
@@ -331,7 +326,7 @@ fn log_file_emptied_by_another_process_is_reported() {
     assert_eq!(session["events_lost"], lost, "{session}");
     assert!(session["overwritten_buffers"].as_u64().unwrap() >= 2, "{session}");
     // Later events are in the file, and its header counts the loss.
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, path_text(&file)]).expect(3);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(3);
     assert_eq!(dump.json().len(), 3 * EVENTS_PER_ORDER);
     assert!(dump.stderr.contains(&format!("the session lost {lost} events")), "{}", dump.stderr);
     assert!(dump.stderr.contains("hole at offset"), "{}", dump.stderr);

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use super::{SHOP, path_text};
+use super::{SHOP, arg};
 use crate::again::again;
 use crate::util::{Daemon, Run, skip, weir};
 
@@ -70,13 +70,13 @@ fn kernel_and_program_events_share_one_file() {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let record = ["record", "--kernel", "cswitch,dispatcher", "--stacks", "CSwitch", "-p", SHOP, "-o"];
-        let shop = [path_text(&file), "--", WEIR, "demo-shop", "--orders", "3", "--pause", "5"];
+        let shop = [arg(&file), "--", WEIR, "demo-shop", "--orders", "3", "--pause", "5"];
         let run = daemon.weir(record.iter().chain(&shop).copied());
         if !has_kernel_events(&run) {
             return;
         }
-        weir(["check", path_text(&file)]).expect(0);
-        let stats = weir(["stats", path_text(&file)]).expect(0).text();
+        weir(["check", arg(&file)]).expect(0);
+        let stats = weir(["stats", arg(&file)]).expect(0).text();
         // An unprivileged daemon delivers context switches, without stacks, and no wakeups.
         let is_unprivileged = run.stderr.contains("without DISPATCHER");
         for (name, is_expected) in [
@@ -95,7 +95,7 @@ fn kernel_events_can_be_changed_while_a_session_runs() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
-        daemon.weir(["start", "K", "--kernel", "none", "-o", path_text(&file)]).expect(0);
+        daemon.weir(["start", "K", "--kernel", "none", "-o", arg(&file)]).expect(0);
         let update = daemon.weir(["update", "K", "--kernel", "cswitch", "--stacks", "CSwitch"]);
         if !has_kernel_events(&update) {
             return;
@@ -116,7 +116,7 @@ fn kernel_events_can_be_changed_while_a_session_runs() {
         let page = daemon.weir(["query", "K"]).expect(0).text();
         assert!(page.contains("Kernel Events:          CSWITCH\n"), "{page}");
         daemon.weir(["stop", "K"]).expect(0);
-        let stats = weir(["stats", path_text(&file)]).expect(0).text();
+        let stats = weir(["stats", arg(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
     });
 }
@@ -127,16 +127,16 @@ fn stacks_and_interval_apply_from_the_first_sample() {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let options =
-            ["--kernel", "profile", "--stacks", "SampleProf", "--interval", "2ms", "-o", path_text(&file)];
+            ["--kernel", "profile", "--stacks", "SampleProf", "--interval", "2ms", "-o", arg(&file)];
         let run = daemon.weir(["record"].iter().chain(&options).chain(&["--", "sleep", "0.3"]));
         if !has_kernel_events(&run) {
             return;
         }
-        let summary = weir(["report", "cpu", "--json", path_text(&file)]).expect(0).json().remove(0);
+        let summary = weir(["report", "cpu", "--json", arg(&file)]).expect(0).json().remove(0);
         assert_eq!(summary["without_stack"], 0, "{summary}");
         assert_eq!(summary["interval_ns"], 2_000_000, "{summary}");
         assert!(summary["samples"].as_u64().unwrap() + summary["idle"].as_u64().unwrap() > 0, "{summary}");
-        let stats = weir(["stats", "--top", "0", path_text(&file)]).expect(0).text();
+        let stats = weir(["stats", "--top", "0", arg(&file)]).expect(0).text();
         assert!(!stats.contains("SetInterval"), "the recording changed the interval: {stats}");
         let interval = daemon.weir(["ask", "5"]).expect(0).text();
         assert!(
@@ -189,12 +189,12 @@ fn record_without_tracefs() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     // Wakeups are tracepoints, which need a readable tracefs.
-    let record = ["record", "--kernel", "dispatcher", "-o", path_text(&file), "--", "sleep", "0.1"];
+    let record = ["record", "--kernel", "dispatcher", "-o", arg(&file), "--", "sleep", "0.1"];
     let run = daemon.weir(record);
     assert!(!run.stderr.contains("tracefs"), "{}", run.stderr);
     assert!(!mounts().lines().any(is_tracefs), "{}", mounts());
     if has_kernel_events(&run) {
-        let stats = weir(["stats", path_text(&file)]).expect(0).text();
+        let stats = weir(["stats", arg(&file)]).expect(0).text();
         assert!(stats.contains("Thread/ReadyThread"), "{stats}");
     }
 }
@@ -203,7 +203,7 @@ fn record_without_tracefs() {
 fn current_sampling_interval_needs_no_privilege() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let options = ["--kernel", "profile", "--interval", "1ms", "-o", path_text(&file), "--", "true"];
+    let options = ["--kernel", "profile", "--interval", "1ms", "-o", arg(&file), "--", "true"];
     let run = daemon.weir(["record"].iter().chain(&options));
     assert!(!run.stderr.contains("the sampling interval"), "{}", run.stderr);
     if has_kernel_events(&run) {
@@ -216,19 +216,8 @@ fn current_sampling_interval_needs_no_privilege() {
 fn pid_filter_limits_providers_but_not_kernel_events() {
     let daemon = Daemon::start();
     let (file, own_pid) = (daemon.path("a.etl"), std::process::id().to_string());
-    let record = [
-        "record",
-        "--kernel",
-        "none",
-        "-p",
-        SHOP,
-        "--pid",
-        &own_pid,
-        "--duration",
-        "50ms",
-        "-o",
-        path_text(&file),
-    ];
+    let record =
+        ["record", "--kernel", "none", "-p", SHOP, "--pid", &own_pid, "--duration", "50ms", "-o", arg(&file)];
     let run = daemon.weir(record).expect(0);
     let notes = ["note: --pid applies to the providers", &format!("has not registered {SHOP} so far")];
     assert!(notes.iter().all(|note| run.stderr.contains(note)), "{}", run.stderr);
@@ -239,7 +228,7 @@ fn reported_event_count_is_that_of_the_file() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
-        let run = daemon.weir(["record", "--kernel", "process", "-o", path_text(&file), "--", "true"]);
+        let run = daemon.weir(["record", "--kernel", "process", "-o", arg(&file), "--", "true"]);
         if !has_kernel_events(&run) {
             return;
         }
@@ -292,14 +281,14 @@ fn without_privilege_the_permitted_events_are_recorded() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
-        let run = daemon.weir(["record", "--kernel", "sched", "-o", path_text(&file), "--", "sleep", "0.1"]);
+        let run = daemon.weir(["record", "--kernel", "sched", "-o", arg(&file), "--", "sleep", "0.1"]);
         if !has_kernel_events(&run) {
             return;
         }
         let is_unprivileged = run.stderr.contains("without DISPATCHER (weir doctor");
         let expected = "recording --kernel process,thread,image_load,cswitch,profile";
         assert_eq!(run.stderr.contains(expected), is_unprivileged, "{}", run.stderr);
-        let stats = weir(["stats", "--top", "0", path_text(&file)]).expect(0).text();
+        let stats = weir(["stats", "--top", "0", arg(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
         assert!(!is_unprivileged || !stats.contains("Thread/ReadyThread"), "{stats}");
     });
@@ -309,7 +298,7 @@ fn without_privilege_the_permitted_events_are_recorded() {
 fn file_names_are_best_effort_without_probes() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", path_text(&file), "--", "true"]);
+    let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", arg(&file), "--", "true"]);
     if has_kernel_events(&run) {
         let events = std::path::Path::new("/sys/kernel/tracing");
         let has_probes = !events.join("events").is_dir() || events.join("kprobe_events").exists();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{EVENTS_PER_ORDER, SHOP, path_text, run_shop, shop_events_in, start_shop};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in, start_shop};
 use crate::util::{Daemon, eventually, weir};
 
 fn query_session(daemon: &Daemon, name: &str) -> Value {
@@ -36,7 +36,7 @@ fn flags_become_modes() {
     .enumerate()
     {
         let (name, file) = (format!("Kind{number}"), daemon.path(&format!("{number}.etl")));
-        let arguments = [&["start", &name, "-o", path_text(&file), "-p", SHOP], flags].concat();
+        let arguments = [&["start", &name, "-o", arg(&file), "-p", SHOP], flags].concat();
         daemon.weir(arguments).expect(0);
         let session = query_session(&daemon, &name);
         assert_eq!(session["modes"], modes, "{flags:?}");
@@ -58,9 +58,7 @@ fn flags_become_modes() {
 fn increment_starts_the_next_file_of_a_sequence() {
     let daemon = Daemon::start();
     let (pattern, file) = (daemon.path("row-%d.etl"), |n: u32| daemon.path(&format!("row-{n}.etl")));
-    daemon
-        .weir(["start", "Row", "-o", path_text(&pattern), "--new-file", "--max-size", "1", "-p", SHOP])
-        .expect(0);
+    daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
     run_shop(&daemon, 2);
     let run = daemon.weir(["increment", "Row"]).expect(0);
     assert!(
@@ -87,9 +85,7 @@ fn file_sequence_in_a_removed_folder_is_reported() {
     let folder = daemon.path("gone");
     std::fs::create_dir(&folder).unwrap();
     let pattern = folder.join("row-%d.etl");
-    daemon
-        .weir(["start", "Row", "-o", path_text(&pattern), "--new-file", "--max-size", "1", "-p", SHOP])
-        .expect(0);
+    daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
     std::fs::remove_dir_all(&folder).unwrap();
     let run = daemon.weir(["increment", "Row"]);
     assert!(run.code != 0 && run.stderr.contains("row-1.etl"), "{}", run.stderr);
@@ -100,9 +96,9 @@ fn file_sequence_in_a_removed_folder_is_reported() {
 #[test]
 fn percent_d_in_a_name_is_literal_without_new_file() {
     let daemon = Daemon::start();
-    let run = daemon.weir(["start", "One", "-o", path_text(&daemon.path("one-%d.etl"))]).expect(0);
+    let run = daemon.weir(["start", "One", "-o", arg(&daemon.path("one-%d.etl"))]).expect(0);
     assert!(run.stderr.contains("literal") && run.stderr.contains("--new-file"), "{}", run.stderr);
-    let run = daemon.weir(["info", path_text(&daemon.path("one-%d.etl"))]).expect(0);
+    let run = daemon.weir(["info", arg(&daemon.path("one-%d.etl"))]).expect(0);
     assert!(run.text().contains("or still being written"), "{}", run.text());
     daemon.weir(["stop", "One"]).expect(0);
 }
@@ -112,13 +108,12 @@ fn second_session_appends_to_a_file() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     for orders in [2, 3] {
-        daemon.weir(["start", "More", "-o", path_text(&file), "--append", "-p", SHOP]).expect(0);
+        daemon.weir(["start", "More", "-o", arg(&file), "--append", "-p", SHOP]).expect(0);
         run_shop(&daemon, orders);
         daemon.weir(["stop", "More"]).expect(0);
     }
     assert_eq!(shop_events_in(&file).len(), 5 * EVENTS_PER_ORDER);
-    let run =
-        daemon.weir(["start", "Odd", "-o", path_text(&file), "--append", "--buffer-size", "128"]).expect(1);
+    let run = daemon.weir(["start", "Odd", "-o", arg(&file), "--append", "--buffer-size", "128"]).expect(1);
     assert!(run.stderr.contains("cannot start session Odd"), "{}", run.stderr);
     assert_eq!(shop_events_in(&file).len(), 5 * EVENTS_PER_ORDER, "the refused session changed the file");
 }
@@ -127,7 +122,7 @@ fn second_session_appends_to_a_file() {
 fn converted_session_finalises_its_file_and_delivers_live() {
     let daemon = Daemon::start();
     let file: PathBuf = daemon.path("a.etl");
-    daemon.weir(["start", "Turning", "-o", path_text(&file), "-p", SHOP, "--low-latency"]).expect(0);
+    daemon.weir(["start", "Turning", "-o", arg(&file), "-p", SHOP, "--low-latency"]).expect(0);
     run_shop(&daemon, 2);
     let run = daemon.weir(["convert-to-realtime", "Turning"]).expect(0);
     assert!(
@@ -150,7 +145,7 @@ fn preallocated_files_are_truncated_to_their_content() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     daemon
-        .weir(["start", "Reserved", "-o", path_text(&file), "--preallocate", "--max-size", "8", "-p", SHOP])
+        .weir(["start", "Reserved", "-o", arg(&file), "--preallocate", "--max-size", "8", "-p", SHOP])
         .expect(0);
     run_shop(&daemon, 2);
     eventually("the session has events", || {
@@ -158,6 +153,6 @@ fn preallocated_files_are_truncated_to_their_content() {
     });
     daemon.weir(["stop", "Reserved"]).expect(0);
     assert!(file.metadata().unwrap().len() < 8 << 20);
-    assert_eq!(weir(["info", path_text(&file), "--json"]).expect(0).json().len(), 1);
+    assert_eq!(weir(["info", arg(&file), "--json"]).expect(0).json().len(), 1);
     assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
 }

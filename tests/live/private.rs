@@ -17,7 +17,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_REAL_TIME_MODE,
 };
 
-use super::{EVENTS_PER_ORDER, SHOP, path_text, run_shop, running_sessions, shop_events_in, start_shop};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, running_sessions, shop_events_in, start_shop};
 use crate::util::{Daemon, Process, eventually};
 
 const PRIVATE_SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_PRIVATE_LOGGER_MODE;
@@ -65,7 +65,7 @@ fn start_registered_shop(daemon: &Daemon) -> Process {
 
 /// Returns the file of a process that was not the first to join.
 fn process_file(file: &Path, process: &Process) -> PathBuf {
-    PathBuf::from(format!("{}_{}", path_text(file), process.id()))
+    PathBuf::from(format!("{}_{}", arg(file), process.id()))
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn killed_daemon_makes_each_process_finalise_its_file() {
     eventually("the session has events", || (controller.query(&session).unwrap().events > 20).then_some(()));
     daemon.kill();
     eventually("the file is finalised", || {
-        (crate::util::weir(["check", path_text(&file)]).code == 0).then_some(())
+        (crate::util::weir(["check", arg(&file)]).code == 0).then_some(())
     });
     assert!(!shop_events_in(&file).is_empty());
     shop.signal(Signal::KILL);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{EVENTS_PER_ORDER, SHOP, path_text, run_shop, shop_events_in, start_shop};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in, start_shop};
 use crate::util::{Daemon, Process, eventually, root, weir};
 
 /// The provider of `fixtures/manifests/everything.man`.
@@ -59,9 +59,7 @@ fn providers_are_read_from_lists_files_and_repeated_flags() {
     let list_text =
         "# ours\nOne:0x1:warning\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\n";
     std::fs::write(&list, list_text).unwrap();
-    daemon
-        .weir(["start", "Many", "-pf", path_text(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"])
-        .expect(0);
+    daemon.weir(["start", "Many", "-pf", arg(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"]).expect(0);
     let enabled = |name: &str| {
         let all = daemon.weir(["query", name, "--json"]).expect(0).json();
         let settings = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
@@ -78,7 +76,7 @@ fn providers_are_read_from_lists_files_and_repeated_flags() {
         row(5, "0x3", "0x0"),
     ];
     assert_eq!(enabled("Many"), all);
-    daemon.weir(["disable", "Many", "-pf", path_text(&list), "-p", "Two;Three"]).expect(0);
+    daemon.weir(["disable", "Many", "-pf", arg(&list), "-p", "Two;Three"]).expect(0);
     assert_eq!(enabled("Many"), [row(0, "0x0", "0x3")]);
     daemon.weir(["enable", "Many", "Four", "Five", "--level", "2"]).expect(0);
     assert_eq!(
@@ -94,14 +92,13 @@ fn manifest_names_providers_and_keywords() {
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "Named"]).expect(0);
     let provider = "Traceweir-Example-Everything:Network|disk:4";
-    daemon.weir(["enable", "Named", provider, "--manifest", path_text(&manifest)]).expect(0);
+    daemon.weir(["enable", "Named", provider, "--manifest", arg(&manifest)]).expect(0);
     let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
     assert_eq!(session["providers"][0]["any"], "0x9");
     let guid = EVERYTHING_GUID;
     assert_eq!(session["providers"][0]["guid"], guid, "the GUID is not that of the manifest");
-    let run = daemon
-        .weir(["enable", "Named", &format!("{{{guid}}}:Nett"), "--manifest", path_text(&manifest)])
-        .expect(2);
+    let run =
+        daemon.weir(["enable", "Named", &format!("{{{guid}}}:Nett"), "--manifest", arg(&manifest)]).expect(2);
     assert!(run.stderr.contains("Network (0x1)") && run.stderr.contains("^^^^"), "{}", run.stderr);
 }
 
@@ -112,7 +109,7 @@ fn flags_accept_the_names_of_a_manifest() {
     daemon.weir(["start", "Flags"]).expect(0);
     let enable = |flags: &[&str]| {
         let mut arguments =
-            vec!["enable", "Flags", "Traceweir-Example-Everything", "--manifest", path_text(&manifest)];
+            vec!["enable", "Flags", "Traceweir-Example-Everything", "--manifest", arg(&manifest)];
         arguments.extend(flags);
         daemon.weir(&arguments)
     };
@@ -139,7 +136,7 @@ fn payload_conditions_and_provider_filters_reach_the_session() {
     let run = daemon.weir(["enable", "Deep", provider]).expect(2);
     assert!(run.stderr.contains("--manifest FILE"), "{}", run.stderr);
     let provider = format!("{provider}@schematized=7:00ff");
-    daemon.weir(["enable", "Deep", &provider, "--manifest", path_text(&manifest)]).expect(0);
+    daemon.weir(["enable", "Deep", &provider, "--manifest", arg(&manifest)]).expect(0);
     let session = daemon.weir(["query", "Deep", "--json"]).expect(0).json().remove(0);
     let mut filters: Vec<_> =
         session["providers"][0]["filters"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
@@ -175,17 +172,9 @@ fn only_events_with_matching_fields_are_recorded() {
         ("1: U8 == 1", &["Ver1.0", "Ver1.1", "Ver2.0", "ver2.1"]),
     ] {
         let provider = format!("Traceweir-Example-Everything@payload=\"{condition}\"");
-        let manifest_options = ["--manifest", path_text(&manifest)];
-        let start = [
-            "start",
-            "Deep",
-            "-o",
-            path_text(&file),
-            "-p",
-            &provider,
-            manifest_options[0],
-            manifest_options[1],
-        ];
+        let manifest_options = ["--manifest", arg(&manifest)];
+        let start =
+            ["start", "Deep", "-o", arg(&file), "-p", &provider, manifest_options[0], manifest_options[1]];
         daemon.weir(start).expect(0);
         let mut program = std::process::Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", "live::providers::writes_events_of_a_manifest", "--ignored"]);
@@ -198,7 +187,7 @@ fn only_events_with_matching_fields_are_recorded() {
             "jsonl",
             "--event",
             "3",
-            path_text(&file),
+            arg(&file),
             manifest_options[0],
             manifest_options[1],
         ];
@@ -247,9 +236,7 @@ fn only_named_processes_are_enabled() {
     let file = daemon.path("a.etl");
     let (chosen, _other) = (start_shop(&daemon), start_shop(&daemon));
     wait_for_provider_of(&daemon, &["providers", "--json"], &chosen);
-    daemon
-        .weir(["start", "Some", "-o", path_text(&file), "-p", &format!("{SHOP}@pid={}", chosen.id())])
-        .expect(0);
+    daemon.weir(["start", "Some", "-o", arg(&file), "-p", &format!("{SHOP}@pid={}", chosen.id())]).expect(0);
     eventually("the session has events", || {
         (daemon.weir(["query", "Some", "--json"]).json()[0]["events"] != 0).then_some(())
     });
@@ -281,7 +268,7 @@ fn events_are_filtered_by_name_and_processes_by_program() {
         ("::4@any=0x1@ignore-keyword-0", 6),
     ] {
         let provider = format!("{SHOP}{options}");
-        daemon.weir(["start", "Choosing", "-o", path_text(&file), "-p", &provider]).expect(0);
+        daemon.weir(["start", "Choosing", "-o", arg(&file), "-p", &provider]).expect(0);
         run_shop(&daemon, 2);
         daemon.weir(["stop", "Choosing"]).expect(0);
         assert_eq!(shop_events_in(&file).len(), expected, "{options}");
@@ -292,7 +279,7 @@ fn events_are_filtered_by_name_and_processes_by_program() {
 fn capture_state_reaches_the_provider() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    daemon.weir(["start", "Asking", "-o", path_text(&file), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "Asking", "-o", arg(&file), "-p", SHOP]).expect(0);
     let shop = daemon.spawn_weir(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
     wait_for_provider_of(&daemon, &["providers", "--json"], &shop);
     let has_all_orders = |session: &Value| session["events"] == 2 * EVENTS_PER_ORDER;
@@ -303,7 +290,7 @@ fn capture_state_reaches_the_provider() {
     daemon.weir(["capture-state", "Asking", "-p", SHOP]).expect(0);
     let state = eventually("the file has the state event", || {
         daemon.weir(["flush", "Asking"]).expect(0);
-        let events = weir(["dump", "--format", "jsonl", "--event", "State", path_text(&file)]).json();
+        let events = weir(["dump", "--format", "jsonl", "--event", "State", arg(&file)]).json();
         events.into_iter().next()
     });
     assert_eq!(state["fields"]["served"], 2);
@@ -329,7 +316,7 @@ fn provider_that_is_not_enabled_is_reported() {
     assert!(!run.stderr.contains("not enabled"), "{}", run.stderr);
     let empty = daemon.path("empty.txt");
     std::fs::write(&empty, "# nothing\n").unwrap();
-    let run = daemon.weir(["enable", "Some", "-pf", path_text(&empty)]).expect(2);
+    let run = daemon.weir(["enable", "Some", "-pf", arg(&empty)]).expect(2);
     assert!(run.stderr.contains("contains no provider"), "{}", run.stderr);
     for wrong in ["12", "0x10", "f=list.txt"] {
         daemon.weir(["enable", "Some", "-p", wrong]).expect(2);
@@ -341,7 +328,7 @@ fn user_id_and_session_id_of_an_event_are_shown() {
     let daemon = Daemon::start();
     let file = daemon.path("who.etl");
     let provider = format!("{SHOP}@sid@tsid@start-key@event-key");
-    daemon.weir(["start", "Who", "-o", path_text(&file), "-p", &provider]).expect(0);
+    daemon.weir(["start", "Who", "-o", arg(&file), "-p", &provider]).expect(0);
     run_shop(&daemon, 1);
     daemon.weir(["stop", "Who"]).expect(0);
     let sid = format!("S-1-22-1-{}", rustix::process::geteuid().as_raw());
@@ -353,9 +340,9 @@ fn user_id_and_session_id_of_an_event_are_shown() {
         assert!(event["start_key"].as_str().is_some_and(|key| key.starts_with("0x")), "{event}");
         assert!(event["event_key"].as_str().is_some_and(|key| key.starts_with("0x")), "{event}");
     }
-    let page = daemon.weir(["dump", path_text(&file)]).expect(0).text();
+    let page = daemon.weir(["dump", arg(&file)]).expect(0).text();
     assert!(page.contains(&format!("{{sid={sid} session=")), "{page}");
-    let page = daemon.weir(["dump", path_text(&file), "--format", "xml"]).expect(0).text();
+    let page = daemon.weir(["dump", arg(&file), "--format", "xml"]).expect(0).text();
     assert!(page.contains(&format!("<Security UserID=\"{sid}\" />")), "{page}");
 }
 
@@ -388,9 +375,9 @@ fn invalid_providers_are_refused_without_effect() {
     }
     let list = absent.path("providers.txt");
     std::fs::write(&list, "A\nB:1:loud\n").unwrap();
-    let run = absent.weir(["start", "X", "-pf", path_text(&list)]).expect(2);
+    let run = absent.weir(["start", "X", "-pf", arg(&list)]).expect(2);
     assert!(run.stderr.contains("providers.txt:2: ") && run.stderr.contains("^^^^"), "{}", run.stderr);
-    let run = absent.weir(["start", "X", "-pf", path_text(&absent.path("missing.txt"))]).expect(1);
+    let run = absent.weir(["start", "X", "-pf", arg(&absent.path("missing.txt"))]).expect(1);
     assert!(run.stderr.contains("missing.txt"), "{}", run.stderr);
     let run = absent.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
     assert!(run.stderr.contains("events contain no program"), "{}", run.stderr);

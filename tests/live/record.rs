@@ -7,15 +7,14 @@ use rustix::process::Signal;
 
 use super::control::damage_warning;
 use super::{
-    EVENTS_PER_ORDER, SHOP, path_text, running_sessions, shop_events_in, start_shop,
-    wait_for_session_with_events,
+    EVENTS_PER_ORDER, SHOP, arg, running_sessions, shop_events_in, start_shop, wait_for_session_with_events,
 };
 use crate::util::{Daemon, Process, Run, eventually, weir};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 fn run_record(daemon: &Daemon, file: &Path, options: &[&str]) -> Run {
-    let mut arguments = vec!["record", "-p", SHOP, "-o", path_text(file)];
+    let mut arguments = vec!["record", "-p", SHOP, "-o", arg(file)];
     arguments.extend(options);
     daemon.weir(arguments)
 }
@@ -32,7 +31,7 @@ fn record_exits_with_the_status_of_the_command() {
 
     run_record(&daemon, &file, &["--", "sh", "-c", "kill -9 $$"]).expect(128 + 9);
     run_record(&daemon, &file, &["--", "/no/such/program"]).expect(127);
-    run_record(&daemon, &file, &["--", path_text(daemon.folder())]).expect(126);
+    run_record(&daemon, &file, &["--", arg(daemon.folder())]).expect(126);
     assert_eq!(running_sessions(&daemon).len(), 0);
 }
 
@@ -69,7 +68,7 @@ fn daemon_starts_on_demand_and_exits_when_idle() {
     std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 5\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let file = absent.path("a.etl");
-    let mut command = absent.command(["record", "-p", SHOP, "-o", path_text(&file), "--", WEIR, "demo-shop"]);
+    let mut command = absent.command(["record", "-p", SHOP, "-o", arg(&file), "--", WEIR, "demo-shop"]);
     command.env("TRACEWEIR_DAEMON", &script).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
     assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
@@ -81,7 +80,7 @@ fn running_processes_are_recorded_until_ctrl_c() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = start_shop(&daemon);
-    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
     wait_for_session_with_events(&daemon, "weir-record-");
     recording.signal(Signal::INT);
     let run = recording.finish().expect(0);
@@ -99,8 +98,7 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     // than that to deliver two signals, the stop completes first; then the test tries again.
     let left_at_once = (0..10).any(|_| {
         let shop = start_shop(&daemon);
-        let mut recording =
-            daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
+        let mut recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
         wait_for_session_with_events(&daemon, "weir-record-");
         shop.signal(Signal::STOP);
         while recording.is_running() {
@@ -149,7 +147,7 @@ fn recording_of_a_process_ends_with_it() {
     let (selected, _other) = (start_shop(&daemon), start_shop(&daemon));
     let pid = selected.id().to_string();
     let recording =
-        daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency", "--pid", &pid]);
+        daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency", "--pid", &pid]);
     wait_for_session_with_events(&daemon, "weir-record-");
     let id = selected.id();
     drop(selected);
@@ -171,7 +169,7 @@ fn full_file_ends_the_recording_and_later_events_are_counted() {
     let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", "100000"];
     let run = run_record(&daemon, &file, &[&["--max-size", "1", "--"], &shop[..]].concat()).expect(0);
     assert!(run.stderr.contains("lost") && run.stderr.contains("limit of 1 MiB"), "{}", run.stderr);
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, path_text(&file)]).expect(4);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(4);
     assert!(!dump.json().is_empty() && file.metadata().unwrap().len() <= 1 << 20);
     assert_eq!(running_sessions(&daemon).len(), 0);
 }
@@ -191,7 +189,7 @@ fn provider_without_a_process_is_named_at_the_end() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let providers = format!("{SHOP},Wrong.Name");
-    let arguments = ["record", "-p", &providers, "-o", path_text(&file), "--", WEIR, "demo-shop"];
+    let arguments = ["record", "-p", &providers, "-o", arg(&file), "--", WEIR, "demo-shop"];
     let run = daemon.weir(arguments).expect(0);
     assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
     assert!(
@@ -215,7 +213,7 @@ fn premature_end_of_a_recording_names_its_cause() {
     let mut daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let _shop = start_shop(&daemon);
-    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file), "--low-latency"]);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
     let name = wait_for_session_with_events(&daemon, "weir-record-");
     daemon.weir(["stop", &name]).expect(0);
     let run = recording.finish().expect(0);
@@ -224,9 +222,9 @@ fn premature_end_of_a_recording_names_its_cause() {
 
     let file = daemon.path("b.etl");
     // Events older than a second are in the file, even when the daemon is killed.
-    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", path_text(&file)]);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file)]);
     eventually("events in the file", || {
-        let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, path_text(&file)]);
+        let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]);
         (!dump.json().is_empty()).then_some(())
     });
     daemon.kill();
@@ -238,7 +236,7 @@ fn premature_end_of_a_recording_names_its_cause() {
 fn file_removed_during_the_recording_is_reported() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let script = format!("rm {}", path_text(&file));
+    let script = format!("rm {}", arg(&file));
     let run = run_record(&daemon, &file, &["--", "sh", "-c", &script]).expect(125);
     assert!(run.stderr.contains("a.etl no longer exists"), "{}", run.stderr);
 }
@@ -247,7 +245,7 @@ fn file_removed_during_the_recording_is_reported() {
 fn file_emptied_during_the_recording_is_reported() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let script = format!(": > {}", path_text(&file));
+    let script = format!(": > {}", arg(&file));
     let run = run_record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
     assert!(run.stderr.contains(&damage_warning(&file)), "{}", run.stderr);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{EVENTS_PER_ORDER, SHOP, path_text, run_shop, shop_events_in};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in};
 use crate::util::{Daemon, Process, eventually, skip};
 
 #[test]
@@ -16,7 +16,7 @@ fn clean_stop_finalises_every_file() {
     let mut daemon = Daemon::start();
     let files = [daemon.path("1.etl"), daemon.path("2.etl")];
     for (name, file) in ["One", "Two"].iter().zip(&files) {
-        daemon.weir(["start", name, "-o", path_text(file), "-p", SHOP]).expect(0);
+        daemon.weir(["start", name, "-o", arg(file), "-p", SHOP]).expect(0);
     }
     run_shop(&daemon, 2);
     daemon.stop();
@@ -37,7 +37,7 @@ fn hangup_does_not_end_a_daemon_without_terminal() {
     let daemon = Daemon::not_started();
     let file = daemon.path("kept.etl");
     // This starts a daemon in its own (POSIX) session.
-    daemon.weir(["start", "Kept", "-o", path_text(&file), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "Kept", "-o", arg(&file), "-p", SHOP]).expect(0);
     let pid = daemon_pid(&daemon);
     kill_process(pid, Signal::HUP).unwrap();
     run_shop(&daemon, 2);
@@ -70,7 +70,7 @@ fn daemon_finalises_files_when_its_terminal_closes() {
     let terminal = Process::from(terminal);
     eventually("the daemon answers", || daemon.is_answering().then_some(()));
     let file = daemon.path("finalised.etl");
-    daemon.weir(["start", "Finalised", "-o", path_text(&file), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "Finalised", "-o", arg(&file), "-p", SHOP]).expect(0);
     run_shop(&daemon, 2);
     terminal.signal(Signal::KILL);
     eventually("the end of the daemon", || (!daemon.path("control.sock").exists()).then_some(()));

@@ -3,15 +3,15 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
+use traceweir::Guid;
 use traceweir::controller::SessionConfig;
 use traceweir::controller::access::{
     Ace, AceKind, DEFAULT_TRACE_SECURITY, Rights, SecurityDescriptor, SecurityOperation, Sid,
 };
-use traceweir::{Guid, Status};
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, new_guid, status};
+use crate::stage::{ACCESS_DENIED, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -68,7 +68,7 @@ pub(crate) const RULES: &[Rule] = &[
 const ENABLE_RIGHT: Rights = Rights::TRACELOG_GUID_ENABLE;
 
 fn logs_belong_to_the_starting_user(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     fixture.stop(fixture.start(&config));
     let file = std::fs::metadata(config.log_file.unwrap()).unwrap();
     let here = std::fs::metadata("/proc/self").unwrap();
@@ -84,13 +84,9 @@ fn files_are_replaced(fixture: &Fixture) {
         let path = fixture.unique_path();
         std::fs::write(&path, vec![0xAA; 1 << 20]).unwrap();
         let log_file = Some(path.clone());
-        let session = fixture.start(&SessionConfig {
-            log_file_mode,
-            maximum_file_size,
-            log_file,
-            ..fixture.session_config()
-        });
-        assert_eq!(fixture.stop_and_read_events(session), []);
+        let session =
+            fixture.start(&SessionConfig { log_file_mode, maximum_file_size, log_file, ..fixture.config() });
+        assert_eq!(fixture.stop_and_read(session), []);
         assert!(std::fs::metadata(path).unwrap().len() < 1 << 20);
     }
 }
@@ -103,8 +99,8 @@ fn file_with_a_second_name_is_not_replaced(fixture: &Fixture) {
     std::fs::write(&path, "precious").unwrap();
     std::fs::hard_link(&path, folder.join("b.etl")).unwrap();
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }),
-        Status::ERROR_ACCESS_DENIED
+        fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.config() }),
+        ACCESS_DENIED
     );
     assert_eq!(std::fs::read(path).unwrap(), b"precious");
 }
@@ -117,14 +113,10 @@ fn links_that_others_could_change_are_refused(fixture: &Fixture) {
     let start_status = |folder: &Path| {
         symlink(&real, folder.join("link")).unwrap();
         let log_file = Some(folder.join("link").join("a.etl"));
-        fixture.start_status(&SessionConfig { log_file, ..fixture.session_config() })
+        fixture.start_status(&SessionConfig { log_file, ..fixture.config() })
     };
-    assert_eq!(start_status(&open), Status::ERROR_ACCESS_DENIED);
-    assert_eq!(
-        start_status(fixture.folder()),
-        Status::ERROR_SUCCESS,
-        "a link that only this user can change was refused"
-    );
+    assert_eq!(start_status(&open), ACCESS_DENIED);
+    assert_eq!(start_status(fixture.folder()), SUCCESS, "a link that only this user can change was refused");
 }
 
 fn rights_have_their_values(_: &Fixture) {
@@ -218,7 +210,7 @@ fn unknown_access_operation_is_refused(fixture: &Fixture) {
     let object = new_guid();
     for operation in [4, 5, u32::MAX].map(SecurityOperation) {
         let refused = fixture.connect().set_access(object, operation, &Sid::user(1), ENABLE_RIGHT, true);
-        assert_eq!(status(refused), Status::ERROR_INVALID_PARAMETER, "{operation:?}");
+        assert_eq!(status(refused), INVALID_PARAMETER, "{operation:?}");
     }
     assert_eq!(read_access_list(fixture, object), read_access_list(fixture, DEFAULT_TRACE_SECURITY));
 }
@@ -228,11 +220,7 @@ fn removed_list_restores_the_default(fixture: &Fixture) {
     change_access_list(fixture, object, SecurityOperation::SET_DACL, Sid::user(1_000), false);
     fixture.connect().remove_access(object).unwrap();
     assert_eq!(read_access_list(fixture, object), read_access_list(fixture, DEFAULT_TRACE_SECURITY));
-    assert_eq!(
-        status(fixture.connect().remove_access(object)),
-        Status::ERROR_SUCCESS,
-        "removing a missing list failed"
-    );
+    assert_eq!(status(fixture.connect().remove_access(object)), SUCCESS, "removing a missing list failed");
 }
 
 fn access_lists_are_stored_as_files(fixture: &Fixture) {

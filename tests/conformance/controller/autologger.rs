@@ -13,7 +13,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use super::daemon::{connect_to, make_folder_with, write_trusted_file};
 use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, events_of, new_guid, status};
+use crate::stage::{ACCESS_DENIED, Fixture, INSTANCE_NOT_FOUND, events_of, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -170,16 +170,13 @@ fn autologger_without_start_does_not_run(fixture: &Fixture) {
     for start in ["", "Start = 0\n"] {
         let autologger =
             AutologgerDaemon::start_with_only(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
-        assert_eq!(autologger.query(), Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), "{start:?}");
+        assert_eq!(autologger.query(), Err(INSTANCE_NOT_FOUND), "{start:?}");
     }
 }
 
 fn autologger_needs_a_guid(fixture: &Fixture) {
     let autologger = AutologgerDaemon::start_with_only(fixture, "Start = 1\n");
-    assert_eq!(
-        (autologger.query(), autologger.state().status),
-        (Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), Some(87))
-    );
+    assert_eq!((autologger.query(), autologger.state().status), (Err(INSTANCE_NOT_FOUND), Some(87)));
 }
 
 fn autologger_has_defaults(fixture: &Fixture) {
@@ -256,10 +253,7 @@ fn status_of_the_last_start_is_stored(fixture: &Fixture) {
     let missing = fixture.folder().join("missing").join("x.etl");
     let autologger =
         AutologgerDaemon::start_with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
-    assert_eq!(
-        (autologger.query(), autologger.state().status),
-        (Err(Status::ERROR_WMI_INSTANCE_NOT_FOUND), Some(3))
-    );
+    assert_eq!((autologger.query(), autologger.state().status), (Err(INSTANCE_NOT_FOUND), Some(3)));
     write_trusted_file(&autologger.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
@@ -329,10 +323,10 @@ fn autologger_corrects_invalid_values(fixture: &Fixture) {
 fn non_stoppable_autologger_cannot_be_stopped(fixture: &Fixture) {
     let autologger = AutologgerDaemon::start_with(fixture, "LogFileMode = 0x41\n");
     let stopped = autologger.controller().stop(&SessionRef::Name("Boot".to_owned()));
-    assert_eq!(status(stopped), Status::ERROR_ACCESS_DENIED);
+    assert_eq!(status(stopped), ACCESS_DENIED);
     assert!(autologger.query().is_ok());
 }
 
 fn global_logger_is_not_running(fixture: &Fixture) {
-    assert_eq!(status(fixture.connect().query(&SessionRef::Id(1))), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(fixture.connect().query(&SessionRef::Id(1))), INSTANCE_NOT_FOUND);
 }

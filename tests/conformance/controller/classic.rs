@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use traceweir::Guid;
 use traceweir::classic::{
     self, Event, Notice, Registration, Request, TraceError, enable_flags, enable_level, trace, trace_message,
 };
 use traceweir::controller::SessionConfig;
-use traceweir::{Guid, Status};
 use traceweir_format::header::message::sequence;
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
@@ -14,7 +14,7 @@ use traceweir_format::spec::session::{
 };
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, enable_params, new_guid};
+use crate::stage::{Fixture, SUCCESS, Session, enable_params, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -62,7 +62,7 @@ fn register_with_log(control: Guid) -> (Registration, Arc<Mutex<Vec<Received>>>)
     let callback = Box::new(move |notice: &Notice| {
         let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
         to.lock().unwrap().push((*notice, level, flags));
-        Status::ERROR_SUCCESS
+        SUCCESS
     });
     (classic::register(control, &[CLASS], callback).unwrap(), notices)
 }
@@ -72,7 +72,7 @@ fn last_notice(notices: &Mutex<Vec<Received>>) -> Received {
 }
 
 fn enable_level_and_flags(fixture: &Fixture) {
-    let (control, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (control, session) = (new_guid(), fixture.start(&fixture.config()));
     let (_registration, notices) = register_with_log(control);
     for (level, any, flags) in [(3, 0x1234_5678_9ABC_DEF0, 0x9ABC_DEF0), (7, 0, 0), (0, 1 << 40, 0)] {
         fixture.enable(&session, control, &enable_params(level, any, 0x77));
@@ -82,12 +82,12 @@ fn enable_level_and_flags(fixture: &Fixture) {
 }
 
 fn stop_and_read_types(fixture: &Fixture, session: Session) -> Vec<u8> {
-    fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.opcode).collect()
+    fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.opcode).collect()
 }
 
 fn newest_session_takes_the_classic_provider(fixture: &Fixture) {
     let control = new_guid();
-    let (older, newer) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (older, newer) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     let (_registration, notices) = register_with_log(control);
     let event = |kind| Event { class: CLASS, kind, ..Event::default() };
     fixture.enable(&older, control, &enable_params(1, 1, 0));
@@ -106,7 +106,7 @@ fn newest_session_takes_the_classic_provider(fixture: &Fixture) {
 fn message_numbers(fixture: &Fixture, mode: u32) -> Vec<u32> {
     let config = SessionConfig {
         log_file_mode: mode | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let (control, session) = (new_guid(), fixture.start(&config));
     let (_registration, notices) = register_with_log(control);

@@ -1,12 +1,15 @@
 //! ControlTrace: query, stop, flush, and their errors.
 
+use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig, SessionRef, Update};
-use traceweir::{Provider, Status};
 use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, event, events_of, header_of, new_guid, status, until};
+use crate::stage::{
+    ACTIVE_CONNECTIONS, BAD_PATHNAME, CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, SUCCESS,
+    event, events_of, header_of, new_guid, status, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -53,7 +56,7 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn a_query_fills_everything(fixture: &Fixture) {
-    let config = SessionConfig { flush_timer: 5, maximum_file_size: 30, ..fixture.session_config() };
+    let config = SessionConfig { flush_timer: 5, maximum_file_size: 30, ..fixture.config() };
     let session = fixture.start(&config);
     let properties = fixture.query(&session);
     assert_eq!(properties.id, session.properties.id);
@@ -63,7 +66,7 @@ fn a_query_fills_everything(fixture: &Fixture) {
 }
 
 fn sessions_are_found_by_id_and_name(fixture: &Fixture) {
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     let name = &session.properties.config.name;
     for spelling in [name.clone(), name.to_uppercase(), name.to_lowercase()] {
         assert_eq!(fixture.connect().query(&SessionRef::Name(spelling)).unwrap().id, session.properties.id);
@@ -86,8 +89,7 @@ fn a_stop_writes_everything(fixture: &Fixture) {
 }
 
 fn a_stop_disables_providers(fixture: &Fixture) {
-    let (calls, guid, session) =
-        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(4, 1));
@@ -97,7 +99,7 @@ fn a_stop_disables_providers(fixture: &Fixture) {
 }
 
 fn a_stop_frees_the_names(fixture: &Fixture) {
-    let config = SessionConfig { guid: new_guid(), ..fixture.session_config() };
+    let config = SessionConfig { guid: new_guid(), ..fixture.config() };
     for _ in 0..3 {
         fixture.stop(fixture.start(&config));
     }
@@ -115,11 +117,8 @@ fn a_flush_writes_active_buffers(fixture: &Fixture) {
 }
 
 fn each_flush_is_a_snapshot(fixture: &Fixture) {
-    let config = SessionConfig {
-        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
-        log_file: None,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -137,43 +136,27 @@ fn each_flush_is_a_snapshot(fixture: &Fixture) {
 fn a_session_must_be_named(fixture: &Fixture) {
     let mut controller = fixture.connect();
     for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
-        assert_eq!(status(controller.query(&nothing)), Status::ERROR_INVALID_PARAMETER, "{nothing:?}");
+        assert_eq!(status(controller.query(&nothing)), INVALID_PARAMETER, "{nothing:?}");
     }
 }
 
 fn commands_on_a_stopped_session_fail(fixture: &Fixture) {
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     let old = [session.id.clone(), SessionRef::Name(session.properties.config.name.clone())];
     fixture.stop(session);
     let never = [SessionRef::Id(0x77_0001), SessionRef::Name("nobody has this name".to_owned())];
     let mut controller = fixture.connect();
     for session in old.iter().chain(&never) {
-        assert_eq!(
-            status(controller.query(session)),
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-            "query {session:?}"
-        );
-        assert_eq!(
-            status(controller.stop(session)),
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-            "stop {session:?}"
-        );
-        assert_eq!(
-            status(controller.flush(session, None)),
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-            "flush {session:?}"
-        );
+        assert_eq!(status(controller.query(session)), INSTANCE_NOT_FOUND, "query {session:?}");
+        assert_eq!(status(controller.stop(session)), INSTANCE_NOT_FOUND, "stop {session:?}");
+        assert_eq!(status(controller.flush(session, None)), INSTANCE_NOT_FOUND, "flush {session:?}");
         let update = Update { flush_timer: Some(3), ..Update::default() };
-        assert_eq!(
-            status(controller.update(session, &update)),
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-            "update {session:?}"
-        );
+        assert_eq!(status(controller.update(session, &update)), INSTANCE_NOT_FOUND, "update {session:?}");
     }
 }
 
 fn second_stop_is_refused(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let other = OtherProcess::start(guid, None);
     fixture.enable(&session, guid, &EnableParams::default());
     // A process that does not answer delays the first stop.
@@ -181,19 +164,19 @@ fn second_stop_is_refused(fixture: &Fixture) {
     let id = session.id.clone();
     let mut controller = fixture.connect();
     let first = std::thread::spawn(move || status(controller.stop(&id)));
-    until("the first stop", || status(fixture.connect().flush(&session.id, None)) != Status::ERROR_SUCCESS);
-    assert_eq!(status(fixture.connect().stop(&session.id)), Status::ERROR_ACTIVE_CONNECTIONS);
-    assert_eq!(first.join().unwrap(), Status::ERROR_SUCCESS);
+    until("the first stop", || status(fixture.connect().flush(&session.id, None)) != SUCCESS);
+    assert_eq!(status(fixture.connect().stop(&session.id)), ACTIVE_CONNECTIONS);
+    assert_eq!(first.join().unwrap(), SUCCESS);
 }
 
 fn snapshots_do_not_overwrite_logs(fixture: &Fixture) {
-    let log = fixture.start(&fixture.session_config());
+    let log = fixture.start(&fixture.config());
     let recorder = fixture.start(&SessionConfig {
         log_file_mode: EVENT_TRACE_BUFFERING_MODE,
         log_file: None,
-        ..fixture.session_config()
+        ..fixture.config()
     });
     let path = log.properties.config.log_file.clone();
-    assert_eq!(status(fixture.connect().flush(&recorder.id, path)), Status::ERROR_BAD_PATHNAME);
-    assert_eq!(fixture.stop_and_read_events(log), []);
+    assert_eq!(status(fixture.connect().flush(&recorder.id, path)), BAD_PATHNAME);
+    assert_eq!(fixture.stop_and_read(log), []);
 }

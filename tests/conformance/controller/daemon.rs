@@ -13,7 +13,10 @@ use traceweir_transport::socket::Listener;
 
 use crate::other::Daemon;
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, PATIENCE, event, eventually, new_guid, status, unique_number, until};
+use crate::stage::{
+    BAD_PATHNAME, FILE_NOT_FOUND, Fixture, INSTANCE_NOT_FOUND, PATH_NOT_FOUND, PATIENCE, event, eventually,
+    new_guid, status, unique_number, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("decision 2", P, "a search for a daemon starts none", search_for_a_daemon_starts_none),
@@ -107,34 +110,28 @@ fn idle_system_has_empty_lists(fixture: &Fixture) {
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);
     for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
-        assert_eq!(status(controller.query(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+        assert_eq!(status(controller.query(&session)), INSTANCE_NOT_FOUND);
     }
 }
 
 fn changes_without_a_daemon_fail(fixture: &Fixture) {
     let (folder, mut controller) = connect_and_end_daemon(fixture);
     let session = SessionRef::Name("somebody".to_owned());
-    assert_eq!(status(controller.stop(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    assert_eq!(status(controller.update(&session, &Update::default())), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    assert_eq!(status(controller.flush(&session, None)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.stop(&session)), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.update(&session, &Update::default())), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.flush(&session, None)), INSTANCE_NOT_FOUND);
     let enable = (EnableCode::Enable, EnableParams::default());
-    assert_eq!(
-        status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)),
-        Status::ERROR_WMI_INSTANCE_NOT_FOUND
-    );
+    assert_eq!(status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)), INSTANCE_NOT_FOUND);
     assert!(Controller::find_at(&folder).unwrap().is_none());
 }
 
 fn daemons_do_not_share_sessions(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let _here = fixture.start(&config);
     let folder = unused_folder(fixture);
     let _daemon = Daemon::start(&folder);
     let mut there = connect_to(&folder);
-    assert_eq!(
-        status(there.query(&SessionRef::Name(config.name.clone()))),
-        Status::ERROR_WMI_INSTANCE_NOT_FOUND
-    );
+    assert_eq!(status(there.query(&SessionRef::Name(config.name.clone()))), INSTANCE_NOT_FOUND);
     let same = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
     let id = there.start(&same).unwrap().id;
     there.stop(&SessionRef::Id(id)).unwrap();
@@ -149,7 +146,7 @@ fn a_daemon_that_does_not_answer(fixture: &Fixture) {
 }
 
 fn low_latency_collects_events_when_written(fixture: &Fixture) {
-    let config = SessionConfig { low_latency: true, ..fixture.session_config() };
+    let config = SessionConfig { low_latency: true, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -164,30 +161,24 @@ fn low_latency_collects_events_when_written(fixture: &Fixture) {
 }
 
 fn missing_file_and_folder_have_their_statuses(fixture: &Fixture) {
-    assert_eq!(status(Trace::open(fixture.unique_path())), Status::ERROR_FILE_NOT_FOUND);
-    assert_eq!(
-        status(Trace::open(fixture.folder().join("missing").join("x.etl"))),
-        Status::ERROR_PATH_NOT_FOUND
-    );
+    assert_eq!(status(Trace::open(fixture.unique_path())), FILE_NOT_FOUND);
+    assert_eq!(status(Trace::open(fixture.folder().join("missing").join("x.etl"))), PATH_NOT_FOUND);
 }
 
 fn start_status_with_log(fixture: &Fixture, path: PathBuf) -> Status {
-    fixture.start_status(&SessionConfig { log_file: Some(path), ..fixture.session_config() })
+    fixture.start_status(&SessionConfig { log_file: Some(path), ..fixture.config() })
 }
 
 fn folder_is_not_a_log_file(fixture: &Fixture) {
-    assert_eq!(start_status_with_log(fixture, fixture.folder().to_owned()), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(start_status_with_log(fixture, fixture.folder().to_owned()), BAD_PATHNAME);
 }
 
 fn too_long_path_component_is_refused(fixture: &Fixture) {
-    assert_eq!(
-        start_status_with_log(fixture, fixture.folder().join("x".repeat(256))),
-        Status::ERROR_BAD_PATHNAME
-    );
+    assert_eq!(start_status_with_log(fixture, fixture.folder().join("x".repeat(256))), BAD_PATHNAME);
 }
 
 fn path_through_a_file_is_refused(fixture: &Fixture) {
     let file = fixture.unique_path();
     std::fs::write(&file, "").unwrap();
-    assert_eq!(start_status_with_log(fixture, file.join("x.etl")), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(start_status_with_log(fixture, file.join("x.etl")), BAD_PATHNAME);
 }

@@ -13,7 +13,10 @@ use traceweir_format::spec::enable::{
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, enable_params, event, new_guid, status, until};
+use crate::stage::{
+    CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, SUCCESS, TIMEOUT,
+    enable_params, event, new_guid, status, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
@@ -81,7 +84,7 @@ pub(crate) const RULES: &[Rule] = &[
 fn enabling_lets_events_through(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (guid, &b"data"[..]));
 }
@@ -91,12 +94,11 @@ fn disabling_stops_events(fixture: &Fixture) {
     fixture.disable(&session, guid);
     assert!(!provider.enabled(0, 0));
     provider.write(&event(1, 4, 1), &[b"unheard"]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session), []);
+    assert_eq!(fixture.stop_and_read(session), []);
 }
 
 fn state_is_captured(fixture: &Fixture) {
-    let (calls, guid, session) =
-        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &enable_params(3, 6, 2));
     let capture = |params: &EnableParams| {
@@ -128,15 +130,15 @@ fn each_call_replaces_filters(fixture: &Fixture) {
 }
 
 fn provider_is_enabled_before_it_registers(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, guid, &enable_params(4, 1, 0));
     let provider = Provider::register(guid, None).unwrap();
     provider.write(&event(1, 4, 1), &[b"the very first"]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn an_enable_outlives_its_controller(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let mut controller = fixture.connect();
     controller.enable(&session.id, guid, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     drop(controller);
@@ -149,7 +151,7 @@ fn an_enable_ends_with_its_session(fixture: &Fixture) {
     let name = session.properties.config.name.clone();
     fixture.stop(session);
     until("the end of the enable", || !provider.enabled(4, 1));
-    let mut again = fixture.session_config();
+    let mut again = fixture.config();
     again.name = name;
     let _session = fixture.start(&again);
     let second = Provider::register(guid, None).unwrap();
@@ -212,9 +214,9 @@ fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, timeout_ms
 }
 
 fn no_timeout_does_not_wait(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let (_provider, callback) = register_blocking_provider(guid);
-    assert_eq!(enable_within(fixture, &session.id, guid, 0), Status::ERROR_SUCCESS);
+    assert_eq!(enable_within(fixture, &session.id, guid, 0), SUCCESS);
     assert!(!callback.has_returned(), "the enable waited for the callback");
     callback.release();
     until("the callback has run", || callback.has_returned());
@@ -222,7 +224,7 @@ fn no_timeout_does_not_wait(fixture: &Fixture) {
 
 /// Checks that an enable with this timeout returns after the callback.
 fn assert_enable_waits(fixture: &Fixture, timeout_ms: u32) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let (_provider, callback) = register_blocking_provider(guid);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -231,7 +233,7 @@ fn assert_enable_waits(fixture: &Fixture, timeout_ms: u32) {
             std::thread::sleep(Duration::from_millis(200));
             callback.release();
         });
-        assert_eq!(enable_within(fixture, &session.id, guid, timeout_ms), Status::ERROR_SUCCESS);
+        assert_eq!(enable_within(fixture, &session.id, guid, timeout_ms), SUCCESS);
         assert!(callback.has_returned());
     });
 }
@@ -241,15 +243,15 @@ fn a_timeout_waits_for_callbacks(fixture: &Fixture) {
 }
 
 fn late_enable_stays_in_force(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let (provider, callback) = register_blocking_provider(guid);
-    assert_eq!(enable_within(fixture, &session.id, guid, 100), Status::ERROR_TIMEOUT);
+    assert_eq!(enable_within(fixture, &session.id, guid, 100), TIMEOUT);
     assert!(!callback.has_returned());
     callback.release();
     until("the callback has run", || callback.has_returned());
     assert!(provider.enabled(4, 1));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn infinite_timeout_waits_for_callbacks(fixture: &Fixture) {
@@ -257,35 +259,35 @@ fn infinite_timeout_waits_for_callbacks(fixture: &Fixture) {
 }
 
 fn an_enable_needs_provider_and_session(fixture: &Fixture) {
-    let session = fixture.start(&fixture.session_config());
-    assert_eq!(enable_within(fixture, &session.id, Guid::NULL, 0), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(enable_within(fixture, &SessionRef::Id(0), new_guid(), 0), Status::ERROR_INVALID_PARAMETER);
+    let session = fixture.start(&fixture.config());
+    assert_eq!(enable_within(fixture, &session.id, Guid::NULL, 0), INVALID_PARAMETER);
+    assert_eq!(enable_within(fixture, &SessionRef::Id(0), new_guid(), 0), INVALID_PARAMETER);
 }
 
 fn an_enable_needs_a_running_session(fixture: &Fixture) {
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     let old = session.id.clone();
     fixture.stop(session);
-    assert_eq!(enable_within(fixture, &old, new_guid(), 0), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(enable_within(fixture, &old, new_guid(), 0), INSTANCE_NOT_FOUND);
 }
 
 fn capture_state_of_unknown_guid(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let mut controller = fixture.connect();
     let mut capture = || {
         status(controller.enable(&session.id, guid, EnableCode::CaptureState, &EnableParams::default(), 0))
     };
-    assert_eq!(capture(), Status::ERROR_INVALID_FUNCTION);
+    assert_eq!(capture(), INVALID_FUNCTION);
     let provider = Provider::register(guid, None).unwrap();
-    assert_eq!(capture(), Status::ERROR_SUCCESS, "the provider is registered");
+    assert_eq!(capture(), SUCCESS, "the provider is registered");
     drop(provider);
-    until("the end of the registration", || capture() == Status::ERROR_INVALID_FUNCTION);
+    until("the end of the registration", || capture() == INVALID_FUNCTION);
     fixture.enable(&session, guid, &EnableParams::default());
-    assert_eq!(capture(), Status::ERROR_SUCCESS, "the provider is enabled in advance");
+    assert_eq!(capture(), SUCCESS, "the provider is enabled in advance");
 }
 
 fn disabling_a_disabled_provider_succeeds(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.disable(&session, guid);
     fixture.enable(&session, guid, &EnableParams::default());
     fixture.disable(&session, guid);
@@ -297,7 +299,7 @@ fn keyword_0_is_ignored(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&strict);
     provider.write(&event(1, 4, 0), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [2]);
 }
 
@@ -307,11 +309,11 @@ fn keyword_0_can_be_enabled(fixture: &Fixture) {
         ..enable_params(4, 8, 0)
     });
     provider.write(&event(1, 4, 0), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn source_of_an_enable_reaches_the_callback(fixture: &Fixture) {
-    let (guid, session, source) = (new_guid(), fixture.start(&fixture.session_config()), new_guid());
+    let (guid, session, source) = (new_guid(), fixture.start(&fixture.config()), new_guid());
     let (early, late) = (CallbackLog::default(), CallbackLog::default());
     let _early = Provider::register(guid, early.callback()).unwrap();
     fixture.enable(&session, guid, &EnableParams { source, ..EnableParams::default() });
@@ -321,13 +323,9 @@ fn source_of_an_enable_reaches_the_callback(fixture: &Fixture) {
 
 fn system_providers_need_a_system_logger(fixture: &Fixture) {
     let (session, private) =
-        (fixture.start(&fixture.session_config()), PrivateSession::start(&fixture.session_config()).unwrap());
+        (fixture.start(&fixture.config()), PrivateSession::start(&fixture.config()).unwrap());
     for (name, guid) in SYSTEM_PROVIDERS {
-        assert_eq!(enable_within(fixture, &session.id, guid, 0), Status::ERROR_INVALID_PARAMETER, "{name}");
-        assert_eq!(
-            status(private.enable(guid, &EnableParams::default())),
-            Status::ERROR_INVALID_PARAMETER,
-            "{name}"
-        );
+        assert_eq!(enable_within(fixture, &session.id, guid, 0), INVALID_PARAMETER, "{name}");
+        assert_eq!(status(private.enable(guid, &EnableParams::default())), INVALID_PARAMETER, "{name}");
     }
 }

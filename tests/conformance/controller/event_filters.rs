@@ -14,7 +14,9 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, RecordedEvent, event, new_guid, status};
+use crate::stage::{
+    CallbackLog, Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -207,7 +209,7 @@ fn event_number(seen: &RecordedEvent) -> u32 {
 fn recorded_numbers(fixture: &Fixture, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(property, filters));
     write_test_events(&provider);
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     let has_stack =
         |event: &&RecordedEvent| event.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
     (seen.iter().map(event_number).collect(), seen.iter().filter(has_stack).map(event_number).collect())
@@ -219,7 +221,7 @@ fn recorded_by_kind(fixture: &Fixture, filters: Vec<Filter>) -> (Vec<u32>, Vec<u
 }
 
 fn enable_status(fixture: &Fixture, provider: Guid, params: &EnableParams) -> Status {
-    status(fixture.try_enable(&fixture.start(&fixture.session_config()), provider, params))
+    status(fixture.try_enable(&fixture.start(&fixture.config()), provider, params))
 }
 
 #[track_caller]
@@ -227,7 +229,7 @@ fn assert_all_refused(fixture: &Fixture, wrong: Vec<Filter>) {
     for filter in wrong {
         let length = filter.data.len();
         let status = enable_status(fixture, new_guid(), &params_with(0, vec![filter.clone()]));
-        assert_eq!(status, Status::ERROR_INVALID_PARAMETER, "{:#x} of {length} bytes", filter.kind);
+        assert_eq!(status, INVALID_PARAMETER, "{:#x} of {length} bytes", filter.kind);
     }
 }
 
@@ -238,8 +240,7 @@ fn received_chain(calls: &CallbackLog) -> Vec<(u16, Vec<u8>, u64)> {
 }
 
 fn a_schema_reaches_the_callback(fixture: &Fixture) {
-    let (calls, guid, session) =
-        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &params_with(0, vec![schematized_filter(7, b"as agreed")]));
     let [(7, data, bit)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
@@ -249,7 +250,7 @@ fn a_schema_reaches_the_callback(fixture: &Fixture) {
 fn one_chain_of_all_sessions(fixture: &Fixture) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &params_with(0, vec![schematized_filter(1, b"first")]));
     fixture.enable(&two, guid, &params_with(0, vec![schematized_filter(2, b"second")]));
     let [(1, first, a), (2, second, b)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
@@ -267,7 +268,7 @@ fn schemas_have_their_size(fixture: &Fixture) {
     );
     assert_eq!(
         enable_status(fixture, new_guid(), &params_with(0, vec![schematized_filter(1, &[0; 1_000])])),
-        Status::ERROR_SUCCESS
+        SUCCESS
     );
 }
 
@@ -298,7 +299,7 @@ fn id_filter_has_1_to_64_ids(fixture: &Fixture) {
     assert_all_refused(fixture, vec![id_filter(STACKWALK, true, &[]), id_filter(STACKWALK, true, &many)]);
     assert_eq!(
         enable_status(fixture, new_guid(), &params_with(0, vec![id_filter(EVENT_ID, true, &many[..64])])),
-        Status::ERROR_SUCCESS
+        SUCCESS
     );
 }
 
@@ -355,7 +356,7 @@ fn names_have_their_size(fixture: &Fixture) {
         vec![more, fewer, unterminated, none, name_filter(EVENT_NAME, EVERYTHING, true, &[&long])],
     );
     let longest = name_filters(EVERYTHING, true, &[&long[1..]]);
-    assert_eq!(enable_status(fixture, new_guid(), &params_with(0, longest)), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, new_guid(), &params_with(0, longest)), SUCCESS);
 }
 
 /// Returns a payload filter for event 3 with a number of at most `most`.
@@ -462,7 +463,7 @@ fn event_filters_are_refused_for_groups(fixture: &Fixture) {
     let by_name = name_filter(EVENT_NAME, EVERYTHING, true, &["start"]);
     for filter in [id_filter(EVENT_ID, true, &[1]), by_name, payload_filter(1)] {
         let (kind, group) = (filter.kind, params_with(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, vec![filter]));
-        assert_eq!(enable_status(fixture, new_guid(), &group), Status::ERROR_INVALID_PARAMETER, "{kind:#x}");
+        assert_eq!(enable_status(fixture, new_guid(), &group), INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
@@ -474,7 +475,7 @@ fn kernel_filters_are_refused_for_other_providers(fixture: &Fixture) {
             filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]]),
         ],
     );
-    let private = PrivateSession::start(&fixture.session_config()).unwrap();
+    let private = PrivateSession::start(&fixture.config()).unwrap();
     let params = params_with(0, vec![filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]])]);
-    assert_eq!(status(private.enable(new_guid(), &params)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(private.enable(new_guid(), &params)), INVALID_PARAMETER);
 }

@@ -1,7 +1,7 @@
 //! Sessions that share failures of writes, and groups of providers that are enabled together.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
-use traceweir::{Guid, Provider, Status};
+use traceweir::{Guid, Provider};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE,
@@ -9,7 +9,7 @@ use traceweir_format::spec::session::{
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, enable_params, event, new_guid, status};
+use crate::stage::{Fixture, MORE_DATA, SUCCESS, Session, enable_params, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2.2", D, "an event that fails in one session is published to none", one_fails_for_all),
@@ -42,8 +42,7 @@ fn small_and_large(fixture: &Fixture, small: u32, large: u32) -> (Session, Sessi
     let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
     let start = |mode, buffer_size| {
-        let session =
-            fixture.start(&SessionConfig { log_file_mode: mode, buffer_size, ..fixture.session_config() });
+        let session = fixture.start(&SessionConfig { log_file_mode: mode, buffer_size, ..fixture.config() });
         fixture.enable(&session, guid, &EnableParams::default());
         session
     };
@@ -59,10 +58,7 @@ fn stop_and_count(fixture: &Fixture, session: Session) -> (u64, u64) {
 fn one_fails_for_all(fixture: &Fixture) {
     let (small, large, provider) =
         small_and_large(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
-    assert_eq!(
-        provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()),
-        Err(Status::ERROR_MORE_DATA)
-    );
+    assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
     provider.write(&event(2, 4, 1), &[b"fits"]).unwrap();
     assert_eq!((stop_and_count(fixture, small), stop_and_count(fixture, large)), ((1, 1), (1, 1)));
 }
@@ -72,10 +68,7 @@ fn independent_sessions_fail_alone(fixture: &Fixture) {
         [(INDEPENDENT, EVENT_TRACE_FILE_MODE_SEQUENTIAL), (EVENT_TRACE_FILE_MODE_SEQUENTIAL, INDEPENDENT)]
     {
         let (small, large, provider) = small_and_large(fixture, of_small, of_large);
-        assert_eq!(
-            provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()),
-            Err(Status::ERROR_MORE_DATA)
-        );
+        assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
         assert_eq!(
             (stop_and_count(fixture, small), stop_and_count(fixture, large)),
             ((0, 1), (1, 0)),
@@ -94,7 +87,7 @@ fn group_params(level: u8) -> EnableParams {
 }
 
 fn a_group_is_enabled(fixture: &Fixture) {
-    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let (one, two, other_provider) =
         (register_member(group), register_member(group), register_member(new_guid()));
     fixture.enable(&session, group, &group_params(3));
@@ -102,12 +95,12 @@ fn a_group_is_enabled(fixture: &Fixture) {
         provider.write(&event(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
         provider.write(&event(9, 4, 1), &[]).unwrap();
     }
-    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [0, 1]);
 }
 
 fn later_group_member_is_enabled(fixture: &Fixture) {
-    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, group, &group_params(0));
     assert!(register_member(group).enabled(4, 1));
     assert!(
@@ -117,12 +110,12 @@ fn later_group_member_is_enabled(fixture: &Fixture) {
 }
 
 fn a_group_is_disabled(fixture: &Fixture) {
-    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider = register_member(group);
     fixture.enable(&session, group, &group_params(0));
     assert!(provider.enabled(4, 1));
     let disabled =
         fixture.connect().enable(&session.id, group, EnableCode::Disable, &group_params(0), 10_000);
-    assert_eq!(status(disabled), Status::ERROR_SUCCESS);
+    assert_eq!(status(disabled), SUCCESS);
     assert!(!provider.enabled(4, 1));
 }

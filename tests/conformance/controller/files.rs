@@ -4,16 +4,19 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use traceweir::Provider;
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{Provider, Status};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_REAL_TIME_MODE,
 };
 
 use super::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, event, events_of, header_of, new_guid, status, unique_number, until};
+use crate::stage::{
+    DISK_FULL, Fixture, INVALID_FUNCTION, INVALID_PARAMETER, SUCCESS, Session, event, events_of, header_of,
+    new_guid, status, unique_number, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -89,12 +92,7 @@ const USE_KBYTES_FOR_SIZE: u32 = 0x2000;
 const NO_PER_PROCESSOR_BUFFERING: u32 = 0x1000_0000;
 
 fn append_config(fixture: &Fixture, path: &Path) -> SessionConfig {
-    SessionConfig {
-        log_file_mode: APPEND,
-        clock: 2,
-        log_file: Some(path.to_owned()),
-        ..fixture.session_config()
-    }
+    SessionConfig { log_file_mode: APPEND, clock: 2, log_file: Some(path.to_owned()), ..fixture.config() }
 }
 
 /// Starts a session with a new provider enabled.
@@ -121,17 +119,13 @@ fn a_file_is_continued(fixture: &Fixture) {
 
 fn append_needs_the_same_clock_and_buffer_size(fixture: &Fixture) {
     for (name, first) in [
-        ("clock", SessionConfig { clock: 1, ..fixture.session_config() }),
-        ("buffer size", SessionConfig { clock: 2, buffer_size: 128, ..fixture.session_config() }),
+        ("clock", SessionConfig { clock: 1, ..fixture.config() }),
+        ("buffer size", SessionConfig { clock: 2, buffer_size: 128, ..fixture.config() }),
     ] {
         let path = first.log_file.clone().unwrap();
         fixture.stop(fixture.start(&first));
         let before = std::fs::read(&path).unwrap();
-        assert_eq!(
-            fixture.start_status(&append_config(fixture, &path)),
-            Status::ERROR_INVALID_PARAMETER,
-            "{name}"
-        );
+        assert_eq!(fixture.start_status(&append_config(fixture, &path)), INVALID_PARAMETER, "{name}");
         assert_eq!(std::fs::read(&path).unwrap(), before, "{name}");
     }
 }
@@ -144,9 +138,9 @@ fn append_needs_the_same_number_of_processors(fixture: &Fixture) {
     let has_several_processors = traceweir_transport::cpu::possible() > 1;
     assert_eq!(
         fixture.start_status(&one(APPEND)),
-        if has_several_processors { Status::ERROR_INVALID_PARAMETER } else { Status::ERROR_SUCCESS }
+        if has_several_processors { INVALID_PARAMETER } else { SUCCESS }
     );
-    assert_eq!(fixture.start_status(&one(APPEND | NO_PER_PROCESSOR_BUFFERING)), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&one(APPEND | NO_PER_PROCESSOR_BUFFERING)), SUCCESS);
 }
 
 fn appending_creates(fixture: &Fixture) {
@@ -166,7 +160,7 @@ fn file_sequence_config(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> Pa
         maximum_file_size: 64,
         buffer_size: 8,
         log_file: Some(folder.join(format!("row {number}-%d.etl"))),
-        ..fixture.session_config()
+        ..fixture.config()
     };
     (config, move |n| folder.join(format!("row {number}-{n}.etl")))
 }
@@ -207,13 +201,13 @@ fn file_sequence_replaces_files(fixture: &Fixture) {
 
 fn sizes_are_reserved(fixture: &Fixture) {
     let mode = SEQUENTIAL | PREALLOCATE;
-    let config = SessionConfig { log_file_mode: mode, maximum_file_size: 8, ..fixture.session_config() };
+    let config = SessionConfig { log_file_mode: mode, maximum_file_size: 8, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     let path = config.log_file.unwrap();
     let reserved = std::fs::metadata(&path).unwrap();
     assert_eq!((reserved.len(), reserved.blocks() * 512 >= 8 << 20), (8 << 20, true));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
     assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
 }
 
@@ -230,14 +224,11 @@ fn increment_switches_to_the_next_file(fixture: &Fixture) {
 }
 
 fn increment_needs_new_file_mode(fixture: &Fixture) {
-    let live = SessionConfig {
-        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
-        log_file: None,
-        ..fixture.session_config()
-    };
-    for config in [fixture.session_config(), live] {
+    let live =
+        SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
+    for config in [fixture.config(), live] {
         let session = fixture.start(&config);
-        assert_eq!(status(fixture.connect().increment(&session.id)), Status::ERROR_INVALID_FUNCTION);
+        assert_eq!(status(fixture.connect().increment(&session.id)), INVALID_FUNCTION);
     }
 }
 
@@ -256,18 +247,18 @@ fn a_file_becomes_live(fixture: &Fixture) {
     assert_eq!(event_ids(&path), [1]);
     assert_ne!(header_of(&path).end_time.0, 0);
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_SUCCESS);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), SUCCESS);
     fixture.stop(session);
     assert_eq!(event_ids(&path), [1]);
 }
 
 fn conversion_needs_a_file_session(fixture: &Fixture) {
     for mode in [EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_BUFFERING_MODE] {
-        let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
+        let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.config() };
         let session = fixture.start(&config);
         assert_eq!(
             status(fixture.connect().convert_to_real_time(&session.id)),
-            Status::ERROR_INVALID_FUNCTION,
+            INVALID_FUNCTION,
             "mode {mode:#x}"
         );
     }
@@ -280,10 +271,10 @@ fn start_needs_enough_disk_space(fixture: &Fixture) {
         log_file_mode: mode,
         maximum_file_size: u32::MAX,
         log_file: Some(path.clone()),
-        ..fixture.session_config()
+        ..fixture.config()
     };
     for mode in [SEQUENTIAL, EVENT_TRACE_FILE_MODE_CIRCULAR, SEQUENTIAL | PREALLOCATE] {
-        assert_eq!(fixture.start_status(&huge(mode)), Status::ERROR_DISK_FULL, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&huge(mode)), DISK_FULL, "mode {mode:#x}");
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 }
@@ -291,12 +282,9 @@ fn start_needs_enough_disk_space(fixture: &Fixture) {
 fn reserve_of_the_system_disk_is_kept(fixture: &Fixture) {
     let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
     let is_system_disk = device(fixture.folder()) == device(Path::new("/"));
-    for (reserve, refusal) in [
-        (u32::MAX, if is_system_disk { Status::ERROR_DISK_FULL } else { Status::ERROR_SUCCESS }),
-        (0, Status::ERROR_SUCCESS),
-    ] {
+    for (reserve, refusal) in [(u32::MAX, if is_system_disk { DISK_FULL } else { SUCCESS }), (0, SUCCESS)] {
         let (folder, _daemon) = start_with_settings(fixture, &format!("reserve_mb = {reserve}\n"));
-        let started = connect_to(&folder).start(&fixture.session_config());
+        let started = connect_to(&folder).start(&fixture.config());
         assert_eq!(status(started), refusal, "reserve of {reserve} MB");
     }
 }

@@ -11,7 +11,7 @@ use traceweir_format::spec::enable::{
 use crate::control_group::{self, ControlGroup};
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, new_guid, status};
+use crate::stage::{CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7", D, "one filter of a type; a repeated type → 87", a_type_comes_once),
@@ -93,7 +93,7 @@ fn params_with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
 }
 
 fn enable_status(fixture: &Fixture, filters: Vec<(u32, Vec<u8>)>) -> Status {
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     status(fixture.try_enable(&session, new_guid(), &params_with(filters)))
 }
 
@@ -102,26 +102,26 @@ fn pid_bytes(ids: &[u32]) -> Vec<u8> {
 }
 
 fn a_type_comes_once(fixture: &Fixture) {
-    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (7, vec![2])]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (7, vec![2])]), INVALID_PARAMETER);
     assert_eq!(
         enable_status(fixture, vec![(PID, pid_bytes(&[1])), (PID, pid_bytes(&[2]))]),
-        Status::ERROR_INVALID_PARAMETER
+        INVALID_PARAMETER
     );
-    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (8, vec![1])]), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (8, vec![1])]), SUCCESS);
 }
 
 fn more_than_13_filters_are_refused(fixture: &Fixture) {
     let many = |count| (1..=count).map(|kind| (kind, vec![1])).collect();
-    assert_eq!(enable_status(fixture, many(13)), Status::ERROR_SUCCESS);
-    assert_eq!(enable_status(fixture, many(14)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_status(fixture, many(13)), SUCCESS);
+    assert_eq!(enable_status(fixture, many(14)), INVALID_PARAMETER);
 }
 
 fn none_is_ignored(fixture: &Fixture) {
-    assert_eq!(enable_status(fixture, vec![(0, vec![]), (0, vec![9; 5])]), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(0, vec![]), (0, vec![9; 5])]), SUCCESS);
 }
 
 fn pid_filter_selects_processes(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1]))]));
     assert!(!provider.enabled(4, 1));
@@ -132,33 +132,28 @@ fn pid_filter_selects_processes(fixture: &Fixture) {
 }
 
 fn pid_filter_has_1_to_8_ids(fixture: &Fixture) {
-    assert_eq!(enable_status(fixture, vec![(PID, pid_bytes(&[1; 8]))]), Status::ERROR_SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(PID, pid_bytes(&[1; 8]))]), SUCCESS);
     for wrong in [vec![], pid_bytes(&[1; 9]), vec![1; 3], vec![1; 6]] {
-        assert_eq!(
-            enable_status(fixture, vec![(PID, wrong.clone())]),
-            Status::ERROR_INVALID_PARAMETER,
-            "{wrong:?}"
-        );
+        assert_eq!(enable_status(fixture, vec![(PID, wrong.clone())]), INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
 fn pid_filter_ignores_restarted_processes(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let mut first = OtherProcess::start(guid, None);
     fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[first.id()]))]));
     first.write(1);
     first.exit_and_wait();
     let mut second = OtherProcess::start(guid, None);
     second.write(2);
-    let seen: Vec<u16> =
-        fixture.stop_and_read_events(session).iter().map(|event| event.descriptor.id).collect();
+    let seen: Vec<u16> = fixture.stop_and_read(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
 fn pid_filter_is_refused_for_private_sessions(fixture: &Fixture) {
-    let session = PrivateSession::start(&fixture.session_config()).unwrap();
+    let session = PrivateSession::start(&fixture.config()).unwrap();
     let own_pid = params_with(vec![(PID, pid_bytes(&[std::process::id()]))]);
-    assert_eq!(status(session.enable(new_guid(), &own_pid)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(session.enable(new_guid(), &own_pid)), INVALID_PARAMETER);
 }
 
 fn utf16_bytes(text: &str) -> Vec<u8> {
@@ -170,7 +165,7 @@ fn own_program() -> String {
 }
 
 fn executable_name_filter_ignores_case(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider = Provider::register(guid, None).unwrap();
     let is_enabled_for = |names: &str| {
         fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes(names))]));
@@ -190,20 +185,19 @@ fn executable_name_filter_ignores_case(fixture: &Fixture) {
 }
 
 fn executable_name_filter_applies_to_later_processes(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes("WANTED"))]));
     let mut wanted = OtherProcess::start_as(&fixture.folder().join("wanted"), guid);
     let mut other = OtherProcess::start(guid, None);
     wanted.write(1);
     other.write(2);
-    let seen: Vec<u16> =
-        fixture.stop_and_read_events(session).iter().map(|event| event.descriptor.id).collect();
+    let seen: Vec<u16> = fixture.stop_and_read(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
 fn other_control_groups_are_not_enabled(fixture: &Fixture) {
     for kind in NAME_FILTERS.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
-        let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+        let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
         let provider = Provider::register(guid, None).unwrap();
         fixture.enable(&session, guid, &params_with(vec![(kind, utf16_bytes("nobody has this name"))]));
         assert!(!provider.enabled(4, 1), "{kind:#x}");
@@ -216,7 +210,7 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
     };
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
     for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {
-        let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+        let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
         // Processes in containers are included only if the enable asks for all of them, or names
         // theirs.
         let enable = |names: &str| {
@@ -235,7 +229,7 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
         early.write(4);
         late.write(5);
         let mut seen: Vec<u16> =
-            fixture.stop_and_read_events(session).iter().map(|event| event.descriptor.id).collect();
+            fixture.stop_and_read(session).iter().map(|event| event.descriptor.id).collect();
         seen.sort_unstable();
         assert_eq!(seen, [1, 2], "{kind:#x}");
     }
@@ -244,14 +238,14 @@ fn named_control_groups_are_enabled(fixture: &Fixture) {
 fn name_lists_are_checked(fixture: &Fixture) {
     for kind in NAME_FILTERS {
         let longest = utf16_bytes(&"n".repeat(512));
-        assert_eq!(enable_status(fixture, vec![(kind, longest.clone())]), Status::ERROR_SUCCESS, "{kind:#x}");
+        assert_eq!(enable_status(fixture, vec![(kind, longest.clone())]), SUCCESS, "{kind:#x}");
         let lone_surrogate = vec![0, 0xD8];
         for wrong in
             [vec![], utf16_bytes(";;"), vec![b'a'], lone_surrogate, [longest, utf16_bytes("n")].concat()]
         {
             assert_eq!(
                 enable_status(fixture, vec![(kind, wrong.clone())]),
-                Status::ERROR_INVALID_PARAMETER,
+                INVALID_PARAMETER,
                 "{kind:#x} {wrong:?}"
             );
         }
@@ -260,32 +254,27 @@ fn name_lists_are_checked(fixture: &Fixture) {
 
 fn unknown_filter_types_are_refused(fixture: &Fixture) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
-        assert_eq!(
-            enable_status(fixture, vec![(kind, vec![1; 8])]),
-            Status::ERROR_INVALID_PARAMETER,
-            "{kind:#x}"
-        );
+        assert_eq!(enable_status(fixture, vec![(kind, vec![1; 8])]), INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
 fn provider_defined_filters_reach_the_callback(fixture: &Fixture) {
-    let (calls, guid, session) =
-        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &params_with(vec![(0x1234, b"for the provider".to_vec())]));
     assert_eq!(calls.last().filter, Some((0x1234, b"for the provider".to_vec())));
 }
 
 fn own_filters_are_bounded(fixture: &Fixture) {
-    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1024])]), Status::ERROR_SUCCESS);
-    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1025])]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1024])]), SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1025])]), INVALID_PARAMETER);
 }
 
 fn a_refusal_changes_nothing(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&crate::stage::enable_params(4, 1, 0));
     assert_eq!(
         status(fixture.try_enable(&session, guid, &params_with(vec![(PID, vec![])]))),
-        Status::ERROR_INVALID_PARAMETER
+        INVALID_PARAMETER
     );
     assert!(provider.enabled(4, 1) && !provider.enabled(5, 1));
 }

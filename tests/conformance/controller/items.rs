@@ -96,7 +96,7 @@ fn find_item(seen: &RecordedEvent, kind: ExtType) -> Option<Vec<u8>> {
 fn item_of_one_event(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8>> {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(property));
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
     assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
     find_item(&seen[0], kind)
@@ -128,7 +128,7 @@ fn write_deep(provider: &Provider, depth: u32) {
 fn recorded_frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(STACK));
     write_deep(&provider, depth);
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     let stack = find_item(&seen[0], ExtType::STACK_TRACE64).expect("the event has a stack");
     let words: Vec<u64> = stack.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     assert_eq!(words[0], 0, "the stack continues in another event");
@@ -154,7 +154,7 @@ fn stack_item_has_at_most_192_frames(fixture: &Fixture) {
 
 fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
     let (guid, session) =
-        (new_guid(), fixture.start(&SessionConfig { buffer_size: 128, ..fixture.session_config() }));
+        (new_guid(), fixture.start(&SessionConfig { buffer_size: 128, ..fixture.config() }));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &params_with(STACK));
     let largest = vec![1; 65_535 - 80];
@@ -198,7 +198,7 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
         provider.write(&event(id, 4, 1), &[]).unwrap();
         other.write(u8::try_from(id).unwrap());
     }
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 4);
     let keys = |pid: u32| -> Vec<_> {
         seen.iter()
@@ -216,7 +216,7 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
 
 fn event_key_identifies_the_event(fixture: &Fixture) {
     let (first, provider, guid) = fixture.start_with_provider(&params_with(EVENT_KEY));
-    let second = fixture.start(&fixture.session_config());
+    let second = fixture.start(&fixture.config());
     fixture.enable(&second, guid, &params_with(EVENT_KEY | SID));
     for id in 0..50 {
         provider.write(&event(id, 4, 1), &[]).unwrap();
@@ -224,8 +224,7 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
     let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
         seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has a key")).collect()
     };
-    let (mut one, two) =
-        (keys(fixture.stop_and_read_events(first)), keys(fixture.stop_and_read_events(second)));
+    let (mut one, two) = (keys(fixture.stop_and_read(first)), keys(fixture.stop_and_read(second)));
     assert_eq!(one, two);
     one.sort();
     one.dedup();
@@ -235,20 +234,20 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
 fn event_key_contains_the_process_start_key(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(EVENT_KEY | START_KEY));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     let number = |kind| u64::from_le_bytes(find_item(&seen[0], kind).unwrap().try_into().unwrap());
     assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
 }
 
 fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
     let (strict, provider, guid) = fixture.start_with_provider(&params_with(EXCLUDE_INPRIVATE));
-    let other = fixture.start(&fixture.session_config());
+    let other = fixture.start(&fixture.config());
     fixture.enable(&other, guid, &EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(2).write(&[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     let ids = |seen: Vec<RecordedEvent>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!(
-        (ids(fixture.stop_and_read_events(strict)), ids(fixture.stop_and_read_events(other))),
+        (ids(fixture.stop_and_read(strict)), ids(fixture.stop_and_read(other))),
         (vec![2], vec![1, 2])
     );
 }
@@ -256,5 +255,5 @@ fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
 fn events_have_no_unrequested_items(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(0));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
+    assert_eq!(fixture.stop_and_read(session)[0].items, []);
 }

@@ -60,8 +60,7 @@ fn check_recorded_events(fixture: &Fixture, params: &EnableParams) {
     for (id, level, keyword) in test_events() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
-    let recorded: Vec<u16> =
-        fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+    let recorded: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     let expected: Vec<u16> = test_events()
         .filter(|(_, level, keyword)| passes(params, *level, *keyword))
         .map(|(id, ..)| id)
@@ -86,7 +85,7 @@ fn event_level_0_always_passes(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&enable_params(1, 0, 0));
     provider.write(&event(1, 0, 4), &[]).unwrap();
     provider.write(&event(2, 2, 4), &[]).unwrap();
-    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1]);
 }
 
@@ -98,8 +97,7 @@ fn any_0_is_all_ones(fixture: &Fixture) {
 fn sessions_are_matched_independently(fixture: &Fixture) {
     let requests = [enable_params(3, 1, 0), enable_params(5, 2, 2), enable_params(0, 0, 8)];
     let (first, provider, guid) = fixture.start_with_provider(&requests[0]);
-    let (second, third) =
-        (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (second, third) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&second, guid, &requests[1]);
     fixture.enable(&third, guid, &requests[2]);
     for (id, level, keyword) in test_events() {
@@ -107,7 +105,7 @@ fn sessions_are_matched_independently(fixture: &Fixture) {
     }
     for (session, params) in [first, second, third].into_iter().zip(&requests) {
         let recorded: Vec<u16> =
-            fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+            fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
         let expected: Vec<u16> = test_events()
             .filter(|(_, level, keyword)| passes(params, *level, *keyword))
             .map(|(id, ..)| id)
@@ -146,11 +144,8 @@ fn complete_truth_table_matches(fixture: &Fixture) {
         }
     }
     let row = |payload: &[u8]| u32::from_le_bytes(payload.try_into().unwrap());
-    let mut recorded: Vec<(u32, u16)> = fixture
-        .stop_and_read_events(session)
-        .iter()
-        .map(|seen| (row(&seen.payload), seen.descriptor.id))
-        .collect();
+    let mut recorded: Vec<(u32, u16)> =
+        fixture.stop_and_read(session).iter().map(|seen| (row(&seen.payload), seen.descriptor.id)).collect();
     recorded.sort_unstable();
     assert_eq!(recorded, expected, "{} rows of {} events", all_enable_params().len(), test_events().count());
 }

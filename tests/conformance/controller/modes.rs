@@ -9,7 +9,10 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, Status};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, PATIENCE, event, events_of, header_of, new_guid, status, until};
+use crate::stage::{
+    BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, LOG_FILE_FULL, PATIENCE, SUCCESS, event,
+    events_of, header_of, new_guid, status, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x0", D, "with a file name: sequential, without a limit", no_mode_is_sequential),
@@ -158,17 +161,13 @@ fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
     let name = if mode & NEWFILE != 0 { "sequence %d.etl" } else { "one.etl" };
     let log_file = Some(fixture.folder().join(format!("{} {name}", crate::stage::unique_number())));
     let clock = if mode & APPEND != 0 { 2 } else { 1 };
-    SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.session_config() }
+    SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.config() }
 }
 
 #[track_caller]
 fn assert_all_refused(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
-        assert_eq!(
-            fixture.start_status(&config_with(fixture, *mode)),
-            Status::ERROR_INVALID_PARAMETER,
-            "mode {mode:#x}"
-        );
+        assert_eq!(fixture.start_status(&config_with(fixture, *mode)), INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
@@ -177,7 +176,7 @@ fn assert_all_accepted(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
         let session = fixture.start(&config_with(fixture, *mode));
         assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is not reported");
-        assert_eq!(fixture.stop_and_read_events(session), [], "mode {mode:#x}");
+        assert_eq!(fixture.stop_and_read(session), [], "mode {mode:#x}");
     }
 }
 
@@ -190,20 +189,16 @@ fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (crate::sta
 }
 
 fn no_mode_is_sequential(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: 0, ..fixture.session_config() };
+    let config = SessionConfig { log_file_mode: 0, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(3, 4, 1), &[b"x"]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
     assert_eq!(header_of(&config.log_file.unwrap()).maximum_file_size, 0);
 }
 
 fn real_time_is_delivered(fixture: &Fixture) {
-    let config = SessionConfig {
-        log_file_mode: REAL_TIME,
-        log_file: None,
-        flush_timer: 60,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     let trace = Trace::live(&session.properties.config.name).unwrap();
     let (sender, received) = mpsc::channel();
@@ -228,12 +223,8 @@ fn obsolete_flags_are_ignored(fixture: &Fixture) {
 }
 
 fn buffering_is_written_when_asked(fixture: &Fixture) {
-    let config = SessionConfig {
-        log_file_mode: BUFFERING,
-        buffer_size: 4,
-        minimum_buffers: 4,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     for number in 0..2_000u16 {
         until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
@@ -249,12 +240,8 @@ fn buffering_is_written_when_asked(fixture: &Fixture) {
 
 fn file_size_can_be_in_kib(fixture: &Fixture) {
     let mode = CIRCULAR | USE_KBYTES_FOR_SIZE;
-    let config = SessionConfig {
-        log_file_mode: mode,
-        maximum_file_size: 256,
-        buffer_size: 16,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     for _ in 0..1_000 {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
@@ -276,12 +263,12 @@ fn paged_memory_is_accepted(fixture: &Fixture) {
 }
 
 fn logs_are_compressed(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..fixture.session_config() };
+    let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     for _ in 0..100 {
         provider.write(&event(9, 4, 1), &[&[b'a'; 1_000]]).unwrap();
     }
-    assert_eq!(fixture.stop_and_read_events(session).len(), 100);
+    assert_eq!(fixture.stop_and_read(session).len(), 100);
     let path = config.log_file.unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() < 100_000, "100 events of 1,000 equal bytes");
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
@@ -289,8 +276,7 @@ fn logs_are_compressed(fixture: &Fixture) {
 }
 
 fn one_stream_serves_all_processors(fixture: &Fixture) {
-    let config =
-        SessionConfig { log_file_mode: NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.session_config() };
+    let config = SessionConfig { log_file_mode: NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
@@ -341,8 +327,8 @@ fn append_excludes_real_time_and_private(fixture: &Fixture) {
 
 fn append_needs_system_time(fixture: &Fixture) {
     for clock in [0, 1, 3] {
-        let config = SessionConfig { log_file_mode: APPEND, clock, ..fixture.session_config() };
-        assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "clock {clock}");
+        let config = SessionConfig { log_file_mode: APPEND, clock, ..fixture.config() };
+        assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "clock {clock}");
     }
 }
 
@@ -378,7 +364,7 @@ fn new_files_have_one_number(fixture: &Fixture) {
         let log_file = Some(fixture.folder().join(name));
         assert_eq!(
             fixture.start_status(&SessionConfig { log_file, ..config_with(fixture, NEWFILE) }),
-            Status::ERROR_INVALID_PARAMETER,
+            INVALID_PARAMETER,
             "{name}"
         );
     }
@@ -387,7 +373,7 @@ fn new_files_have_one_number(fixture: &Fixture) {
 fn size_limit_is_required(fixture: &Fixture) {
     for mode in [CIRCULAR, NEWFILE, PREALLOCATE, PREALLOCATE | SEQUENTIAL] {
         let config = SessionConfig { maximum_file_size: 0, ..config_with(fixture, mode) };
-        assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
@@ -410,21 +396,21 @@ fn both_shutdown_flags_are_refused(fixture: &Fixture) {
 fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: None, ..config_with(fixture, 0) }),
-        Status::ERROR_BAD_PATHNAME
+        BAD_PATHNAME
     );
 }
 
 fn real_time_session_also_writes_a_file(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: REAL_TIME, ..fixture.session_config() };
+    let config = SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(5, 4, 1), &[b"both"]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn file_modes_need_a_file(fixture: &Fixture) {
     for mode in [SEQUENTIAL, CIRCULAR, NEWFILE, APPEND, REAL_TIME | SEQUENTIAL, REAL_TIME | CIRCULAR] {
         let config = SessionConfig { log_file: None, ..config_with(fixture, mode) };
-        assert_eq!(fixture.start_status(&config), Status::ERROR_BAD_PATHNAME, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&config), BAD_PATHNAME, "mode {mode:#x}");
     }
 }
 
@@ -437,7 +423,7 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
         log_file_mode: SEQUENTIAL | USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 16,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let (session, provider) = start_with_provider(fixture, &config);
     until("the end of the session", || {
@@ -445,9 +431,9 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
         fixture.connect().query(&session.id).is_err()
     });
     let mut controller = fixture.connect();
-    assert_eq!(status(controller.query(&session.id)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    assert_eq!(status(controller.flush(&session.id, None)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    assert_eq!(status(controller.stop(&session.id)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.query(&session.id)), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.flush(&session.id, None)), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.stop(&session.id)), INSTANCE_NOT_FOUND);
     let path = config.log_file.unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert!(!events_of(&path).is_empty());
@@ -458,7 +444,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
         log_file_mode: CIRCULAR | USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 8,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let (session, provider) = start_with_provider(fixture, &config);
     let path = config.log_file.unwrap();
@@ -468,7 +454,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
             assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
         }
     }
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert_eq!(seen.last().unwrap().descriptor.id, 3_999);
     assert!(seen.len() < 1_000 && seen.is_sorted_by_key(|event| event.time), "{} events", seen.len());
@@ -483,26 +469,24 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
         buffer_size: 4,
         minimum_buffers: 2,
         maximum_buffers: 4,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let (session, provider) = start_with_provider(fixture, &config);
     let mut answers = Vec::new();
     until("an event is lost", || {
         for _ in 0..10 {
             answers.push(
-                provider
-                    .write(&event(1, 4, 1), &[&[0; 1_000]])
-                    .map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS),
+                provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS),
             );
         }
         fixture.connect().flush(&session.id, None).unwrap();
-        answers.last() == Some(&Status::STATUS_LOG_FILE_FULL)
+        answers.last() == Some(&LOG_FILE_FULL)
     });
     (session, answers)
 }
 
 fn first_consumer_gets_stored_events(fixture: &Fixture) {
-    let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..fixture.session_config() };
+    let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..fixture.config() };
     let (session, provider) = start_with_provider(fixture, &config);
     provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
     fixture.connect().flush(&session.id, None).unwrap();
@@ -531,14 +515,14 @@ fn a_full_store_loses_events(fixture: &Fixture) {
 
 fn flush_timer_writes_the_file(fixture: &Fixture) {
     let (session, provider) =
-        start_with_provider(fixture, &SessionConfig { log_file_mode: REAL_TIME, ..fixture.session_config() });
+        start_with_provider(fixture, &SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() });
     let before = fixture.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
     until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn full_store_is_reported_to_writers(fixture: &Fixture) {
     let (_session, answers) = fill_store(fixture);
-    assert_eq!(answers.last(), Some(&Status::STATUS_LOG_FILE_FULL));
+    assert_eq!(answers.last(), Some(&LOG_FILE_FULL));
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use traceweir::controller::{EnableParams, Filter, SessionConfig, Update};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider, Status};
+use traceweir::{Guid, Provider};
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EXECUTABLE_NAME,
     EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PID,
@@ -16,7 +16,10 @@ use traceweir_format::spec::session::{
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, event, events_of, new_guid, status, until};
+use crate::stage::{
+    Fixture, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, SUCCESS, Session, event, events_of,
+    new_guid, status, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -122,7 +125,7 @@ pub(crate) const RULES: &[Rule] = &[
 const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 fn private_config(fixture: &Fixture, guid: Guid) -> SessionConfig {
-    SessionConfig { log_file_mode: PRIVATE, guid, ..fixture.session_config() }
+    SessionConfig { log_file_mode: PRIVATE, guid, ..fixture.config() }
 }
 
 /// Starts a session in this process, with the provider registered and enabled.
@@ -154,7 +157,7 @@ fn private_session_runs_in_provider_processes(fixture: &Fixture) {
 }
 
 fn private_session_needs_a_provider_guid(fixture: &Fixture) {
-    assert_eq!(fixture.start_status(&private_config(fixture, Guid::NULL)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&private_config(fixture, Guid::NULL)), INVALID_PARAMETER);
 }
 
 fn later_processes_write_numbered_files(fixture: &Fixture) {
@@ -181,11 +184,10 @@ fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
     let guid = new_guid();
     let _provider = Provider::register(guid, None).unwrap();
     let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private_config(fixture, guid))).collect();
-    assert_eq!(fixture.start_status(&private_config(fixture, guid)), Status::ERROR_NO_SYSTEM_RESOURCES);
-    let _own =
-        PrivateSession::start(&fixture.session_config()).expect("in-process sessions have a separate limit");
+    assert_eq!(fixture.start_status(&private_config(fixture, guid)), NO_SYSTEM_RESOURCES);
+    let _own = PrivateSession::start(&fixture.config()).expect("in-process sessions have a separate limit");
     fixture.stop(all.pop().unwrap());
-    assert_eq!(fixture.start_status(&private_config(fixture, guid)), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&private_config(fixture, guid)), SUCCESS);
 }
 
 /// Returns whether this process and another one take part in a session with this filter.
@@ -237,7 +239,7 @@ fn other_session_filters_are_refused(fixture: &Fixture) {
         let filters = vec![Filter { kind, data }];
         assert_eq!(
             fixture.start_status(&SessionConfig { filters, ..private_config(fixture, new_guid()) }),
-            Status::ERROR_INVALID_PARAMETER,
+            INVALID_PARAMETER,
             "{kind:#x}"
         );
     }
@@ -245,16 +247,13 @@ fn other_session_filters_are_refused(fixture: &Fixture) {
 
 fn session_filters_need_a_private_session(fixture: &Fixture) {
     let filters = vec![pid_filter(std::process::id())];
-    assert_eq!(
-        fixture.start_status(&SessionConfig { filters, ..fixture.session_config() }),
-        Status::ERROR_INVALID_PARAMETER
-    );
+    assert_eq!(fixture.start_status(&SessionConfig { filters, ..fixture.config() }), INVALID_PARAMETER);
 }
 
 fn groups_are_refused(fixture: &Fixture) {
     let (session, _provider, guid, _path) = start_in_this_process(fixture);
     let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
-    assert_eq!(status(fixture.try_enable(&session, guid, &group)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(fixture.try_enable(&session, guid, &group)), INVALID_PARAMETER);
 }
 
 fn private_sessions_of_controllers_are_not_listed(fixture: &Fixture) {
@@ -266,7 +265,7 @@ fn private_sessions_of_controllers_are_not_listed(fixture: &Fixture) {
 fn private_sessions_of_controllers_do_not_count(fixture: &Fixture) {
     let sixty_five: Vec<Session> =
         (0..65).map(|_| fixture.start(&private_config(fixture, new_guid()))).collect();
-    assert_eq!(fixture.start_status(&fixture.session_config()), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&fixture.config()), SUCCESS);
     drop(sixty_five);
 }
 
@@ -283,7 +282,7 @@ fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
         Update { real_time: Some(true), ..Update::default() },
         Update { maximum_buffers: Some(99), ..Update::default() },
     ] {
-        assert_eq!(status(update(&wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(status(update(&wrong)), INVALID_PARAMETER, "{wrong:?}");
     }
     fixture.stop(session);
     assert_eq!((event_ids(&path), event_ids(&next)), (vec![1], vec![2]));
@@ -291,8 +290,8 @@ fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
 
 fn private_session_has_no_increment_or_convert(fixture: &Fixture) {
     let (session, _provider, _guid, _path) = start_in_this_process(fixture);
-    assert_eq!(status(fixture.connect().increment(&session.id)), Status::ERROR_INVALID_FUNCTION);
-    assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), Status::ERROR_INVALID_FUNCTION);
+    assert_eq!(status(fixture.connect().increment(&session.id)), INVALID_FUNCTION);
+    assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), INVALID_FUNCTION);
 }
 
 fn logger_thread_is_in_the_process(fixture: &Fixture) {
@@ -309,7 +308,7 @@ fn controller_cannot_start_in_process_session(fixture: &Fixture) {
         log_file_mode: PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC,
         ..private_config(fixture, new_guid())
     };
-    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
 fn paged_flag_of_private_session_is_ignored(fixture: &Fixture) {
@@ -317,7 +316,7 @@ fn paged_flag_of_private_session_is_ignored(fixture: &Fixture) {
         new_guid(),
         SessionConfig {
             log_file_mode: EVENT_TRACE_USE_PAGED_MEMORY | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-            ..fixture.session_config()
+            ..fixture.config()
         },
     );
     let session = PrivateSession::start(&config).unwrap();

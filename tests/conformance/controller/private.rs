@@ -1,8 +1,8 @@
 //! Private sessions inside the process.
 
+use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
-use traceweir::{Provider, Status};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -10,7 +10,10 @@ use traceweir_format::spec::session::{
 };
 
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, event, events_of, header_of, new_guid, status};
+use crate::stage::{
+    BAD_PATHNAME, CallbackLog, Fixture, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, event, events_of, header_of,
+    new_guid, status,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -61,7 +64,7 @@ pub(crate) const RULES: &[Rule] = &[
 const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
 fn private_session_gets_events_of_its_process(fixture: &Fixture) {
-    let (guid, config) = (new_guid(), fixture.session_config());
+    let (guid, config) = (new_guid(), fixture.config());
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     let provider = Provider::register(guid, None).unwrap();
@@ -72,11 +75,10 @@ fn private_session_gets_events_of_its_process(fixture: &Fixture) {
 }
 
 fn fourth_in_process_session_is_refused(fixture: &Fixture) {
-    let mut sessions: Vec<_> =
-        (0..3).map(|_| PrivateSession::start(&fixture.session_config()).unwrap()).collect();
-    assert_eq!(status(PrivateSession::start(&fixture.session_config())), Status::ERROR_NO_SYSTEM_RESOURCES);
+    let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&fixture.config()).unwrap()).collect();
+    assert_eq!(status(PrivateSession::start(&fixture.config())), NO_SYSTEM_RESOURCES);
     sessions.pop().unwrap().stop().unwrap();
-    PrivateSession::start(&fixture.session_config()).unwrap().stop().unwrap();
+    PrivateSession::start(&fixture.config()).unwrap().stop().unwrap();
 }
 
 fn private_session_modes_are_limited(fixture: &Fixture) {
@@ -86,48 +88,44 @@ fn private_session_modes_are_limited(fixture: &Fixture) {
         EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE,
     ] {
         let log_file = Some(fixture.folder().join("private %d.etl"));
-        let wrong =
-            SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.session_config() };
-        assert_eq!(status(PrivateSession::start(&wrong)), Status::ERROR_INVALID_PARAMETER, "mode {mode:#x}");
+        let wrong = SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.config() };
+        assert_eq!(status(PrivateSession::start(&wrong)), INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
 fn in_process_session_refuses_groups(fixture: &Fixture) {
-    let session = PrivateSession::start(&fixture.session_config()).unwrap();
+    let session = PrivateSession::start(&fixture.config()).unwrap();
     let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
-    assert_eq!(status(session.enable(new_guid(), &group)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(session.enable(new_guid(), &group)), INVALID_PARAMETER);
 }
 
 fn private_and_daemon_session_both_get_the_event(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let private = PrivateSession::start(&config).unwrap();
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     private.enable(guid, &EnableParams::default()).unwrap();
     provider.write(&event(1, 4, 1), &[b"both"]).unwrap();
     private.stop().unwrap();
-    assert_eq!(
-        (fixture.stop_and_read_events(session).len(), events_of(&config.log_file.unwrap()).len()),
-        (1, 1)
-    );
+    assert_eq!((fixture.stop_and_read(session).len(), events_of(&config.log_file.unwrap()).len()), (1, 1));
 }
 
 fn private_mode_is_in_the_file_header(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     PrivateSession::start(&config).unwrap().stop().unwrap();
     assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & IN_PROCESS, IN_PROCESS);
 }
 
 fn private_sessions_cannot_share_a_file(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let _first = PrivateSession::start(&config).unwrap();
     let second = SessionConfig { name: "another".to_owned(), ..config };
-    assert_eq!(status(PrivateSession::start(&second)), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(status(PrivateSession::start(&second)), BAD_PATHNAME);
 }
 
 fn callbacks_are_called_for_private_sessions(fixture: &Fixture) {
     let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let session = PrivateSession::start(&fixture.session_config()).unwrap();
+    let session = PrivateSession::start(&fixture.config()).unwrap();
     session.enable(guid, &crate::stage::enable_params(3, 5, 1)).unwrap();
     assert_eq!(calls.last().code_level_masks(), (1, 3, 5, 1));
     session.stop().unwrap();

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{Provider, Status};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
     EVENT_TRACE_REAL_TIME_MODE,
@@ -11,7 +11,7 @@ use traceweir_format::spec::session::{
 use traceweir_format::time::FileTime;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, event, events_of, header_of, new_guid, until};
+use crate::stage::{Fixture, INVALID_PARAMETER, event, events_of, header_of, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -105,7 +105,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn clocks_are_echoed(fixture: &Fixture) {
     for (requested, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
-        let config = SessionConfig { clock: requested, ..fixture.session_config() };
+        let config = SessionConfig { clock: requested, ..fixture.config() };
         let session = fixture.start(&config);
         assert_eq!(session.properties.config.clock, expected);
         fixture.stop(session);
@@ -116,8 +116,8 @@ fn clocks_are_echoed(fixture: &Fixture) {
 fn unknown_clocks_are_refused(fixture: &Fixture) {
     for clock in [4, 5, 0x8000_0001, u32::MAX] {
         assert_eq!(
-            fixture.start_status(&SessionConfig { clock, ..fixture.session_config() }),
-            Status::ERROR_INVALID_PARAMETER,
+            fixture.start_status(&SessionConfig { clock, ..fixture.config() }),
+            INVALID_PARAMETER,
             "clock {clock}"
         );
     }
@@ -125,14 +125,14 @@ fn unknown_clocks_are_refused(fixture: &Fixture) {
 
 fn clocks_agree(fixture: &Fixture) {
     for clock in 1..=3 {
-        let config = SessionConfig { clock, ..fixture.session_config() };
+        let config = SessionConfig { clock, ..fixture.config() };
         let (guid, session) = (new_guid(), fixture.start(&config));
         let provider = Provider::register(guid, None).unwrap();
         fixture.enable(&session, guid, &EnableParams::default());
         let before = current_time();
         provider.write(&event(1, 4, 1), &[]).unwrap();
         let after = current_time();
-        fixture.stop_and_read_events(session);
+        fixture.stop_and_read(session);
         let path = config.log_file.unwrap();
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
         let seen = events_of(&path);
@@ -153,7 +153,7 @@ fn current_time() -> FileTime {
 
 fn rates_are_in_the_header(fixture: &Fixture) {
     for clock in [1, 3] {
-        let config = SessionConfig { clock, ..fixture.session_config() };
+        let config = SessionConfig { clock, ..fixture.config() };
         fixture.stop(fixture.start(&config));
         let header = header_of(&config.log_file.unwrap());
         assert!(header.perf_freq > 1_000_000, "{}", header.perf_freq);
@@ -166,12 +166,12 @@ fn rates_are_in_the_header(fixture: &Fixture) {
 }
 
 fn default_buffer_size_is_64_kib(fixture: &Fixture) {
-    assert_eq!(fixture.start(&fixture.session_config()).properties.config.buffer_size, 64);
+    assert_eq!(fixture.start(&fixture.config()).properties.config.buffer_size, 64);
 }
 
 fn buffers_are_rounded_and_clamped(fixture: &Fixture) {
     for (requested, config) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
-        let session = fixture.start(&SessionConfig { buffer_size: requested, ..fixture.session_config() });
+        let session = fixture.start(&SessionConfig { buffer_size: requested, ..fixture.config() });
         assert_eq!(session.properties.config.buffer_size, config, "{requested} KiB");
     }
 }
@@ -181,53 +181,44 @@ fn processors() -> u32 {
 }
 
 fn minimum_buffers_depend_on_processors(fixture: &Fixture) {
-    let session = fixture.start(&SessionConfig { minimum_buffers: 1, ..fixture.session_config() });
+    let session = fixture.start(&SessionConfig { minimum_buffers: 1, ..fixture.config() });
     assert_eq!(session.properties.config.minimum_buffers, 2 * processors());
     let mode = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
     let session =
-        fixture.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..fixture.session_config() });
+        fixture.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..fixture.config() });
     assert_eq!(session.properties.config.minimum_buffers, 2);
     let many = 2 * processors() + 7;
-    let session = fixture.start(&SessionConfig { minimum_buffers: many, ..fixture.session_config() });
+    let session = fixture.start(&SessionConfig { minimum_buffers: many, ..fixture.config() });
     assert_eq!(session.properties.config.minimum_buffers, many);
 }
 
 fn the_maximum_is_raised(fixture: &Fixture) {
-    let config = SessionConfig {
-        minimum_buffers: 40 + 2 * processors(),
-        maximum_buffers: 5,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { minimum_buffers: 40 + 2 * processors(), maximum_buffers: 5, ..fixture.config() };
     let config = fixture.start(&config).properties.config.clone();
     assert_eq!(config.maximum_buffers, config.minimum_buffers);
 }
 
 fn default_maximum_is_20_above_the_minimum(fixture: &Fixture) {
-    let config = fixture.start(&fixture.session_config()).properties.config.clone();
+    let config = fixture.start(&fixture.config()).properties.config.clone();
     assert_eq!(config.maximum_buffers, config.minimum_buffers + 20);
 }
 
 fn buffering_has_no_maximum(fixture: &Fixture) {
-    let config = SessionConfig {
-        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
-        maximum_buffers: 500,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, maximum_buffers: 500, ..fixture.config() };
     let config = fixture.start(&config).properties.config.clone();
     assert_eq!(config.maximum_buffers, config.minimum_buffers);
 }
 
 fn real_time_sessions_get_a_flush_timer(fixture: &Fixture) {
-    assert_eq!(fixture.start(&fixture.session_config()).properties.config.flush_timer, 0);
-    let live = SessionConfig {
-        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
-        log_file: None,
-        ..fixture.session_config()
-    };
+    assert_eq!(fixture.start(&fixture.config()).properties.config.flush_timer, 0);
+    let live =
+        SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
     assert_eq!(fixture.start(&live).properties.config.flush_timer, 1);
     let slow = SessionConfig {
         flush_timer: 7,
-        ..SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..fixture.session_config() }
+        ..SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..fixture.config() }
     };
     assert_eq!(fixture.start(&slow).properties.config.flush_timer, 7);
 }
@@ -259,13 +250,13 @@ fn relative_paths_start_at_the_working_directory(fixture: &Fixture) {
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
     let relative = up.join(path.strip_prefix("/").unwrap());
     assert!(relative.is_relative());
-    fixture.stop(fixture.start(&SessionConfig { log_file: Some(relative), ..fixture.session_config() }));
+    fixture.stop(fixture.start(&SessionConfig { log_file: Some(relative), ..fixture.config() }));
     assert_eq!(events_of(&path), []);
 }
 
 fn nothing_in_a_path_is_expanded(fixture: &Fixture) {
     let path = fixture.folder().join("$HOME ~ %TEMP% ${PATH}.etl");
-    fixture.stop(fixture.start(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }));
+    fixture.stop(fixture.start(&SessionConfig { log_file: Some(path.clone()), ..fixture.config() }));
     assert_eq!(events_of(&path), []);
 }
 
@@ -284,12 +275,8 @@ fn losses_are_counted(fixture: &Fixture) {
 }
 
 fn buffers_are_added(fixture: &Fixture) {
-    let config = SessionConfig {
-        buffer_size: 4,
-        maximum_buffers: 200,
-        ring_bytes: 4 << 20,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -310,7 +297,7 @@ fn buffers_are_added(fixture: &Fixture) {
 }
 
 fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
-    let config = SessionConfig { flush_timer: 1, ..fixture.session_config() };
+    let config = SessionConfig { flush_timer: 1, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -320,11 +307,8 @@ fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
 }
 
 fn flight_recorder_has_no_flush_timer(fixture: &Fixture) {
-    let config = SessionConfig {
-        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
-        flush_timer: 1,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, flush_timer: 1, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -339,7 +323,7 @@ fn flush_threshold_delays_writing(fixture: &Fixture) {
         log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         buffer_size: 4,
         minimum_buffers: 40,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let (guid, at_once, later) = (new_guid(), fixture.start(&config(0)), fixture.start(&config(20)));
     let provider = Provider::register(guid, None).unwrap();
@@ -355,22 +339,19 @@ fn flush_threshold_delays_writing(fixture: &Fixture) {
     assert_eq!(fixture.query(&later).buffers_written, 1, "more than the header buffer was written");
     fixture.connect().flush(&later.id, None).unwrap();
     assert!(fixture.query(&later).buffers_written >= 6);
-    assert_eq!(
-        (fixture.stop_and_read_events(at_once).len(), fixture.stop_and_read_events(later).len()),
-        (22, 22)
-    );
+    assert_eq!((fixture.stop_and_read(at_once).len(), fixture.stop_and_read(later).len()), (22, 22));
 }
 
 fn options_are_kept(fixture: &Fixture) {
-    let session = fixture.start(&SessionConfig { options: 0xE, ..fixture.session_config() });
+    let session = fixture.start(&SessionConfig { options: 0xE, ..fixture.config() });
     assert_eq!(fixture.query(&session).config.options, 0xE);
 }
 
 fn enable_flags_need_a_system_logger(fixture: &Fixture) {
     for enable_flags in [1, 0x0300_0000, 0x8000_0000] {
         assert_eq!(
-            fixture.start_status(&SessionConfig { enable_flags, ..fixture.session_config() }),
-            Status::ERROR_INVALID_PARAMETER,
+            fixture.start_status(&SessionConfig { enable_flags, ..fixture.config() }),
+            INVALID_PARAMETER,
             "{enable_flags:#x}"
         );
     }

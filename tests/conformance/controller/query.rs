@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn all_sessions_are_listed(fixture: &Fixture) {
-    let sessions: Vec<_> = (0..12).map(|_| fixture.start(&fixture.session_config())).collect();
+    let sessions: Vec<_> = (0..12).map(|_| fixture.start(&fixture.config())).collect();
     let listed = fixture.connect().query_all().unwrap();
     for session in &sessions {
         let entries: Vec<_> = listed.iter().filter(|entry| entry.id == session.properties.id).collect();
@@ -28,7 +28,7 @@ fn all_sessions_are_listed(fixture: &Fixture) {
 }
 
 fn private_sessions_are_not_listed(fixture: &Fixture) {
-    let config = SessionConfig { name: "a private one".to_owned(), ..fixture.session_config() };
+    let config = SessionConfig { name: "a private one".to_owned(), ..fixture.config() };
     let _private = PrivateSession::start(&config).unwrap();
     let listed = fixture.connect().query_all().unwrap();
     assert!(listed.iter().all(|entry| entry.config.name != config.name));

@@ -2,12 +2,15 @@
 
 use std::os::unix::fs::symlink;
 
+use traceweir::Guid;
 use traceweir::controller::{SessionConfig, SessionRef};
-use traceweir::{Guid, Status};
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, status, unique_number};
+use crate::stage::{
+    ACCESS_DENIED, ALREADY_EXISTS, BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER,
+    PATH_NOT_FOUND, SUCCESS, status, unique_number,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -95,54 +98,54 @@ pub(crate) const RULES: &[Rule] = &[
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
 
 fn a_session_has_an_identity(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let session = fixture.start(&config);
     assert_ne!(session.properties.id, 0);
     assert_eq!(session.properties.config.name, config.name);
     assert!(!session.properties.config.guid.is_null());
     let given = Guid::from_u128(0xabcd_0000_0000 + u128::from(unique_number()));
-    let other = fixture.start(&SessionConfig { guid: given, ..fixture.session_config() });
+    let other = fixture.start(&SessionConfig { guid: given, ..fixture.config() });
     assert_eq!(other.properties.config.guid, given);
 }
 
 fn a_session_outlives_its_controller(fixture: &Fixture) {
     let mut controller = fixture.connect();
-    let id = controller.start(&fixture.session_config()).unwrap().id;
+    let id = controller.start(&fixture.config()).unwrap().id;
     drop(controller);
     assert_eq!(fixture.connect().query(&SessionRef::Id(id)).unwrap().id, id);
     fixture.connect().stop(&SessionRef::Id(id)).unwrap();
 }
 
 fn a_stale_id_names_nothing(fixture: &Fixture) {
-    let first = fixture.start(&fixture.session_config());
+    let first = fixture.start(&fixture.config());
     let old = first.id.clone();
     fixture.stop(first);
     // More sessions than there are logger ids, so that the first id is reused.
     for _ in 0..70 {
-        let next = fixture.start(&fixture.session_config());
+        let next = fixture.start(&fixture.config());
         assert_ne!(next.id, old);
-        assert_eq!(status(fixture.connect().query(&old)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+        assert_eq!(status(fixture.connect().query(&old)), INSTANCE_NOT_FOUND);
         fixture.stop(next);
     }
 }
 
 fn low_bits_of_the_id_are_the_logger_id(fixture: &Fixture) {
-    let (a, b) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (a, b) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     let logger = |id: u64| id & 0xFFFF;
     assert!(logger(a.properties.id) != 0 && logger(b.properties.id) != 0);
     assert_ne!(logger(a.properties.id), logger(b.properties.id));
 }
 
 fn long_names_are_refused(fixture: &Fixture) {
-    let mut config = fixture.session_config();
+    let mut config = fixture.config();
     config.name = "n".repeat(1023);
-    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&config), SUCCESS);
     config.name.push('n');
-    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
 fn long_paths_are_refused(fixture: &Fixture) {
-    let mut config = fixture.session_config();
+    let mut config = fixture.config();
     let mut path = fixture.folder().to_owned();
     while path.as_os_str().len() + 250 < 1024 {
         path.push("f".repeat(199));
@@ -150,32 +153,24 @@ fn long_paths_are_refused(fixture: &Fixture) {
     std::fs::create_dir_all(&path).unwrap();
     path.push("f".repeat(1023 - path.as_os_str().len() - 1));
     config.log_file = Some(path.clone());
-    assert_eq!(
-        fixture.start_status(&config),
-        Status::ERROR_SUCCESS,
-        "1,023 units and the terminator were refused"
-    );
+    assert_eq!(fixture.start_status(&config), SUCCESS, "1,023 units and the terminator were refused");
     path.set_file_name(format!("{}f", path.file_name().unwrap().display()));
     config.log_file = Some(path);
-    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
 fn names_are_counted_in_utf16(fixture: &Fixture) {
-    let mut config = fixture.session_config();
+    let mut config = fixture.config();
     config.name = "ä".repeat(1023);
-    assert_eq!(fixture.start_status(&config), Status::ERROR_SUCCESS, "names are counted in bytes");
+    assert_eq!(fixture.start_status(&config), SUCCESS, "names are counted in bytes");
     config.name = "🦀".repeat(512);
-    assert_eq!(
-        fixture.start_status(&config),
-        Status::ERROR_INVALID_PARAMETER,
-        "names are counted in characters"
-    );
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "names are counted in characters");
 }
 
 fn a_name_is_needed(fixture: &Fixture) {
     assert_eq!(
-        fixture.start_status(&SessionConfig { name: String::new(), ..fixture.session_config() }),
-        Status::ERROR_INVALID_PARAMETER
+        fixture.start_status(&SessionConfig { name: String::new(), ..fixture.config() }),
+        INVALID_PARAMETER
     );
 }
 
@@ -183,121 +178,114 @@ fn flags_come_before_guid_and_path(fixture: &Fixture) {
     let wrong = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
         maximum_file_size: 8,
-        ..fixture.session_config()
+        ..fixture.config()
     };
-    assert_eq!(fixture.start_status(&wrong), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&wrong), INVALID_PARAMETER);
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
-        Status::ERROR_INVALID_PARAMETER,
+        INVALID_PARAMETER,
         "the path was checked first"
     );
 }
 
 fn the_kernel_guid_has_its_name(fixture: &Fixture) {
-    let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&wrong), Status::ERROR_INVALID_PARAMETER);
+    let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.config() };
+    assert_eq!(fixture.start_status(&wrong), INVALID_PARAMETER);
     assert_eq!(
         fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
-        Status::ERROR_INVALID_PARAMETER,
+        INVALID_PARAMETER,
         "the path was checked first"
     );
 }
 
 fn a_path_is_needed(fixture: &Fixture) {
     for mode in [0, EVENT_TRACE_FILE_MODE_SEQUENTIAL] {
-        let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.session_config() };
-        assert_eq!(fixture.start_status(&config), Status::ERROR_BAD_PATHNAME, "mode {mode}");
+        let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.config() };
+        assert_eq!(fixture.start_status(&config), BAD_PATHNAME, "mode {mode}");
     }
     let circular = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR,
         maximum_file_size: 8,
         log_file: None,
-        ..fixture.session_config()
+        ..fixture.config()
     };
-    assert_eq!(fixture.start_status(&circular), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(fixture.start_status(&circular), BAD_PATHNAME);
 }
 
 fn a_path_comes_before_the_name(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let _running = fixture.start(&config);
-    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..config }), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..config }), BAD_PATHNAME);
 }
 
 fn a_refused_file_is_access_denied(fixture: &Fixture) {
     let link = fixture.unique_path();
     symlink(fixture.unique_path(), &link).unwrap();
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: Some(link), ..fixture.session_config() }),
-        Status::ERROR_ACCESS_DENIED
+        fixture.start_status(&SessionConfig { log_file: Some(link), ..fixture.config() }),
+        ACCESS_DENIED
     );
 }
 
 fn a_name_is_taken_in_any_case(fixture: &Fixture) {
-    let mut config = fixture.session_config();
+    let mut config = fixture.config();
     config.name = format!("Rule Of Names {}", unique_number());
     let _running = fixture.start(&config);
     config.name = config.name.to_uppercase();
     config.log_file = Some(fixture.unique_path());
-    assert_eq!(fixture.start_status(&config), Status::ERROR_ALREADY_EXISTS);
+    assert_eq!(fixture.start_status(&config), ALREADY_EXISTS);
 }
 
 fn a_guid_is_taken(fixture: &Fixture) {
-    let mut config = fixture.session_config();
+    let mut config = fixture.config();
     config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique_number()));
     let _running = fixture.start(&config);
-    let other = SessionConfig { guid: config.guid, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&other), Status::ERROR_ALREADY_EXISTS);
+    let other = SessionConfig { guid: config.guid, ..fixture.config() };
+    assert_eq!(fixture.start_status(&other), ALREADY_EXISTS);
 }
 
 fn a_name_comes_before_the_file(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let _running = fixture.start(&config);
-    assert_eq!(
-        fixture.start_status(&config),
-        Status::ERROR_ALREADY_EXISTS,
-        "the file was checked before the name"
-    );
+    assert_eq!(fixture.start_status(&config), ALREADY_EXISTS, "the file was checked before the name");
 }
 
 fn a_name_comes_before_the_folder(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let _running = fixture.start(&config);
     let missing = fixture.folder().join("missing").join("x.etl");
-    assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: Some(missing), ..config }),
-        Status::ERROR_ALREADY_EXISTS
-    );
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: Some(missing), ..config }), ALREADY_EXISTS);
 }
 
 fn a_file_is_taken(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let _running = fixture.start(&config);
     let path = config.log_file.unwrap();
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.session_config() }),
-        Status::ERROR_BAD_PATHNAME
+        fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.config() }),
+        BAD_PATHNAME
     );
     let second = fixture.unique_path();
     std::fs::hard_link(&path, &second).unwrap();
     assert_eq!(
-        fixture.start_status(&SessionConfig { log_file: Some(second), ..fixture.session_config() }),
-        Status::ERROR_BAD_PATHNAME
+        fixture.start_status(&SessionConfig { log_file: Some(second), ..fixture.config() }),
+        BAD_PATHNAME
     );
 }
 
 fn folders_are_not_created(fixture: &Fixture) {
     let folder = fixture.folder().join(format!("missing {}", unique_number()));
-    let config = SessionConfig { log_file: Some(folder.join("x.etl")), ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&config), Status::ERROR_PATH_NOT_FOUND);
+    let config = SessionConfig { log_file: Some(folder.join("x.etl")), ..fixture.config() };
+    assert_eq!(fixture.start_status(&config), PATH_NOT_FOUND);
     assert!(!folder.exists());
 }
 
 fn a_refusal_leaves_nothing(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let _running = fixture.start(&config);
     let before = fixture.connect().query_all().unwrap().len();
     let again = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
-    assert_eq!(fixture.start_status(&again), Status::ERROR_ALREADY_EXISTS);
+    assert_eq!(fixture.start_status(&again), ALREADY_EXISTS);
     assert!(!again.log_file.unwrap().exists());
     assert_eq!(fixture.connect().query_all().unwrap().len(), before);
 }

@@ -19,7 +19,10 @@ use traceweir_format::spec::system::{NO_SYSCONFIG, SYSTEM_PROVIDERS};
 
 use crate::rule::{Rule, rule};
 use crate::skip;
-use crate::stage::{Fixture, Session, new_guid, status};
+use crate::stage::{
+    ALREADY_EXISTS, Fixture, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, NOT_SUPPORTED, PRIVILEGE_NOT_HELD,
+    SUCCESS, Session, new_guid, status,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -87,7 +90,7 @@ pub(crate) const RULES: &[Rule] = &[
 fn system_logger_config(fixture: &Fixture) -> SessionConfig {
     SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
-        ..fixture.session_config()
+        ..fixture.config()
     }
 }
 
@@ -107,8 +110,8 @@ fn update_flags(fixture: &Fixture, session: &Session, flags: u32) -> Status {
 fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
     let session = fixture.start(&system_logger_config(fixture));
     match update_flags(fixture, &session, flags) {
-        Status::ERROR_SUCCESS => Some(session),
-        Status::ERROR_NOT_SUPPORTED | Status::ERROR_PRIVILEGE_NOT_HELD => {
+        SUCCESS => Some(session),
+        NOT_SUPPORTED | PRIVILEGE_NOT_HELD => {
             skip::skip("kernel events", "this machine does not allow kernel events");
             None
         }
@@ -119,23 +122,22 @@ fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
 fn loggers_by_mode_and_name(fixture: &Fixture) {
     let by_mode = fixture.start(&system_logger_config(fixture));
     assert_eq!(group_mask(fixture, &by_mode), [0; 8]);
-    let named =
-        |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.session_config() };
+    let named = |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.config() };
     let kernel = fixture.start(&named("nt kernel logger"));
     assert_eq!(kernel.properties.config.guid, class::SYSTEM_TRACE_CONTROL);
     assert_eq!(group_mask(fixture, &kernel), [0; 8]);
     let circular = fixture.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
     assert_eq!(group_mask(fixture, &circular), [0; 8]);
-    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), Status::ERROR_ALREADY_EXISTS);
-    let plain = fixture.start(&fixture.session_config());
+    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), ALREADY_EXISTS);
+    let plain = fixture.start(&fixture.config());
     let query_result = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
-    assert_eq!(status(query_result), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(query_result), INVALID_PARAMETER);
 }
 
 fn named_system_logger_refuses_paged_memory(fixture: &Fixture) {
     let log_file_mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_USE_PAGED_MEMORY;
-    let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..fixture.session_config() };
-    assert_eq!(fixture.start_status(&config), Status::ERROR_INVALID_PARAMETER);
+    let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..fixture.config() };
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
 fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
@@ -143,31 +145,27 @@ fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
         log_file: Some(fixture.folder().join(format!("row-{}-%d.etl", crate::stage::unique_number()))),
         maximum_file_size: 1,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     fixture.stop(fixture.start(&config));
 }
 
 fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
     let others: Vec<Session> = (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
-    assert_eq!(fixture.start_status(&system_logger_config(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
     let named = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
     let named_loggers =
         [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named(name)));
-    assert_eq!(fixture.start_status(&system_logger_config(fixture)), Status::ERROR_NO_SYSTEM_RESOURCES);
-    assert_eq!(
-        fixture.start_status(&fixture.session_config()),
-        Status::ERROR_SUCCESS,
-        "the limit applies to other sessions"
-    );
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
+    assert_eq!(fixture.start_status(&fixture.config()), SUCCESS, "the limit applies to other sessions");
     drop(named_loggers);
     assert_eq!(
         fixture.start_status(&system_logger_config(fixture)),
-        Status::ERROR_NO_SYSTEM_RESOURCES,
+        NO_SYSTEM_RESOURCES,
         "the reserved places were taken"
     );
     drop(others);
-    assert_eq!(fixture.start_status(&system_logger_config(fixture)), Status::ERROR_SUCCESS);
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), SUCCESS);
 }
 
 fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
@@ -176,8 +174,8 @@ fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
     assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
     assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
     let extension = SessionConfig { enable_flags: 0x8000_0000, ..system_logger_config(fixture) };
-    assert_eq!(fixture.start_status(&extension), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(update_flags(fixture, &session, 0x8000_0001), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(fixture.start_status(&extension), INVALID_PARAMETER);
+    assert_eq!(update_flags(fixture, &session, 0x8000_0001), INVALID_PARAMETER);
     assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
 }
 
@@ -190,11 +188,11 @@ fn flags_are_replaced(fixture: &Fixture) {
     );
     let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
     let further = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
-    assert_eq!(status(further), Status::ERROR_SUCCESS);
+    assert_eq!(status(further), SUCCESS);
     assert_eq!(group_mask(fixture, &session), mask);
-    assert_eq!(update_flags(fixture, &session, 0x3), Status::ERROR_SUCCESS);
+    assert_eq!(update_flags(fixture, &session, 0x3), SUCCESS);
     assert_eq!(group_mask(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(update_flags(fixture, &session, 0), Status::ERROR_SUCCESS);
+    assert_eq!(update_flags(fixture, &session, 0), SUCCESS);
     assert_eq!(group_mask(fixture, &session), [0; 8]);
 }
 
@@ -256,16 +254,15 @@ fn system_providers_switch_groups(fixture: &Fixture) {
 }
 
 fn kernel_state_needs_a_system_logger(fixture: &Fixture) {
-    let (plain, session) =
-        (fixture.start(&fixture.session_config()), fixture.start(&system_logger_config(fixture)));
+    let (plain, session) = (fixture.start(&fixture.config()), fixture.start(&system_logger_config(fixture)));
     let enable_status = |session: &Session, code| {
         let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());
         status(fixture.connect().enable(&session.id, guid, code, &params, 0))
     };
-    assert_eq!(enable_status(&session, EnableCode::CaptureState), Status::ERROR_SUCCESS);
-    assert_eq!(enable_status(&plain, EnableCode::CaptureState), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(enable_status(&session, EnableCode::CaptureState), SUCCESS);
+    assert_eq!(enable_status(&plain, EnableCode::CaptureState), INVALID_PARAMETER);
     assert_eq!(
         (enable_status(&session, EnableCode::Enable), enable_status(&plain, EnableCode::Enable)),
-        (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
+        (INVALID_PARAMETER, INVALID_PARAMETER)
     );
 }

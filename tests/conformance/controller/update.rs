@@ -1,11 +1,14 @@
 //! UPDATE: which properties change and which stay.
 
+use traceweir::Provider;
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
-use traceweir::{Provider, Status};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, event, events_of, new_guid, status};
+use crate::stage::{
+    BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, PATH_NOT_FOUND, SUCCESS, Session, event,
+    events_of, new_guid, status,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 4.1 #FlushTimer", D, "a new timer is taken, 0 leaves it", the_timer_changes),
@@ -57,7 +60,7 @@ fn update_session(fixture: &Fixture, session: &Session, update: Update) -> Prope
 }
 
 fn the_timer_changes(fixture: &Fixture) {
-    let session = fixture.start(&SessionConfig { flush_timer: 9, ..fixture.session_config() });
+    let session = fixture.start(&SessionConfig { flush_timer: 9, ..fixture.config() });
     let properties = update_session(fixture, &session, Update { flush_timer: Some(4), ..Update::default() });
     assert_eq!(properties.config.flush_timer, 4);
     let properties = update_session(fixture, &session, Update { flush_timer: Some(0), ..Update::default() });
@@ -76,30 +79,27 @@ fn the_file_switches(fixture: &Fixture) {
     let ids = |seen: &[crate::stage::RecordedEvent]| {
         seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>()
     };
-    assert_eq!(ids(&fixture.stop_and_read_events(session)), [2]);
+    assert_eq!(ids(&fixture.stop_and_read(session)), [2]);
     assert_eq!(ids(&events_of(&old)), [1]);
 }
 
 fn the_same_file_is_refused(fixture: &Fixture) {
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     let same = Update { log_file: session.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &same)), Status::ERROR_BAD_PATHNAME);
-    assert_eq!(fixture.stop_and_read_events(session), [], "the refused update changed the log");
+    assert_eq!(status(fixture.connect().update(&session.id, &same)), BAD_PATHNAME);
+    assert_eq!(fixture.stop_and_read(session), [], "the refused update changed the log");
 }
 
 fn another_sessions_file_is_refused(fixture: &Fixture) {
-    let (one, other) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, other) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     let taken = Update { log_file: other.properties.config.log_file.clone(), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&one.id, &taken)), Status::ERROR_BAD_PATHNAME);
-    assert_eq!((fixture.stop_and_read_events(one), fixture.stop_and_read_events(other)), (vec![], vec![]));
+    assert_eq!(status(fixture.connect().update(&one.id, &taken)), BAD_PATHNAME);
+    assert_eq!((fixture.stop_and_read(one), fixture.stop_and_read(other)), (vec![], vec![]));
 }
 
 fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
-    let config = SessionConfig {
-        log_file_mode: EVENT_TRACE_BUFFERING_MODE,
-        log_file: None,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -110,29 +110,29 @@ fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
 }
 
 fn the_file_stays(fixture: &Fixture) {
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     let properties = update_session(fixture, &session, Update::default());
     assert_eq!(properties.config, session.properties.config);
 }
 
 fn real_time_switches(fixture: &Fixture) {
     use traceweir::consumer::Trace;
-    let session = fixture.start(&fixture.session_config());
-    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    let session = fixture.start(&fixture.config());
+    assert_eq!(status(Trace::live(&session.properties.config.name)), INSTANCE_NOT_FOUND);
     let properties = update_session(fixture, &session, Update { real_time: Some(true), ..Update::default() });
     assert_eq!(
         (properties.config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE, properties.config.flush_timer),
         (EVENT_TRACE_REAL_TIME_MODE, 1)
     );
-    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_SUCCESS);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), SUCCESS);
     let properties =
         update_session(fixture, &session, Update { real_time: Some(false), ..Update::default() });
     assert_eq!(properties.config.log_file_mode & EVENT_TRACE_REAL_TIME_MODE, 0);
-    assert_eq!(status(Trace::live(&session.properties.config.name)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), INSTANCE_NOT_FOUND);
 }
 
 fn the_maximum_changes(fixture: &Fixture) {
-    let session = fixture.start(&SessionConfig { maximum_buffers: 60, ..fixture.session_config() });
+    let session = fixture.start(&SessionConfig { maximum_buffers: 60, ..fixture.config() });
     let properties =
         update_session(fixture, &session, Update { maximum_buffers: Some(90), ..Update::default() });
     assert_eq!(properties.config.maximum_buffers, 90);
@@ -146,7 +146,7 @@ fn flight_recorder_ignores_the_maximum(fixture: &Fixture) {
         log_file_mode: EVENT_TRACE_BUFFERING_MODE,
         minimum_buffers: 40,
         log_file: None,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let session = fixture.start(&config);
     for maximum in [1, 90] {
@@ -157,16 +157,16 @@ fn flight_recorder_ignores_the_maximum(fixture: &Fixture) {
 }
 
 fn enable_flags_update_needs_a_system_logger(fixture: &Fixture) {
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     let flags = |flags| Update { enable_flags: Some(flags), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &flags(1))), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(status(fixture.connect().update(&session.id, &flags(0))), Status::ERROR_SUCCESS);
+    assert_eq!(status(fixture.connect().update(&session.id, &flags(1))), INVALID_PARAMETER);
+    assert_eq!(status(fixture.connect().update(&session.id, &flags(0))), SUCCESS);
 }
 
 fn missing_folder_keeps_the_session(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let missing = Update { log_file: Some(fixture.folder().join("missing/x.etl")), ..Update::default() };
-    assert_eq!(status(fixture.connect().update(&session.id, &missing)), Status::ERROR_PATH_NOT_FOUND);
+    assert_eq!(status(fixture.connect().update(&session.id, &missing)), PATH_NOT_FOUND);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }

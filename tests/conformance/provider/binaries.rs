@@ -114,7 +114,7 @@ fn assert_binary_recorded(path: &Path, provider: Guid) {
 fn binary_path_is_recorded(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     track_binary(&provider);
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     let [binary] = &binary_paths(&seen)[..] else { panic!("{seen:?}") };
     assert!(is_own_binary(binary, guid), "{binary:?}");
     assert_eq!(binary.tag, provider.handle().to_raw());
@@ -137,11 +137,8 @@ fn binary_path_precedes_other_events(fixture: &Fixture) {
 }
 
 fn binary_path_is_delivered_live(fixture: &Fixture) {
-    let config = SessionConfig {
-        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
-        log_file: None,
-        ..fixture.session_config()
-    };
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
     let (guid, session) = (new_guid(), fixture.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -170,11 +167,11 @@ fn binary_path_is_delivered_live(fixture: &Fixture) {
 }
 
 fn later_sessions_get_the_binary_path(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider = Provider::register(guid, None).unwrap();
     track_binary(&provider);
     fixture.enable(&session, guid, &EnableParams::default());
-    let second = fixture.start(&fixture.session_config());
+    let second = fixture.start(&fixture.config());
     fixture.enable(&second, guid, &EnableParams::default());
     for session in [session, second] {
         assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
@@ -197,7 +194,7 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,
         maximum_file_size: 1,
         log_file: Some(pattern.clone()),
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let (session, provider, guid) = start_tracked_session(fixture, &config);
     for _ in 0..2 {
@@ -211,7 +208,7 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
     let circular = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR,
         maximum_file_size: 1,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let (session, provider, guid) = start_tracked_session(fixture, &circular);
     for _ in 0..6_000 {
@@ -228,26 +225,26 @@ fn appended_files_have_the_binary_path(fixture: &Fixture) {
         (EVENT_TRACE_FILE_MODE_APPEND, 2),
         (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, 1),
     ] {
-        let config = SessionConfig { log_file_mode, clock, ..fixture.session_config() };
+        let config = SessionConfig { log_file_mode, clock, ..fixture.config() };
         let (session, _provider, guid) = start_tracked_session(fixture, &config);
         assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
     }
 }
 
 fn binary_path_has_build_id_and_decode_guid(fixture: &Fixture) {
-    let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
     let traits = TraitsBuilder::new("Tracked").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     track_binary(&provider);
     fixture.enable(&session, guid, &EnableParams::default());
-    let binaries = binary_paths(&fixture.stop_and_read_events(session));
+    let binaries = binary_paths(&fixture.stop_and_read(session));
     assert_eq!(binaries[0].guids, [guid, decode]);
     let id = &binaries[0].build_id;
     assert!(id.chars().all(|digit| digit.is_ascii_hexdigit()) && id.len().is_multiple_of(2), "{id}");
 }
 
 fn private_sessions_get_the_binary_path(fixture: &Fixture) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let path = config.log_file.clone().unwrap();
     let (guid, session) = (new_guid(), PrivateSession::start(&config).unwrap());
     let provider = Provider::register(guid, None).unwrap();
@@ -260,7 +257,7 @@ fn private_sessions_get_the_binary_path(fixture: &Fixture) {
 fn binary_path_needs_the_call(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn binary_path_is_recorded_once(fixture: &Fixture) {
@@ -271,7 +268,7 @@ fn binary_path_is_recorded_once(fixture: &Fixture) {
     fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
     fixture.disable(&session, guid);
     fixture.enable(&session, guid, &params);
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(binary_paths(&seen).len(), 1, "{seen:?}");
     let record = binary_paths(&seen)[0].to_record().unwrap();
     assert!(BinaryPath::is_in(&Record::parse(&record, 0).unwrap()));

@@ -113,7 +113,7 @@ fn capture_state(fixture: &Fixture, session: &crate::stage::Session, guid: Guid)
 
 fn callback_gets_three_codes(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     fixture.enable(&session, guid, &EnableParams::default());
     capture_state(fixture, &session, guid);
     fixture.disable(&session, guid);
@@ -122,7 +122,7 @@ fn callback_gets_three_codes(fixture: &Fixture) {
 
 fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0));
     fixture.enable(&two, guid, &enable_params(5, 2, 0));
     fixture.disable(&two, guid);
@@ -133,7 +133,7 @@ fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
 
 fn callback_gets_combined_values(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0b110));
     fixture.enable(&two, guid, &enable_params(5, 2, 0b011));
     assert_eq!(calls.last().code_level_masks(), (1, 5, 3, 0b010));
@@ -141,7 +141,7 @@ fn callback_gets_combined_values(fixture: &Fixture) {
 
 fn zeros_combine_as_everything(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 0));
     fixture.enable(&two, guid, &enable_params(0, 0, 0));
     assert_eq!(calls.last().code_level_masks(), (1, 255, u64::MAX, 0));
@@ -149,21 +149,21 @@ fn zeros_combine_as_everything(fixture: &Fixture) {
 
 fn values_of_one_session_are_passed_unchanged(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     fixture.enable(&session, guid, &enable_params(0, 0, 7));
     assert_eq!(calls.last().code_level_masks(), (1, 0, 0, 7));
 }
 
 fn callback_gets_the_source(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (session, source) = (fixture.start(&fixture.session_config()), Guid::from_u128(0x50_0e_ce));
+    let (session, source) = (fixture.start(&fixture.config()), Guid::from_u128(0x50_0e_ce));
     fixture.enable(&session, guid, &EnableParams { source, ..enable_params(1, 0, 0) });
     assert_eq!(calls.last().source, source);
 }
 
 fn callback_without_source_gets_zero(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     fixture.enable(&session, guid, &enable_params(1, 0, 0));
     assert_eq!(calls.last().source, Guid::NULL);
     fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..enable_params(2, 0, 0) });
@@ -174,7 +174,7 @@ fn callback_without_source_gets_zero(fixture: &Fixture) {
 
 fn callback_without_filters_gets_none(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    fixture.enable(&fixture.start(&fixture.session_config()), guid, &EnableParams::default());
+    fixture.enable(&fixture.start(&fixture.config()), guid, &EnableParams::default());
     assert_eq!(calls.all()[0].filter, None);
 }
 
@@ -194,7 +194,7 @@ pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
 
 fn schematized_filters_are_chained(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &schematized(b"of the first"));
     let chain = chain_of(&calls.last());
     assert_eq!(chain.len(), 1);
@@ -220,7 +220,7 @@ fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
         *to.lock().unwrap() = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     let with_filter = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..EnableParams::default()
@@ -234,7 +234,7 @@ fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
 
 fn capture_state_has_the_values_of_its_session(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &enable_params(3, 1, 4));
     fixture.enable(&two, guid, &enable_params(5, 2, 8));
     capture_state(fixture, &one, guid);
@@ -245,7 +245,7 @@ fn capture_state_has_the_values_of_its_session(fixture: &Fixture) {
 
 fn callback_runs_on_every_change(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     fixture.enable(&session, guid, &enable_params(3, 1, 0));
     fixture.enable(&session, guid, &enable_params(4, 1, 0));
     capture_state(fixture, &session, guid);
@@ -259,7 +259,7 @@ fn callback_runs_on_every_change(fixture: &Fixture) {
 
 fn callback_does_not_run_without_change(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     for _ in 0..3 {
         fixture.enable(&session, guid, &enable_params(3, 1, 0));
     }
@@ -284,7 +284,7 @@ fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
         inside_callback.fetch_sub(1, Ordering::SeqCst);
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     let mut controller = fixture.connect();
     for level in 1..=100 {
         controller.enable(&session.id, guid, EnableCode::Enable, &enable_params(level, 0, 0), 0).unwrap();
@@ -296,7 +296,7 @@ fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
 
 fn later_calls_use_a_library_thread(fixture: &Fixture) {
     let (calls, guid, _provider) = register_with_log();
-    let session = fixture.start(&fixture.session_config());
+    let session = fixture.start(&fixture.config());
     fixture.enable(&session, guid, &enable_params(1, 0, 0));
     fixture.enable(&session, guid, &enable_params(2, 0, 0));
     let threads: Vec<_> = calls.all().iter().map(|call| call.thread).collect();

@@ -14,7 +14,10 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::class::EVENT_TRACE;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, enable_params, new_guid, until};
+use crate::stage::{
+    BUSY, Fixture, INVALID_FLAG_NUMBER, INVALID_FLAGS, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA,
+    NO_SYSTEM_RESOURCES, NOT_ENOUGH_MEMORY, SUCCESS, Session, enable_params, new_guid, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -122,7 +125,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 4", D, "classic registrations count among the 1,024", classic_registrations_count),
 ];
 
-const WNODE_FLAG_TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
+const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 type ReceivedNotices = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
 
@@ -145,18 +148,18 @@ impl ClassicProvider {
         let callback = move |notice: &Notice| {
             let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
             to.lock().unwrap().push((*notice, level, flags));
-            Status::ERROR_SUCCESS
+            SUCCESS
         };
         let registration = classic::register(control, &[class, control], Box::new(callback)).unwrap();
         Self { control, class, notices, registration }
     }
 
     /// Registers a provider and enables it in a new session. Returns the logger handle, too.
-    pub(super) fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
-        let (session, classic_provider) = (fixture.start(config), Self::register());
-        fixture.enable(&session, classic_provider.control, &EnableParams::default());
-        let logger = classic_provider.last().0.logger;
-        (session, classic_provider, logger)
+    pub(super) fn start(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
+        let (session, provider) = (fixture.start(config), Self::register());
+        fixture.enable(&session, provider.control, &EnableParams::default());
+        let logger = provider.last().0.logger;
+        (session, provider, logger)
     }
 
     fn last(&self) -> (Notice, Option<u8>, Option<u32>) {
@@ -181,12 +184,12 @@ impl ClassicProvider {
 
 /// Returns the status of a call.
 pub(super) fn status_of(outcome: Result<(), TraceError>) -> Status {
-    outcome.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
+    outcome.err().map_or(SUCCESS, |e| e.status())
 }
 
 /// Stops a session and maps all its records except those about the session itself.
 #[track_caller]
-pub(super) fn stop_and_map_records<T>(
+pub(super) fn stop_and_map<T>(
     fixture: &Fixture,
     session: Session,
     view: impl FnMut(&Record<'_>) -> T,
@@ -208,42 +211,39 @@ fn map_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T>
 }
 
 fn payloads(fixture: &Fixture, session: Session) -> Vec<Vec<u8>> {
-    stop_and_map_records(fixture, session, |record| record.payload().to_vec())
+    stop_and_map(fixture, session, |record| record.payload().to_vec())
 }
 
 fn classic_requests_have_their_codes(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let params = EnableParams::default();
     let mut controller = fixture.connect();
-    controller
-        .enable(&session.id, classic_provider.control, EnableCode::CaptureState, &params, 10_000)
-        .unwrap();
-    fixture.disable(&session, classic_provider.control);
-    let notices = classic_provider.notices.lock().unwrap();
+    controller.enable(&session.id, provider.control, EnableCode::CaptureState, &params, 10_000).unwrap();
+    fixture.disable(&session, provider.control);
+    let notices = provider.notices.lock().unwrap();
     assert_eq!(notices.iter().map(|(notice, ..)| notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
     assert!(notices.iter().all(|(notice, ..)| notice.logger == logger));
 }
 
 fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
-    let (session, control) = (fixture.start(&fixture.session_config()), new_guid());
-    let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
+    let (session, control) = (fixture.start(&fixture.config()), new_guid());
+    let busy = || Box::new(|_: &Notice| BUSY);
     assert!(
         classic::register(control, &[], busy()).is_ok(),
         "the callback ran although no session enables the provider"
     );
     fixture.enable(&session, control, &enable_params(3, 4, 0));
-    let classic_provider = ClassicProvider::register_control(control);
-    let (notice, level, flags) = classic_provider.last();
+    let provider = ClassicProvider::register_control(control);
+    let (notice, level, flags) = provider.last();
     assert_eq!(
         (notice.request, level, flags),
         (Request::Enable, Some(3), Some(4)),
         "the callback did not run before the registration returned"
     );
-    drop(classic_provider);
-    assert_eq!(classic::register(control, &[], busy()).unwrap_err().status(), Status::ERROR_BUSY);
+    drop(provider);
+    assert_eq!(classic::register(control, &[], busy()).unwrap_err().status(), BUSY);
     let (_kept, status) = classic::register_with_status(control, &[], busy()).unwrap();
-    assert_eq!(status, Status::ERROR_BUSY);
+    assert_eq!(status, BUSY);
 }
 
 fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
@@ -251,200 +251,167 @@ fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
     assert!(classic::unregister(raw).is_ok());
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, raw, u64::MAX, modern.handle().to_raw()] {
-        assert_eq!(
-            classic::unregister(wrong).unwrap_err().status(),
-            Status::ERROR_INVALID_PARAMETER,
-            "{wrong:#x}"
-        );
+        assert_eq!(classic::unregister(wrong).unwrap_err().status(), INVALID_PARAMETER, "{wrong:#x}");
     }
     assert!(modern.handle().is_current());
 }
 
 fn logger_level_and_flags(fixture: &Fixture) {
-    let (session, classic_provider, _) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
     assert_eq!(
-        classic_provider.last(),
-        (classic_provider.last().0, Some(0), Some(0)),
+        provider.last(),
+        (provider.last().0, Some(0), Some(0)),
         "level and flags are not those of the session"
     );
-    fixture.enable(&session, classic_provider.control, &enable_params(4, 0x1_0000_0003, 7));
+    fixture.enable(&session, provider.control, &enable_params(4, 0x1_0000_0003, 7));
     assert_eq!(
-        (classic_provider.last().1, classic_provider.last().2),
+        (provider.last().1, provider.last().2),
         (Some(4), Some(3)),
         "the flags are not the low 32 bits of the mask"
     );
 }
 
 fn invalid_logger_has_no_level_or_flags(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     for wrong in [0, 1, INVALID_LOGGER, logger ^ 1 << 32] {
         assert_eq!(enable_level(wrong), Err(TraceError::InvalidHandle));
         assert_eq!(enable_flags(wrong), Err(TraceError::InvalidHandle));
     }
-    fixture.disable(&session, classic_provider.control);
+    fixture.disable(&session, provider.control);
     assert!(enable_level(logger).is_err() && enable_flags(logger).is_err());
 }
 
 fn header_and_data_arrive_in_one_block(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    trace_event(
-        logger,
-        &classic_provider.block(48, WNODE_FLAG_TRACED_GUID, b"data"),
-        &PointerTargets::default(),
-    )
-    .unwrap();
-    let seen = stop_and_map_records(fixture, session, |record| {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    trace_event(logger, &provider.block(48, TRACED_GUID, b"data"), &PointerTargets::default()).unwrap();
+    let seen = stop_and_map(fixture, session, |record| {
         let d = record.descriptor();
         let version = u16::from_le_bytes([record.bytes()[6], record.bytes()[7]]);
         (record.family(), record.provider(), d.opcode, d.level, version, record.payload().to_vec())
     });
-    assert_eq!(seen, [(Family::Full, classic_provider.class, 5, 3, 0x122, b"data".to_vec())]);
+    assert_eq!(seen, [(Family::Full, provider.class, 5, 3, 0x122, b"data".to_vec())]);
 }
 
 fn process_thread_and_time_are_filled_in(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread: u32 = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
-    trace_event(logger, &classic_provider.block(48, WNODE_FLAG_TRACED_GUID, b""), &PointerTargets::default())
-        .unwrap();
-    let seen = stop_and_map_records(fixture, session, |record| {
-        (record.process_id(), record.thread_id(), record.time() > 0)
-    });
+    trace_event(logger, &provider.block(48, TRACED_GUID, b""), &PointerTargets::default()).unwrap();
+    let seen =
+        stop_and_map(fixture, session, |record| (record.process_id(), record.thread_id(), record.time() > 0));
     assert_eq!(seen, [(std::process::id(), thread, true)]);
 }
 
 fn untraced_events_are_refused(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     for flags in [0, 0x40000, 0x80000, 0x200] {
         assert_eq!(
-            status_of(trace_event(
-                logger,
-                &classic_provider.block(48, flags, b""),
-                &PointerTargets::default()
-            )),
-            Status::ERROR_INVALID_FLAG_NUMBER
+            status_of(trace_event(logger, &provider.block(48, flags, b""), &PointerTargets::default())),
+            INVALID_FLAG_NUMBER
         );
     }
     assert_eq!(payloads(fixture, session).len(), 0);
 }
 
 fn events_with_log_wnode_flag_are_written(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    let block = classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_LOG_WNODE, b"x");
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_LOG_WNODE, b"x");
     assert_eq!(trace_event(logger, &block, &PointerTargets::default()), Ok(()));
     assert_eq!(payloads(fixture, session), [b"x"]);
 }
 
 fn class_is_read_by_address(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    let (block, other) =
-        (classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let (block, other) = (provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
     trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
     assert_eq!(
         status_of(trace_event(logger, &block, &PointerTargets::default())),
-        Status::ERROR_INVALID_PARAMETER,
+        INVALID_PARAMETER,
         "a missing class pointer was accepted"
     );
-    assert_eq!(stop_and_map_records(fixture, session, |record| record.provider()), [other]);
+    assert_eq!(stop_and_map(fixture, session, |record| record.provider()), [other]);
 }
 
 fn mof_fields_are_joined(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let write = |data: &[&[u8]], described: &[u32]| {
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
         let fields: Vec<u8> = described.iter().flat_map(field).collect();
-        let block =
-            classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
+        let block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
         status_of(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
     };
-    assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), Status::ERROR_SUCCESS);
-    assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), Status::ERROR_SUCCESS);
-    assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(write(&[b"x"], &[1; 2]), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(write(&[b"xy"], &[1]), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), SUCCESS);
+    assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), SUCCESS);
+    assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), INVALID_PARAMETER);
+    assert_eq!(write(&[b"x"], &[1; 2]), INVALID_PARAMETER);
+    assert_eq!(write(&[b"xy"], &[1]), INVALID_PARAMETER);
     assert_eq!(payloads(fixture, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
 }
 
 fn time_stamps_of_the_caller_are_kept(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    let mut block = classic_provider.block(48, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let mut block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
     block[0x10..0x18].copy_from_slice(&12_345_i64.to_le_bytes());
     trace_event(logger, &block, &PointerTargets::default()).unwrap();
-    trace(logger, &Event { time: Some(67), ..classic_provider.event(1) }, &[]).unwrap();
-    let mut times = stop_and_map_records(fixture, session, |record| record.time());
+    trace(logger, &Event { time: Some(67), ..provider.event(1) }, &[]).unwrap();
+    let mut times = stop_and_map(fixture, session, |record| record.time());
     times.sort_unstable();
     assert_eq!(times, [67, 12_345]);
 }
 
 fn wrong_classic_sizes_are_refused(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    let valid = classic_provider.block(48, WNODE_FLAG_TRACED_GUID, b"data");
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let valid = provider.block(48, TRACED_GUID, b"data");
     let write = |block: &[u8]| status_of(trace_event(logger, block, &PointerTargets::default()));
     for size in [0_u16, 47, 53, u16::MAX] {
         let mut block = valid.clone();
         block[..2].copy_from_slice(&size.to_le_bytes());
-        assert_eq!(write(&block), Status::ERROR_INVALID_PARAMETER, "{size}");
+        assert_eq!(write(&block), INVALID_PARAMETER, "{size}");
     }
-    assert_eq!(
-        (write(&valid[..47]), write(&[])),
-        (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
-    );
+    assert_eq!((write(&valid[..47]), write(&[])), (INVALID_PARAMETER, INVALID_PARAMETER));
     assert_eq!(payloads(fixture, session).len(), 0);
 }
 
 fn event_names_its_instance_and_parent(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    let classes: Vec<u64> = classic_provider.registration.class_handles().collect();
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let classes: Vec<u64> = provider.registration.class_handles().collect();
     let (parent, child) = (create_instance_id(classes[1]).unwrap(), create_instance_id(classes[0]).unwrap());
-    let (block, pointer_targets) =
-        (classic_provider.block(56, WNODE_FLAG_TRACED_GUID, b"i"), PointerTargets::default());
+    let (block, pointer_targets) = (provider.block(56, TRACED_GUID, b"i"), PointerTargets::default());
     trace_event_instance(logger, &block, &child, Some(&parent), &pointer_targets).unwrap();
     trace_event_instance(logger, &block, &parent, None, &pointer_targets).unwrap();
-    let seen = stop_and_map_records(fixture, session, |record| {
+    let seen = stop_and_map(fixture, session, |record| {
         let instance = record.instance().unwrap();
         (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
-    let (with, without) = (classic_provider.control, Guid::NULL);
+    let (with, without) = (provider.control, Guid::NULL);
     let want = [
-        (classic_provider.class, child.id, with, parent.id, b"i".to_vec()),
+        (provider.class, child.id, with, parent.id, b"i".to_vec()),
         (with, parent.id, without, 0, b"i".to_vec()),
     ];
     assert_eq!(seen, want);
 }
 
 fn untraced_instances_are_refused(fixture: &Fixture) {
-    let (_session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    let info = create_instance_id(classic_provider.registration.class_handles().next().unwrap()).unwrap();
+    let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let info = create_instance_id(provider.registration.class_handles().next().unwrap()).unwrap();
     let write = |header, flags| {
         status_of(trace_event_instance(
             logger,
-            &classic_provider.block(header, flags, b""),
+            &provider.block(header, flags, b""),
             &info,
             None,
             &PointerTargets::default(),
         ))
     };
     assert_eq!(
-        (write(56, 0), write(48, WNODE_FLAG_TRACED_GUID), write(56, WNODE_FLAG_TRACED_GUID)),
-        (Status::ERROR_INVALID_FLAGS, Status::ERROR_INVALID_PARAMETER, Status::ERROR_SUCCESS)
+        (write(56, 0), write(48, TRACED_GUID), write(56, TRACED_GUID)),
+        (INVALID_FLAGS, INVALID_PARAMETER, SUCCESS)
     );
 }
 
 fn instances_are_numbered(_fixture: &Fixture) {
-    let classic_provider = ClassicProvider::register();
-    let classes: Vec<u64> = classic_provider.registration.class_handles().collect();
+    let provider = ClassicProvider::register();
+    let classes: Vec<u64> = provider.registration.class_handles().collect();
     // Other tests in this process may have used some numbers before.
     let first = create_instance_id(classes[0]).unwrap().id;
     assert!(first >= 1);
@@ -453,121 +420,99 @@ fn instances_are_numbered(_fixture: &Fixture) {
 }
 
 fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
-    let (_session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    let class = classic_provider.registration.class_handles().last().unwrap();
+    let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let class = provider.registration.class_handles().last().unwrap();
     let beyond = class + (1 << 11);
     for wrong in [0, u64::MAX, beyond] {
-        assert_eq!(
-            create_instance_id(wrong).unwrap_err().status(),
-            Status::ERROR_INVALID_PARAMETER,
-            "{wrong:#x}"
-        );
+        assert_eq!(create_instance_id(wrong).unwrap_err().status(), INVALID_PARAMETER, "{wrong:#x}");
         let (info, valid) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
         let write = |of, parent| {
             trace_event_instance(
                 logger,
-                &classic_provider.block(56, WNODE_FLAG_TRACED_GUID, b""),
+                &provider.block(56, TRACED_GUID, b""),
                 of,
                 parent,
                 &PointerTargets::default(),
             )
         };
-        assert_eq!(status_of(write(&info, None)), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(status_of(write(&valid, Some(&info))), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(status_of(write(&info, None)), INVALID_PARAMETER);
+        assert_eq!(status_of(write(&valid, Some(&info))), INVALID_PARAMETER);
     }
 }
 
 fn wrong_loggers_are_refused(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let modern = Provider::register(new_guid(), None).unwrap();
-    fixture.enable(&session, classic_provider.control, &EnableParams::default());
+    fixture.enable(&session, provider.control, &EnableParams::default());
     for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
         assert_eq!(
             status_of(trace_event(wrong, &[], &PointerTargets::default())),
-            Status::ERROR_INVALID_HANDLE,
+            INVALID_HANDLE,
             "{wrong:#x}"
         );
-        assert_eq!(
-            status_of(trace(wrong, &classic_provider.event(1), &[])),
-            Status::ERROR_INVALID_HANDLE,
-            "{wrong:#x}"
-        );
+        assert_eq!(status_of(trace(wrong, &provider.event(1), &[])), INVALID_HANDLE, "{wrong:#x}");
     }
     fixture.stop(session);
-    until("the notice of the end", || classic_provider.last().0.request == Request::Disable);
-    assert_eq!(status_of(trace(logger, &classic_provider.event(1), &[])), Status::ERROR_INVALID_HANDLE);
+    until("the notice of the end", || provider.last().0.request == Request::Disable);
+    assert_eq!(status_of(trace(logger, &provider.event(1), &[])), INVALID_HANDLE);
 }
 
 fn too_large_classic_event_is_refused(fixture: &Fixture) {
-    let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
-    let (session, classic_provider, logger) = ClassicProvider::start_with_provider(fixture, &config);
+    let config = SessionConfig { buffer_size: 16, ..fixture.config() };
+    let (session, provider, logger) = ClassicProvider::start(fixture, &config);
     let max_bytes = (16 << 10) - 72 - 48;
-    let block = |length| classic_provider.block(48, WNODE_FLAG_TRACED_GUID, &vec![0; length]);
-    assert_eq!(
-        status_of(trace_event(logger, &block(max_bytes), &PointerTargets::default())),
-        Status::ERROR_SUCCESS
-    );
-    assert_eq!(
-        status_of(trace_event(logger, &block(max_bytes + 1), &PointerTargets::default())),
-        Status::ERROR_MORE_DATA
-    );
-    assert_eq!(
-        status_of(trace(logger, &classic_provider.event(1), &[&[0; 70_000]])),
-        Status::ERROR_MORE_DATA
-    );
+    let block = |length| provider.block(48, TRACED_GUID, &vec![0; length]);
+    assert_eq!(status_of(trace_event(logger, &block(max_bytes), &PointerTargets::default())), SUCCESS);
+    assert_eq!(status_of(trace_event(logger, &block(max_bytes + 1), &PointerTargets::default())), MORE_DATA);
+    assert_eq!(status_of(trace(logger, &provider.event(1), &[&[0; 70_000]])), MORE_DATA);
     assert_eq!(fixture.stop(session).events_lost, 2);
 }
 
 fn classic_event_without_free_space_is_lost(fixture: &Fixture) {
-    let (session, classic_provider, logger) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| trace(logger, &classic_provider.event(1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
+    let refused = (0..100_000).find_map(|_| trace(logger, &provider.event(1), &[&data]).err());
+    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }
 
 fn classic_events_are_not_filtered(fixture: &Fixture) {
-    let (session, classic_provider, _) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    fixture.enable(&session, classic_provider.control, &enable_params(1, 1, 1));
-    let logger = classic_provider.last().0.logger;
+    let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
+    fixture.enable(&session, provider.control, &enable_params(1, 1, 1));
+    let logger = provider.last().0.logger;
     for level in [0, 1, 2, 255] {
-        trace(logger, &Event { level, ..classic_provider.event(1) }, &[]).unwrap();
+        trace(logger, &Event { level, ..provider.event(1) }, &[]).unwrap();
     }
     assert_eq!(payloads(fixture, session).len(), 4);
 }
 
 fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
-    let (one, classic_provider, first) =
-        ClassicProvider::start_with_provider(fixture, &fixture.session_config());
-    trace(first, &classic_provider.event(1), &[]).unwrap();
-    let two = fixture.start(&fixture.session_config());
-    fixture.enable(&two, classic_provider.control, &EnableParams::default());
-    let second = classic_provider.last().0.logger;
+    let (one, provider, first) = ClassicProvider::start(fixture, &fixture.config());
+    trace(first, &provider.event(1), &[]).unwrap();
+    let two = fixture.start(&fixture.config());
+    fixture.enable(&two, provider.control, &EnableParams::default());
+    let second = provider.last().0.logger;
     assert_eq!(
-        status_of(trace(first, &classic_provider.event(2), &[])),
-        Status::ERROR_INVALID_HANDLE,
+        status_of(trace(first, &provider.event(2), &[])),
+        INVALID_HANDLE,
         "the logger of the older session is still valid"
     );
-    trace(second, &classic_provider.event(3), &[]).unwrap();
-    fixture.disable(&one, classic_provider.control);
-    trace(second, &classic_provider.event(4), &[]).unwrap();
-    let kinds = |session| stop_and_map_records(fixture, session, |record| record.descriptor().opcode);
+    trace(second, &provider.event(3), &[]).unwrap();
+    fixture.disable(&one, provider.control);
+    trace(second, &provider.event(4), &[]).unwrap();
+    let kinds = |session| stop_and_map(fixture, session, |record| record.descriptor().opcode);
     assert_eq!((kinds(one), kinds(two)), (vec![1], vec![3, 4]));
 }
 
 fn classic_registrations_count(_fixture: &Fixture) {
-    let mut classic_provider: Vec<ClassicProvider> = (0..8).map(|_| ClassicProvider::register()).collect();
+    let mut provider: Vec<ClassicProvider> = (0..8).map(|_| ClassicProvider::register()).collect();
     let (control, mut modern) = (new_guid(), Vec::new());
     while let Ok(provider) = Provider::register(control, None) {
         modern.push(provider);
     }
-    let ignore_notices = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
+    let ignore_notices = || Box::new(|_: &Notice| SUCCESS);
     let refused = classic::register(control, &[], ignore_notices()).unwrap_err();
-    assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    classic_provider.pop();
+    assert_eq!(refused.status(), NO_SYSTEM_RESOURCES);
+    provider.pop();
     assert!(Provider::register(control, None).is_ok());
 }

@@ -6,9 +6,11 @@ use traceweir::{EventDescriptor, Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use super::classic::stop_and_map_records;
+use super::classic::stop_and_map;
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, RecordedEvent, Session, event};
+use crate::stage::{
+    ARITHMETIC_OVERFLOW, Fixture, INVALID_HANDLE, INVALID_PARAMETER, RecordedEvent, SUCCESS, Session, event,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -77,19 +79,19 @@ fn block(kind: u8, data: &[u8]) -> DataDescriptor {
 fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> Status {
     // SAFETY: each block describes bytes that outlive this call, or is NULL.
     let written = unsafe { provider.write_descriptors(descriptor, 0, 0, None, None, blocks) };
-    written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+    written.map_or_else(|e| e.status(), |()| SUCCESS)
 }
 
 /// Registers a provider that has opted in to descriptor types, and starts its session.
-fn start_with_descriptor_types(fixture: &Fixture) -> (Session, Provider) {
+fn start_typed(fixture: &Fixture) -> (Session, Provider) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     (session, provider)
 }
 
 /// Stops the session and returns its only event.
-fn stop_and_read_only_event(fixture: &Fixture, session: Session) -> RecordedEvent {
-    let mut seen = fixture.stop_and_read_events(session);
+fn read_only_event(fixture: &Fixture, session: Session) -> RecordedEvent {
+    let mut seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1, "{seen:?}");
     seen.remove(0)
 }
@@ -97,35 +99,32 @@ fn stop_and_read_only_event(fixture: &Fixture, session: Session) -> RecordedEven
 fn null_block_with_a_size_is_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
-    assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]),
-        Status::ERROR_INVALID_PARAMETER
-    );
-    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), Status::ERROR_SUCCESS);
-    let seen = stop_and_read_only_event(fixture, session);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]), INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), SUCCESS);
+    let seen = read_only_event(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
 
 fn more_than_128_descriptors_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = vec![block(PAYLOAD, b"b"); 129];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), Status::ERROR_SUCCESS);
-    assert_eq!(stop_and_read_only_event(fixture, session).payload, [b'b'; 128]);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), SUCCESS);
+    assert_eq!(read_only_event(fixture, session).payload, [b'b'; 128]);
 }
 
 fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
+    let (session, provider) = start_typed(fixture);
     let large = vec![7; 40_000];
     assert_eq!(
         write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]),
-        Status::ERROR_ARITHMETIC_OVERFLOW
+        ARITHMETIC_OVERFLOW
     );
     assert_eq!(
         write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, &large), block(PAYLOAD, &large)]),
-        Status::ERROR_ARITHMETIC_OVERFLOW
+        ARITHMETIC_OVERFLOW
     );
-    assert!(fixture.stop_and_read_events(session).is_empty());
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
 fn types_are_ignored(fixture: &Fixture) {
@@ -137,8 +136,8 @@ fn types_are_ignored(fixture: &Fixture) {
         block(77, b"d"),
         block(EVENT_METADATA, b"e"),
     ];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
-    let seen = stop_and_read_only_event(fixture, session);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    let seen = read_only_event(fixture, session);
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
 
@@ -149,40 +148,40 @@ fn metadata_without_traits_is_payload(fixture: &Fixture) {
     let descriptor = EventDescriptor { channel: 11, ..event(0, 4, 1) };
     let blocks =
         [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")];
-    assert_eq!(write(&provider, &descriptor, &blocks), Status::ERROR_SUCCESS);
-    let seen = stop_and_read_only_event(fixture, session);
+    assert_eq!(write(&provider, &descriptor, &blocks), SUCCESS);
+    let seen = read_only_event(fixture, session);
     assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
     assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
 }
 
 fn typed_payload_blocks_are_joined(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
+    let (session, provider) = start_typed(fixture);
     let blocks =
         [block(PAYLOAD, b"one"), block(EVENT_METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
-    assert_eq!(stop_and_read_only_event(fixture, session).payload, b"onetwo");
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    assert_eq!(read_only_event(fixture, session).payload, b"onetwo");
 }
 
 fn event_metadata_becomes_an_item(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
+    let (session, provider) = start_typed(fixture);
     let metadata = b"\x06\0\0ab\0";
     assert_eq!(
         write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")]),
-        Status::ERROR_SUCCESS
+        SUCCESS
     );
-    let seen = stop_and_read_only_event(fixture, session);
+    let seen = read_only_event(fixture, session);
     assert_eq!(seen.items, [(ExtType::EVENT_SCHEMA_TL, metadata.to_vec())]);
     assert_eq!(seen.payload, b"data");
 }
 
 fn provider_metadata_becomes_an_item(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
+    let (session, provider) = start_typed(fixture);
     let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
     let blocks =
         [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), Status::ERROR_SUCCESS);
-    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), Status::ERROR_SUCCESS);
-    let seen = fixture.stop_and_read_events(session);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), SUCCESS);
+    let seen = fixture.stop_and_read(session);
     let items = [(ExtType::PROV_TRAITS, traits), (ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())];
     assert_eq!(seen[0].items, items);
     assert_eq!(seen[1].items, [], "the metadata of another event was attached");
@@ -194,25 +193,22 @@ fn traits_replace_provider_metadata(fixture: &Fixture) {
     provider.set_traits(&traits).unwrap();
     assert_eq!(
         write(&provider, &event(1, 4, 1), &[block(PROVIDER_METADATA, b"other"), block(PAYLOAD, b"data")]),
-        Status::ERROR_SUCCESS
+        SUCCESS
     );
-    let seen = stop_and_read_only_event(fixture, session);
+    let seen = read_only_event(fixture, session);
     assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
 }
 
 fn time_stamp_override_is_used(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
-    assert_eq!(write(&provider, &event(1, 4, 1), &[]), Status::ERROR_SUCCESS);
+    let (session, provider) = start_typed(fixture);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[]), SUCCESS);
     let early = 1_000_i64.to_ne_bytes();
     assert_eq!(
         write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(TIME_STAMP, &early)]),
-        Status::ERROR_SUCCESS
+        SUCCESS
     );
-    assert_eq!(
-        write(&provider, &event(3, 4, 1), &[block(TIME_STAMP, &i64::MAX.to_ne_bytes())]),
-        Status::ERROR_SUCCESS
-    );
-    let seen = stop_and_map_records(fixture, session, |record| {
+    assert_eq!(write(&provider, &event(3, 4, 1), &[block(TIME_STAMP, &i64::MAX.to_ne_bytes())]), SUCCESS);
+    let seen = stop_and_map(fixture, session, |record| {
         (record.descriptor().id, record.time(), record.payload().to_vec())
     });
     let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
@@ -221,50 +217,46 @@ fn time_stamp_override_is_used(fixture: &Fixture) {
 }
 
 fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
+    let (session, provider) = start_typed(fixture);
     for wrong in [0, 1, 4, 7, 9, 16] {
         assert_eq!(
             write(&provider, &event(1, 4, 1), &[block(TIME_STAMP, &[0; 16][..wrong])]),
-            Status::ERROR_INVALID_PARAMETER,
+            INVALID_PARAMETER,
             "{wrong}"
         );
     }
-    assert!(fixture.stop_and_read_events(session).is_empty());
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
 fn unknown_descriptor_types_are_refused(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
+    let (session, provider) = start_typed(fixture);
     for kind in 4..=u8::MAX {
-        assert_eq!(
-            write(&provider, &event(1, 4, 1), &[block(kind, b"x")]),
-            Status::ERROR_INVALID_PARAMETER,
-            "{kind}"
-        );
+        assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), INVALID_PARAMETER, "{kind}");
     }
-    assert!(fixture.stop_and_read_events(session).is_empty());
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
 fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
-    let (session, provider) = start_with_descriptor_types(fixture);
+    let (session, provider) = start_typed(fixture);
     for kind in [EVENT_METADATA, PROVIDER_METADATA, TIME_STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
-        assert_eq!(write(&provider, &event(1, 4, 1), &twice), Status::ERROR_INVALID_PARAMETER, "{kind}");
+        assert_eq!(write(&provider, &event(1, 4, 1), &twice), INVALID_PARAMETER, "{kind}");
     }
-    assert!(fixture.stop_and_read_events(session).is_empty());
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
 fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
     let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
     provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), Status::ERROR_SUCCESS);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), SUCCESS);
     let handle = provider.handle();
     drop(provider);
     let written = handle.provider().and_then(|found| {
         // SAFETY: a stale registration reads nothing; the block is NULL.
         unsafe { found.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }
     });
-    assert_eq!(written.unwrap_err().status(), Status::ERROR_INVALID_HANDLE);
+    assert_eq!(written.unwrap_err().status(), INVALID_HANDLE);
 }
 
 fn descriptors_accept_all_parameters(fixture: &Fixture) {
@@ -277,18 +269,13 @@ fn descriptors_accept_all_parameters(fixture: &Fixture) {
         let written = unsafe {
             provider.write_descriptors(&descriptor, exclude, flags, Some(&activity), Some(&related), &blocks)
         };
-        written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+        written.map_or_else(|e| e.status(), |()| SUCCESS)
     };
     assert_eq!(
         [write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)],
-        [
-            Status::ERROR_SUCCESS,
-            Status::ERROR_SUCCESS,
-            Status::ERROR_SUCCESS,
-            Status::ERROR_INVALID_PARAMETER
-        ]
+        [SUCCESS, SUCCESS, SUCCESS, INVALID_PARAMETER]
     );
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(), [1, 3]);
     for event in seen {
         assert_eq!(event.activity, Some(activity));

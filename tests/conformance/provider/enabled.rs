@@ -57,7 +57,7 @@ fn never_enabled_without_session(_fixture: &Fixture) {
 
 fn enabled_applies_the_formula_to_combined_values(fixture: &Fixture) {
     let (_one, provider, guid) = fixture.start_with_provider(&enable_params(3, 1, 0b1100));
-    let two = fixture.start(&fixture.session_config());
+    let two = fixture.start(&fixture.config());
     fixture.enable(&two, guid, &enable_params(5, 2, 0b0110));
     let (level, any, all) = (5, 0b11, 0b0100);
     for ev_level in [0, 3, 4, 5, 6, 255] {
@@ -77,7 +77,7 @@ fn keyword_0_is_enabled_unless_all_sessions_ignore_it(fixture: &Fixture) {
     let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..EnableParams::default() };
     let (_one, provider, guid) = fixture.start_with_provider(&strict);
     assert!(!provider.enabled(4, 0) && provider.enabled(4, 1));
-    let two = fixture.start(&fixture.session_config());
+    let two = fixture.start(&fixture.config());
     fixture.enable(&two, guid, &EnableParams::default());
     assert!(provider.enabled(4, 0));
     fixture.enable(&two, guid, &strict);
@@ -86,11 +86,11 @@ fn keyword_0_is_enabled_unless_all_sessions_ignore_it(fixture: &Fixture) {
 
 fn enabled_event_may_reach_no_session(fixture: &Fixture) {
     let (one, provider, guid) = fixture.start_with_provider(&enable_params(5, 1, 0));
-    let two = fixture.start(&fixture.session_config());
+    let two = fixture.start(&fixture.config());
     fixture.enable(&two, guid, &enable_params(3, 2, 0));
     assert!(provider.enabled(5, 2), "the combined values do not enable the event");
     assert_eq!(provider.write(&event(1, 5, 2), &[]), Ok(()));
-    assert_eq!((fixture.stop_and_read_events(one), fixture.stop_and_read_events(two)), (vec![], vec![]));
+    assert_eq!((fixture.stop_and_read(one), fixture.stop_and_read(two)), (vec![], vec![]));
 }
 
 fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
@@ -122,7 +122,7 @@ fn event_enabled_applies_id_filters(fixture: &Fixture) {
     assert!(provider.enabled(4, 1), "level and keyword alone disable the event");
     fixture.enable(&session, guid, &by_id(0, 7));
     assert!(!enabled(7) && enabled(8));
-    let plain = fixture.start(&fixture.session_config());
+    let plain = fixture.start(&fixture.config());
     fixture.enable(&plain, guid, &EnableParams::default());
     assert!(enabled(7) && enabled(8), "a session without filter does not enable all events");
 }
@@ -130,7 +130,7 @@ fn event_enabled_applies_id_filters(fixture: &Fixture) {
 fn enabled_never_misses_a_session(fixture: &Fixture) {
     let requests = [enable_params(2, 1, 1), enable_params(4, 0, 8), enable_params(1, 6, 2)];
     let (_one, provider, guid) = fixture.start_with_provider(&requests[0]);
-    let (two, three) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (two, three) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&two, guid, &requests[1]);
     fixture.enable(&three, guid, &requests[2]);
     for params in requests {

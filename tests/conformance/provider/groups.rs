@@ -1,7 +1,7 @@
 //! Conformance of provider groups.
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
-use traceweir::{Guid, PrivateSession, Provider, Status};
+use traceweir::{Guid, PrivateSession, Provider};
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
     EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_PID,
@@ -10,7 +10,8 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
-    CallbackCall, CallbackLog, Fixture, Session, enable_params, event, new_guid, status, until,
+    CallbackCall, CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, Session, enable_params, event, new_guid,
+    status, until,
 };
 
 pub(crate) const RULES: &[Rule] = &[
@@ -73,7 +74,7 @@ fn find_listed(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<Provider
 }
 
 fn group_enable_reaches_members(fixture: &Fixture) {
-    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let calls = [CallbackLog::default(), CallbackLog::default()];
     let members: Vec<Provider> = calls
         .iter()
@@ -88,23 +89,22 @@ fn group_enable_reaches_members(fixture: &Fixture) {
         member.write(&event(100, 4, 2), &[]).unwrap();
         member.write(&event(100, 3, 4), &[]).unwrap();
     }
-    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1, 2]);
 }
 
 fn later_member_is_enabled(fixture: &Fixture) {
-    let (group, session, calls) =
-        (new_guid(), fixture.start(&fixture.session_config()), CallbackLog::default());
+    let (group, session, calls) = (new_guid(), fixture.start(&fixture.config()), CallbackLog::default());
     fixture.enable(&session, group, &group_params(enable_params(3, 0, 0)));
     let member =
         Provider::register_with_traits(new_guid(), &member_traits(&group), calls.callback()).unwrap();
     assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 3, 0, 0)]);
     member.write(&event(1, 3, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn only_members_are_enabled_by_group(fixture: &Fixture) {
-    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let same = Provider::register(group, None).unwrap();
     let other = Provider::register_with_traits(new_guid(), &member_traits(&new_guid()), None).unwrap();
     let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
@@ -116,7 +116,7 @@ fn only_members_are_enabled_by_group(fixture: &Fixture) {
 }
 
 fn group_and_direct_enables_combine(fixture: &Fixture) {
-    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
+    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
     let calls = CallbackLog::default();
     let member = Provider::register_with_traits(guid, &member_traits(&group), calls.callback()).unwrap();
     fixture.enable(&session, group, &group_params(enable_params(2, 1, 0)));
@@ -131,14 +131,14 @@ fn group_and_direct_enables_combine(fixture: &Fixture) {
     assert_eq!(calls.last().code_level_masks(), (1, 2, 1, 0));
     disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     assert_eq!(calls.last().code, 0);
-    let ids: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1, 2], "an event was recorded twice or is missing");
 }
 
 fn registration_has_one_group(fixture: &Fixture) {
     let (group, guid) = (new_guid(), new_guid());
     let member = Provider::register_with_traits(guid, &member_traits(&group), None).unwrap();
-    assert_eq!(status(member.set_traits(&member_traits(&new_guid()))), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(member.set_traits(&member_traits(&new_guid()))), INVALID_PARAMETER);
     assert_eq!(find_listed(fixture, guid, false).unwrap().groups, [group]);
     assert_eq!(find_listed(fixture, group, true).unwrap().pids, [std::process::id()]);
     drop(member);
@@ -147,17 +147,14 @@ fn registration_has_one_group(fixture: &Fixture) {
 
 fn private_sessions_cannot_enable_groups(fixture: &Fixture) {
     let group = new_guid();
-    let session = PrivateSession::start(&fixture.session_config()).unwrap();
+    let session = PrivateSession::start(&fixture.config()).unwrap();
     let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
-    assert_eq!(
-        status(session.enable(group, &group_params(enable_params(5, 0, 0)))),
-        Status::ERROR_INVALID_PARAMETER
-    );
+    assert_eq!(status(session.enable(group, &group_params(enable_params(5, 0, 0)))), INVALID_PARAMETER);
     assert!(!member.enabled(1, 1));
 }
 
 fn groups_refuse_event_filters(fixture: &Fixture) {
-    let (group, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
     let with_filter = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
@@ -165,24 +162,16 @@ fn groups_refuse_event_filters(fixture: &Fixture) {
     };
     for kind in [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD] {
         let params = with_filter(kind, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(
-            status(fixture.try_enable(&session, group, &params)),
-            Status::ERROR_INVALID_PARAMETER,
-            "{kind:#x}"
-        );
+        assert_eq!(status(fixture.try_enable(&session, group, &params)), INVALID_PARAMETER, "{kind:#x}");
     }
     assert!(!member.enabled(1, 1));
     let here = with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
-    assert_eq!(
-        status(fixture.try_enable(&session, group, &here)),
-        Status::ERROR_SUCCESS,
-        "a process filter was refused"
-    );
+    assert_eq!(status(fixture.try_enable(&session, group, &here)), SUCCESS, "a process filter was refused");
     assert!(member.enabled(1, 1));
 }
 
 fn traits_set_later_join_the_group(fixture: &Fixture) {
-    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
+    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, group, &group_params(enable_params(4, 0, 0)));
     let calls = CallbackLog::default();
     let provider = Provider::register(guid, calls.callback()).unwrap();
@@ -190,5 +179,5 @@ fn traits_set_later_join_the_group(fixture: &Fixture) {
     provider.set_traits(&member_traits(&group)).unwrap();
     assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 4, 0, 0)]);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }

@@ -6,7 +6,7 @@ use traceweir::{Provider, Status};
 use traceweir_format::spec::event::{EventInfoClass as Class, ExtType};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, event, new_guid, status};
+use crate::stage::{Fixture, INVALID_PARAMETER, NOT_SUPPORTED, SUCCESS, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -55,12 +55,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-const BINARY_TRACK_INFO: u32 = Class::EventProviderBinaryTrackInfo.0;
+const TRACK_INFO: u32 = Class::EventProviderBinaryTrackInfo.0;
 const SET_TRAITS: u32 = Class::EventProviderSetTraits.0;
-const USE_DESCRIPTOR_TYPE: u32 = Class::EventProviderUseDescriptorType.0;
+const USE_TYPES: u32 = Class::EventProviderUseDescriptorType.0;
 const NAME: &[u8] = b"\x04\0n\0";
 
-fn set_information_status(provider: &Provider, class: u32, info: Option<&[u8]>) -> Status {
+fn set_status(provider: &Provider, class: u32, info: Option<&[u8]>) -> Status {
     set_information(provider.handle().to_raw(), class, info)
 }
 
@@ -80,63 +80,39 @@ fn wrong_handles_are_invalid_parameters(_fixture: &Fixture) {
     let handle = provider.handle();
     let found = handle.provider().unwrap();
     drop(provider);
-    for class in [BINARY_TRACK_INFO, SET_TRAITS, USE_DESCRIPTOR_TYPE] {
+    for class in [TRACK_INFO, SET_TRAITS, USE_TYPES] {
         for raw in [0, 1, u64::MAX, handle.to_raw()] {
-            assert_eq!(
-                set_information(raw, class, Some(&[1])),
-                Status::ERROR_INVALID_PARAMETER,
-                "{class} {raw:#x}"
-            );
+            assert_eq!(set_information(raw, class, Some(&[1])), INVALID_PARAMETER, "{class} {raw:#x}");
         }
-        assert_eq!(
-            status(found.set_information(class, Some(&[1]))),
-            Status::ERROR_INVALID_PARAMETER,
-            "{class}"
-        );
+        assert_eq!(status(found.set_information(class, Some(&[1]))), INVALID_PARAMETER, "{class}");
     }
 }
 
 fn wrong_information_lengths_are_refused(_fixture: &Fixture) {
     let provider = register_provider();
     for wrong in [None, Some(&[][..]), Some(&[0, 0]), Some(&[1, 0, 0, 0])] {
-        assert_eq!(
-            set_information_status(&provider, USE_DESCRIPTOR_TYPE, wrong),
-            Status::ERROR_INVALID_PARAMETER,
-            "{wrong:?}"
-        );
+        assert_eq!(set_status(&provider, USE_TYPES, wrong), INVALID_PARAMETER, "{wrong:?}");
     }
     for wrong in [None, Some(&[][..]), Some(&[3, 0]), Some(&[5, 0, b'n', 0]), Some(&[3, 0, b'n', 0])] {
-        assert_eq!(
-            set_information_status(&provider, SET_TRAITS, wrong),
-            Status::ERROR_INVALID_PARAMETER,
-            "{wrong:?}"
-        );
+        assert_eq!(set_status(&provider, SET_TRAITS, wrong), INVALID_PARAMETER, "{wrong:?}");
     }
-    assert_eq!(
-        set_information_status(&provider, SET_TRAITS, Some(NAME)),
-        Status::ERROR_SUCCESS,
-        "one of the invalid traits was set"
-    );
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME)), SUCCESS, "one of the invalid traits was set");
 }
 
 fn unknown_information_classes_are_refused(_fixture: &Fixture) {
     let provider = register_provider();
     for class in [4, 5, 100, 0x8000_0000, u32::MAX] {
-        assert_eq!(set_information_status(&provider, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
-        assert_eq!(
-            set_information_status(&provider, class, Some(&[1])),
-            Status::ERROR_NOT_SUPPORTED,
-            "{class}"
-        );
-        assert_eq!(status(provider.set_information(class, None)), Status::ERROR_NOT_SUPPORTED, "{class}");
+        assert_eq!(set_status(&provider, class, None), NOT_SUPPORTED, "{class}");
+        assert_eq!(set_status(&provider, class, Some(&[1])), NOT_SUPPORTED, "{class}");
+        assert_eq!(status(provider.set_information(class, None)), NOT_SUPPORTED, "{class}");
     }
 }
 
 fn class_is_checked_first(_fixture: &Fixture) {
     for class in [1, 4, u32::MAX] {
         for raw in [0, u64::MAX] {
-            assert_eq!(set_information(raw, class, None), Status::ERROR_NOT_SUPPORTED, "{class}");
-            assert_eq!(set_information(raw, class, Some(&[0; 3])), Status::ERROR_NOT_SUPPORTED, "{class}");
+            assert_eq!(set_information(raw, class, None), NOT_SUPPORTED, "{class}");
+            assert_eq!(set_information(raw, class, Some(&[0; 3])), NOT_SUPPORTED, "{class}");
         }
     }
 }
@@ -144,41 +120,30 @@ fn class_is_checked_first(_fixture: &Fixture) {
 fn tracking_needs_no_buffer(_fixture: &Fixture) {
     let provider = register_provider();
     for info in [None, Some(&[][..]), Some(&[1]), Some(&[0; 100])] {
-        assert_eq!(
-            set_information_status(&provider, BINARY_TRACK_INFO, info),
-            Status::ERROR_SUCCESS,
-            "{info:?}"
-        );
+        assert_eq!(set_status(&provider, TRACK_INFO, info), SUCCESS, "{info:?}");
     }
 }
 
 fn reserved_class_is_not_supported(_fixture: &Fixture) {
     let provider = register_provider();
-    assert_eq!(set_information_status(&provider, 1, None), Status::ERROR_NOT_SUPPORTED);
-    assert_eq!(set_information_status(&provider, 1, Some(&[1])), Status::ERROR_NOT_SUPPORTED);
+    assert_eq!(set_status(&provider, 1, None), NOT_SUPPORTED);
+    assert_eq!(set_status(&provider, 1, Some(&[1])), NOT_SUPPORTED);
 }
 
 fn set_traits_class_sets_traits_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set_information_status(&provider, SET_TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
-    assert_eq!(
-        set_information_status(&provider, SET_TRAITS, Some(NAME)),
-        Status::ERROR_INVALID_PARAMETER,
-        "traits were set twice"
-    );
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME)), SUCCESS);
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME)), INVALID_PARAMETER, "traits were set twice");
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
+    assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
 }
 
 fn traits_turn_types_on(fixture: &Fixture) {
     let (_session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     assert!(!has_types(&provider));
-    assert_eq!(
-        set_information_status(&provider, SET_TRAITS, Some(b"\x05\0n\0")),
-        Status::ERROR_INVALID_PARAMETER
-    );
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(b"\x05\0n\0")), INVALID_PARAMETER);
     assert!(!has_types(&provider), "refused traits turned descriptor types on");
-    assert_eq!(set_information_status(&provider, SET_TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME)), SUCCESS);
     assert!(has_types(&provider));
     let with_traits = Provider::register_with_traits(guid, NAME, None).unwrap();
     assert!(has_types(&with_traits), "traits at registration did not turn descriptor types on");
@@ -187,10 +152,7 @@ fn traits_turn_types_on(fixture: &Fixture) {
 fn descriptor_types_switch_on_and_off(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for (byte, on) in [(1, true), (1, true), (0, false), (0, false), (1, true)] {
-        assert_eq!(
-            set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[byte])),
-            Status::ERROR_SUCCESS
-        );
+        assert_eq!(set_status(&provider, USE_TYPES, Some(&[byte])), SUCCESS);
         assert_eq!(has_types(&provider), on);
     }
 }
@@ -198,44 +160,38 @@ fn descriptor_types_switch_on_and_off(fixture: &Fixture) {
 fn use_descriptor_type_takes_one_byte(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(
-        set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[1, 0, 0, 0])),
-        Status::ERROR_INVALID_PARAMETER,
+        set_status(&provider, USE_TYPES, Some(&[1, 0, 0, 0])),
+        INVALID_PARAMETER,
         "a BOOL of four bytes was accepted"
     );
-    assert_eq!(set_information_status(&provider, USE_DESCRIPTOR_TYPE, None), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(set_status(&provider, USE_TYPES, None), INVALID_PARAMETER);
     assert!(!has_types(&provider));
 }
 
 fn traits_keep_types_on(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set_information_status(&provider, SET_TRAITS, Some(NAME)), Status::ERROR_SUCCESS);
-    assert_eq!(set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[0])), Status::ERROR_SUCCESS);
+    assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME)), SUCCESS);
+    assert_eq!(set_status(&provider, USE_TYPES, Some(&[0])), SUCCESS);
     assert!(has_types(&provider));
 }
 
 fn any_non_zero_byte_is_true(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for byte in [2, 255] {
-        assert_eq!(set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[0])), Status::ERROR_SUCCESS);
-        assert_eq!(
-            set_information_status(&provider, USE_DESCRIPTOR_TYPE, Some(&[byte])),
-            Status::ERROR_SUCCESS
-        );
+        assert_eq!(set_status(&provider, USE_TYPES, Some(&[0])), SUCCESS);
+        assert_eq!(set_status(&provider, USE_TYPES, Some(&[byte])), SUCCESS);
         assert!(has_types(&provider), "{byte}");
     }
 }
 
 fn max_event_info_is_invalid(_fixture: &Fixture) {
     assert_eq!(Class::MaxEventInfo.0, 4);
-    assert_eq!(
-        set_information_status(&register_provider(), Class::MaxEventInfo.0, Some(&[1])),
-        Status::ERROR_NOT_SUPPORTED
-    );
+    assert_eq!(set_status(&register_provider(), Class::MaxEventInfo.0, Some(&[1])), NOT_SUPPORTED);
 }
 
 fn new_registration_has_no_descriptor_types(fixture: &Fixture) {
     let (_session, first, guid) = fixture.start_with_provider(&EnableParams::default());
-    assert_eq!(set_information_status(&first, USE_DESCRIPTOR_TYPE, Some(&[1])), Status::ERROR_SUCCESS);
+    assert_eq!(set_status(&first, USE_TYPES, Some(&[1])), SUCCESS);
     let second = Provider::register(guid, None).unwrap();
     assert!(has_types(&first) && !has_types(&second));
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use traceweir::controller::{Controller, EnableParams};
 use traceweir::provider::Handle;
-use traceweir::{Guid, Provider, Status};
+use traceweir::{Guid, Provider};
 
 use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, enable_params, event, new_guid, until};
+use crate::stage::{CallbackLog, Fixture, INVALID_HANDLE, enable_params, event, new_guid, until};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", D, "a registration has a non-zero handle", handles_are_not_zero),
@@ -63,7 +63,7 @@ fn handles_are_not_zero(_fixture: &Fixture) {
 }
 
 fn guid_can_be_registered_many_times(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let calls: Vec<CallbackLog> = (0..5).map(|_| CallbackLog::default()).collect();
     let mut providers: Vec<_> =
         calls.iter().map(|calls| Provider::register(guid, calls.callback()).unwrap()).collect();
@@ -74,12 +74,11 @@ fn guid_can_be_registered_many_times(fixture: &Fixture) {
     }
     providers.pop();
     assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "another registration was disabled");
-    assert_eq!(fixture.stop_and_read_events(session).len(), 5);
+    assert_eq!(fixture.stop_and_read(session).len(), 5);
 }
 
 fn callback_runs_before_registration_returns(fixture: &Fixture) {
-    let (calls, guid, session) =
-        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, guid, &enable_params(3, 6, 2));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     let all = calls.all();
@@ -88,8 +87,7 @@ fn callback_runs_before_registration_returns(fixture: &Fixture) {
 }
 
 fn the_first_callback_has_no_source(fixture: &Fixture) {
-    let (calls, guid, session) =
-        (CallbackLog::default(), new_guid(), fixture.start(&fixture.session_config()));
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(77), ..EnableParams::default() });
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     assert_eq!(calls.last().source, Guid::NULL);
@@ -100,19 +98,19 @@ fn unregistering_a_stale_handle_fails(fixture: &Fixture) {
     assert_eq!(Handle::from_raw(0), None);
     let handle = Provider::register(guid, None).unwrap().into_handle();
     assert!(handle.unregister().is_ok());
-    assert_eq!(handle.unregister().unwrap_err().status(), Status::ERROR_INVALID_HANDLE);
+    assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert_eq!(Handle::from_raw(handle.to_raw()), None);
     // The slot of the registration may have been reused; the stale handle must not affect the new
     // one.
     let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
-    assert_eq!(handle.unregister().unwrap_err().status(), Status::ERROR_INVALID_HANDLE);
+    assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert!(next.iter().all(|provider| provider.handle().is_current()));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn unregistering_waits_for_the_callback(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let (callback_started, callback_ended) =
         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (started, ended) = (Arc::clone(&callback_started), Arc::clone(&callback_ended));
@@ -135,7 +133,7 @@ fn unregistering_waits_for_the_callback(fixture: &Fixture) {
 }
 
 fn unregistering_in_the_callback_does_not_wait(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider_slot: Arc<Mutex<Option<Provider>>> = Arc::default();
     let inside = Arc::clone(&provider_slot);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
@@ -158,9 +156,9 @@ fn stale_handles_do_not_write(fixture: &Fixture) {
     };
     assert_eq!(write(), Ok(()));
     handle.unregister().unwrap();
-    assert_eq!(write(), Err(Status::ERROR_INVALID_HANDLE));
+    assert_eq!(write(), Err(INVALID_HANDLE));
     drop(provider);
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn stale_handles_are_not_enabled(fixture: &Fixture) {

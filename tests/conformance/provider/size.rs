@@ -4,7 +4,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Provider, Status};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, event, new_guid};
+use crate::stage::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event, new_guid};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -44,27 +44,21 @@ fn check_write_statuses(
     related: Option<&Guid>,
 ) {
     let (guid, session) =
-        (new_guid(), fixture.start(&SessionConfig { buffer_size: buffer_kib, ..fixture.session_config() }));
+        (new_guid(), fixture.start(&SessionConfig { buffer_size: buffer_kib, ..fixture.config() }));
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     let data = vec![0x5A; 70_000];
     let mut lost = 0;
     for (size, want) in sizes {
         let written = provider.write_transfer(&event(1, 4, 1), None, related, &[&data[..*size]]);
-        assert_eq!(
-            written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS),
-            *want,
-            "{size} bytes of payload"
-        );
+        assert_eq!(written.map_or_else(|e| e.status(), |()| SUCCESS), *want, "{size} bytes of payload");
         // One at a time: a ring needs to hold only two of the largest events.
         fixture.connect().flush(&session.id, None).unwrap();
-        lost += u64::from(*want == Status::ERROR_MORE_DATA);
+        lost += u64::from(*want == MORE_DATA);
     }
     assert_eq!(fixture.query(&session).events_lost, lost);
-    let seen: Vec<usize> =
-        fixture.stop_and_read_events(session).iter().map(|event| event.payload.len()).collect();
-    let kept: Vec<usize> =
-        sizes.iter().filter(|(_, want)| *want == Status::ERROR_SUCCESS).map(|(size, _)| *size).collect();
+    let seen: Vec<usize> = fixture.stop_and_read(session).iter().map(|event| event.payload.len()).collect();
+    let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == SUCCESS).map(|(size, _)| *size).collect();
     assert_eq!(seen, kept);
 }
 
@@ -74,10 +68,10 @@ fn largest_event_has_65535_bytes(fixture: &Fixture) {
         fixture,
         128,
         &[
-            (max_payload - 1, Status::ERROR_SUCCESS),
-            (max_payload, Status::ERROR_SUCCESS),
-            (max_payload + 1, Status::ERROR_ARITHMETIC_OVERFLOW),
-            (70_000, Status::ERROR_ARITHMETIC_OVERFLOW),
+            (max_payload - 1, SUCCESS),
+            (max_payload, SUCCESS),
+            (max_payload + 1, ARITHMETIC_OVERFLOW),
+            (70_000, ARITHMETIC_OVERFLOW),
         ],
         None,
     );
@@ -88,7 +82,7 @@ fn extended_data_items_count_for_the_size(fixture: &Fixture) {
     check_write_statuses(
         fixture,
         128,
-        &[(max_payload, Status::ERROR_SUCCESS), (max_payload + 1, Status::ERROR_ARITHMETIC_OVERFLOW)],
+        &[(max_payload, SUCCESS), (max_payload + 1, ARITHMETIC_OVERFLOW)],
         Some(&Guid::from_u128(1)),
     );
 }
@@ -99,10 +93,10 @@ fn event_must_fit_into_the_buffer(fixture: &Fixture) {
         fixture,
         32,
         &[
-            (max_payload - 1, Status::ERROR_SUCCESS),
-            (max_payload, Status::ERROR_SUCCESS),
-            (max_payload + 1, Status::ERROR_MORE_DATA),
-            (60_000, Status::ERROR_MORE_DATA),
+            (max_payload - 1, SUCCESS),
+            (max_payload, SUCCESS),
+            (max_payload + 1, MORE_DATA),
+            (60_000, MORE_DATA),
         ],
         None,
     );
@@ -113,10 +107,10 @@ fn only_losses_of_sessions_are_counted(fixture: &Fixture) {
         fixture,
         64,
         &[
-            (66_000, Status::ERROR_ARITHMETIC_OVERFLOW),
-            (65_000, Status::ERROR_SUCCESS),
-            (65_400, Status::ERROR_MORE_DATA),
-            (65_500, Status::ERROR_ARITHMETIC_OVERFLOW),
+            (66_000, ARITHMETIC_OVERFLOW),
+            (65_000, SUCCESS),
+            (65_400, MORE_DATA),
+            (65_500, ARITHMETIC_OVERFLOW),
         ],
         None,
     );

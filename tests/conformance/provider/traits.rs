@@ -6,7 +6,7 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, RecordedEvent, event, new_guid, status};
+use crate::stage::{Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -67,7 +67,7 @@ fn one_trait(kind: u8, data: &[u8]) -> Vec<u8> {
 }
 
 fn traits_are_attached(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let traits = TraitsBuilder::new("Named").add(200, b"own").finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
@@ -79,7 +79,7 @@ fn traits_are_attached(fixture: &Fixture) {
         .write(&[])
         .unwrap();
     provider.write_string(4, 1, "text").unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 3);
     for event in &seen {
         assert!(event.items.contains(&(ExtType::PROV_TRAITS, traits.clone())), "{event:?}");
@@ -99,16 +99,16 @@ fn traits_are_set_once(fixture: &Fixture) {
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.set_traits(&first).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    assert_eq!(status(provider.set_traits(&second)), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(status(provider.set_traits(&first)), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(provider.set_traits(&second)), INVALID_PARAMETER);
+    assert_eq!(status(provider.set_traits(&first)), INVALID_PARAMETER);
     provider.write(&event(3, 4, 1), &[]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     let carried: Vec<_> = seen.iter().map(traits_of_event).collect();
     assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
     let with_traits = Provider::register_with_traits(new_guid(), &first, None).unwrap();
     assert_eq!(
         status(with_traits.set_traits(&second)),
-        Status::ERROR_INVALID_PARAMETER,
+        INVALID_PARAMETER,
         "traits were set although the registration has some"
     );
 }
@@ -117,30 +117,26 @@ fn traits_of_a_stale_registration_are_refused(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
     let found = provider.handle().provider().unwrap();
     drop(provider);
-    assert_eq!(status(found.set_traits(&traits_block(b"n\0", &[]))), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(status(found.set_traits(&traits_block(b"n\0", &[]))), INVALID_PARAMETER);
 }
 
 fn wrong_traits_are_not_set(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
-        assert_eq!(status(provider.set_traits(wrong)), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(status(provider.set_traits(wrong)), INVALID_PARAMETER, "{wrong:?}");
     }
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
-    assert_eq!(
-        status(provider.set_traits(&traits_block(b"n\0", &[]))),
-        Status::ERROR_SUCCESS,
-        "a refused call set traits"
-    );
+    assert_eq!(fixture.stop_and_read(session)[0].items, []);
+    assert_eq!(status(provider.set_traits(&traits_block(b"n\0", &[]))), SUCCESS, "a refused call set traits");
 }
 
 fn decode_guid_replaces_the_provider(fixture: &Fixture) {
-    let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
     let traits = TraitsBuilder::new("Decoded").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (decode, &b"x"[..]));
     let items = [(ExtType::CONTROL_GUID, guid.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits)];
     assert_eq!(seen[0].items, items);
@@ -161,41 +157,34 @@ fn traits_are_found(_fixture: &Fixture) {
 
 fn sizes_are_checked(_fixture: &Fixture) {
     let valid = traits_block(b"name\0", &[]);
-    assert_eq!(registration_status(&valid), Status::ERROR_SUCCESS);
+    assert_eq!(registration_status(&valid), SUCCESS);
     for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {
         let mut traits = valid.clone();
         traits[..2].copy_from_slice(&wrong.to_le_bytes());
-        assert_eq!(registration_status(&traits), Status::ERROR_INVALID_PARAMETER, "{wrong}");
+        assert_eq!(registration_status(&traits), INVALID_PARAMETER, "{wrong}");
     }
     for short in [&[][..], &[0], &[2, 0]] {
-        assert_eq!(registration_status(short), Status::ERROR_INVALID_PARAMETER, "{short:?}");
+        assert_eq!(registration_status(short), INVALID_PARAMETER, "{short:?}");
     }
 }
 
 fn unterminated_name_is_refused(_fixture: &Fixture) {
-    assert_eq!(registration_status(&traits_block(b"endless", &[])), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(registration_status(&traits_block(b"endless", &[])), INVALID_PARAMETER);
 }
 
 fn trait_beyond_the_end_is_refused(_fixture: &Fixture) {
     for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
-        assert_eq!(
-            registration_status(&traits_block(b"n\0", wrong)),
-            Status::ERROR_INVALID_PARAMETER,
-            "{wrong:?}"
-        );
+        assert_eq!(registration_status(&traits_block(b"n\0", wrong)), INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
 fn guid_traits_have_19_bytes(_fixture: &Fixture) {
     for kind in [1, 2] {
-        assert_eq!(
-            registration_status(&traits_block(b"n\0", &one_trait(kind, &[7; 16]))),
-            Status::ERROR_SUCCESS
-        );
+        assert_eq!(registration_status(&traits_block(b"n\0", &one_trait(kind, &[7; 16]))), SUCCESS);
         for wrong in [0, 15, 17] {
             assert_eq!(
                 registration_status(&traits_block(b"n\0", &one_trait(kind, &vec![7; wrong]))),
-                Status::ERROR_INVALID_PARAMETER,
+                INVALID_PARAMETER,
                 "{kind} {wrong}"
             );
         }
@@ -206,26 +195,26 @@ fn two_group_traits_are_refused(_fixture: &Fixture) {
     let group = one_trait(1, &[7; 16]);
     assert_eq!(
         registration_status(&traits_block(b"n\0", &[group.clone(), group].concat())),
-        Status::ERROR_INVALID_PARAMETER
+        INVALID_PARAMETER
     );
 }
 
 fn unknown_types_are_kept(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let traits =
         traits_block(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
+    assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
 }
 
 fn empty_trait_name_is_accepted(_fixture: &Fixture) {
-    assert_eq!(registration_status(&traits_block(b"\0", &[])), Status::ERROR_SUCCESS);
+    assert_eq!(registration_status(&traits_block(b"\0", &[])), SUCCESS);
 }
 
 fn traits_of_65535_bytes_are_registered(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.session_config()));
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let data = vec![1; 65_535 - 2 - 6 - 3];
     let traits = traits_block(b"large\0", &one_trait(200, &data));
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();

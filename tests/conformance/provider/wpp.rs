@@ -6,9 +6,11 @@ use traceweir::{Guid, Provider, Status};
 use traceweir_format::header::Family;
 use traceweir_format::spec::session::{EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE};
 
-use super::classic::{ClassicProvider, status_of, stop_and_map_records};
+use super::classic::{ClassicProvider, status_of, stop_and_map};
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, Session, new_guid};
+use crate::stage::{
+    Fixture, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA, NOT_ENOUGH_MEMORY, SUCCESS, Session, new_guid,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -69,17 +71,17 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// Starts a session with this additional mode. Returns the logger handle to write to.
 fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, ClassicProvider, u64) {
-    let config = fixture.session_config();
+    let config = fixture.config();
     let log_file_mode = config.log_file_mode | mode;
-    ClassicProvider::start_with_provider(fixture, &SessionConfig { log_file_mode, ..config })
+    ClassicProvider::start(fixture, &SessionConfig { log_file_mode, ..config })
 }
 
 /// Writes one message and returns the bytes of its record.
 #[track_caller]
 fn write_one_message(fixture: &Fixture, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
-    let (session, _classic_provider, logger) = start_with_provider(fixture, mode);
+    let (session, _provider, logger) = start_with_provider(fixture, mode);
     trace_message(logger, flags, id, 0x1234, &[b"two", b"", b" arguments"]).unwrap();
-    let mut all = stop_and_map_records(fixture, session, |record| {
+    let mut all = stop_and_map(fixture, session, |record| {
         assert_eq!((record.family(), record.payload()), (Family::Message, &b"two arguments"[..]));
         record.bytes().to_vec()
     });
@@ -123,11 +125,11 @@ fn component_id_replaces_the_guid(fixture: &Fixture) {
 
 /// Returns the sequence numbers of `count` messages.
 fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
-    let (session, classic_provider, logger) = start_with_provider(fixture, mode);
+    let (session, provider, logger) = start_with_provider(fixture, mode);
     for number in 0..count {
-        trace_message(logger, 1 | 2 | 8, &classic_provider.class, number, &[]).unwrap();
+        trace_message(logger, 1 | 2 | 8, &provider.class, number, &[]).unwrap();
     }
-    let mut numbers = stop_and_map_records(fixture, session, |record| {
+    let mut numbers = stop_and_map(fixture, session, |record| {
         u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap())
     });
     // The numbers follow the order of collection, which is the time order on each processor only.
@@ -165,74 +167,66 @@ fn only_low_message_flags_are_stored(fixture: &Fixture) {
 }
 
 fn unflagged_message_parts_are_unknown(fixture: &Fixture) {
-    let (session, classic_provider, logger) = start_with_provider(fixture, 0);
-    trace_message(logger, 0, &classic_provider.class, 1, &[]).unwrap();
-    trace_message(logger, 2 | 32, &classic_provider.class, 2, &[]).unwrap();
-    let mut seen = stop_and_map_records(fixture, session, |record| {
+    let (session, provider, logger) = start_with_provider(fixture, 0);
+    trace_message(logger, 0, &provider.class, 1, &[]).unwrap();
+    trace_message(logger, 2 | 32, &provider.class, 2, &[]).unwrap();
+    let mut seen = stop_and_map(fixture, session, |record| {
         (record.descriptor().id, record.provider(), record.thread_id(), record.process_id())
     });
     seen.sort_unstable_by_key(|message| message.0);
     assert_eq!(seen[0], (1, Guid::NULL, u32::MAX, u32::MAX));
-    assert_eq!(seen[1], (2, classic_provider.class, thread_id(), std::process::id()));
+    assert_eq!(seen[1], (2, provider.class, thread_id(), std::process::id()));
 }
 
 /// Returns the status of a message with these flags.
 fn message_status(fixture: &Fixture, flags: u32) -> Status {
-    let (_session, classic_provider, logger) = start_with_provider(fixture, 0);
-    status_of(trace_message(logger, flags, &classic_provider.class, 1, &[]))
+    let (_session, provider, logger) = start_with_provider(fixture, 0);
+    status_of(trace_message(logger, flags, &provider.class, 1, &[]))
 }
 
 fn guid_and_component_are_refused_together(fixture: &Fixture) {
     assert_eq!(
         (message_status(fixture, 2 | 4), message_status(fixture, 63)),
-        (Status::ERROR_INVALID_PARAMETER, Status::ERROR_INVALID_PARAMETER)
+        (INVALID_PARAMETER, INVALID_PARAMETER)
     );
 }
 
 fn unknown_message_flags_are_refused(fixture: &Fixture) {
     for flags in [0x100, 0x200, 0x8000] {
-        assert_eq!(message_status(fixture, flags), Status::ERROR_INVALID_PARAMETER, "{flags:#x}");
+        assert_eq!(message_status(fixture, flags), INVALID_PARAMETER, "{flags:#x}");
     }
-    assert_eq!(message_status(fixture, 16), Status::ERROR_SUCCESS);
+    assert_eq!(message_status(fixture, 16), SUCCESS);
 }
 
 fn message_without_logger_is_refused(_fixture: &Fixture) {
     let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
-        assert_eq!(
-            status_of(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])),
-            Status::ERROR_INVALID_HANDLE,
-            "{wrong:#x}"
-        );
+        assert_eq!(status_of(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), INVALID_HANDLE, "{wrong:#x}");
     }
 }
 
 fn too_large_message_is_refused(fixture: &Fixture) {
-    let config = SessionConfig { buffer_size: 16, ..fixture.session_config() };
-    let (session, classic_provider, logger) = ClassicProvider::start_with_provider(fixture, &config);
+    let config = SessionConfig { buffer_size: 16, ..fixture.config() };
+    let (session, provider, logger) = ClassicProvider::start(fixture, &config);
     let most = (16 << 10) - 72 - 8;
-    let write = |bytes| status_of(trace_message(logger, 0, &classic_provider.class, 1, &[&vec![0; bytes]]));
-    assert_eq!((write(most), write(most + 1)), (Status::ERROR_SUCCESS, Status::ERROR_MORE_DATA));
+    let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
+    assert_eq!((write(most), write(most + 1)), (SUCCESS, MORE_DATA));
     assert_eq!(fixture.stop(session).events_lost, 1);
 }
 
 fn message_beyond_64_kib_is_refused(fixture: &Fixture) {
-    let config = SessionConfig { buffer_size: 128, ..fixture.session_config() };
-    let (session, classic_provider, logger) = ClassicProvider::start_with_provider(fixture, &config);
-    let write = |bytes| status_of(trace_message(logger, 0, &classic_provider.class, 1, &[&vec![0; bytes]]));
-    assert_eq!(
-        (write(65_535 - 8), write(65_535 - 7), write(1 << 20)),
-        (Status::ERROR_SUCCESS, Status::ERROR_MORE_DATA, Status::ERROR_MORE_DATA)
-    );
-    assert_eq!(stop_and_map_records(fixture, session, |record| record.payload().len()), [65_535 - 8]);
+    let config = SessionConfig { buffer_size: 128, ..fixture.config() };
+    let (session, provider, logger) = ClassicProvider::start(fixture, &config);
+    let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
+    assert_eq!((write(65_535 - 8), write(65_535 - 7), write(1 << 20)), (SUCCESS, MORE_DATA, MORE_DATA));
+    assert_eq!(stop_and_map(fixture, session, |record| record.payload().len()), [65_535 - 8]);
 }
 
 fn message_without_free_space_is_lost(fixture: &Fixture) {
-    let (session, classic_provider, logger) = start_with_provider(fixture, 0);
+    let (session, provider, logger) = start_with_provider(fixture, 0);
     let data = vec![1; 60_000];
-    let refused =
-        (0..100_000).find_map(|_| trace_message(logger, 0, &classic_provider.class, 1, &[&data]).err());
-    assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
+    let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &provider.class, 1, &[&data]).err());
+    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
     assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }

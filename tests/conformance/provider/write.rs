@@ -14,9 +14,12 @@ use traceweir_format::spec::session::{
 };
 
 use super::callback::{chain_of, schematized};
-use super::classic::stop_and_map_records;
+use super::classic::stop_and_map;
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, enable_params, event, events_of, header_of, new_guid, until};
+use crate::stage::{
+    ARITHMETIC_OVERFLOW, CallbackLog, Fixture, INVALID_HANDLE, INVALID_PARAMETER, LOG_FILE_FULL, MORE_DATA,
+    NOT_ENOUGH_MEMORY, SUCCESS, enable_params, event, events_of, header_of, new_guid, until,
+};
 
 pub(crate) const RULES: &[Rule] = &[
     rule!(
@@ -146,8 +149,8 @@ fn more_than_128_blocks_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status());
     assert_eq!(write(128), Ok(()));
-    assert_eq!(write(129), Err(Status::ERROR_INVALID_PARAMETER));
-    assert_eq!(fixture.stop_and_read_events(session).len(), 1);
+    assert_eq!(write(129), Err(INVALID_PARAMETER));
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
 fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
@@ -158,17 +161,17 @@ fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
         let written = handle.provider().and_then(|found| found.write(&event(1, level, 1), &blocks));
         written.map_err(|e| e.status())
     };
-    assert_eq!(write(4), Err(Status::ERROR_INVALID_PARAMETER));
+    assert_eq!(write(4), Err(INVALID_PARAMETER));
     assert_eq!(write(5), Ok(()), "an event that no session enabled is refused");
     drop(provider);
-    assert_eq!((write(4), write(5)), (Err(Status::ERROR_INVALID_HANDLE), Err(Status::ERROR_INVALID_HANDLE)));
+    assert_eq!((write(4), write(5)), (Err(INVALID_HANDLE), Err(INVALID_HANDLE)));
 }
 
 fn write_without_free_space_is_lost(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| provider.write(&event(1, 4, 1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status()), Some(Status::ERROR_NOT_ENOUGH_MEMORY));
+    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
     let end = fixture.stop(session);
     assert!(end.lost_by_cause.no_room >= 1, "{:?}", end.lost_by_cause);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
@@ -181,42 +184,38 @@ fn full_real_time_store_refuses_writes(fixture: &Fixture) {
         log_file: None,
         buffer_size: 4,
         maximum_buffers: 4,
-        ..fixture.session_config()
+        ..fixture.config()
     };
     let session = fixture.start(&config);
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
-    let write = || {
-        provider
-            .write(&event(1, 4, 1), &[&[0; 1_000]])
-            .map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
-    };
+    let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS);
     let fill = || {
         until("the store is full", || {
             fixture.connect().flush(&session.id, None).unwrap();
-            write() == Status::STATUS_LOG_FILE_FULL
+            write() == LOG_FILE_FULL
         });
     };
     fill();
     assert!(
-        (0..100).all(|_| write() == Status::STATUS_LOG_FILE_FULL),
+        (0..100).all(|_| write() == LOG_FILE_FULL),
         "the store accepts events although no consumer reads"
     );
     let consumer = Trace::live(&session.properties.config.name).unwrap();
-    assert_eq!(write(), Status::ERROR_SUCCESS, "the store is full although a consumer reads");
+    assert_eq!(write(), SUCCESS, "the store is full although a consumer reads");
     drop(consumer);
     fill();
     let with_file = Update { log_file: Some(fixture.unique_path()), ..Update::default() };
     fixture.connect().update(&session.id, &with_file).unwrap();
-    assert_eq!(write(), Status::ERROR_SUCCESS, "the store is full although events go to a file");
+    assert_eq!(write(), SUCCESS, "the store is full although events go to a file");
 }
 
 fn first_failure_is_returned(fixture: &Fixture) {
     let (large, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.session_config() });
+    let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
     fixture.enable(&small, guid, &EnableParams::default());
     let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
-    assert_eq!(written.map_err(|e| e.status()), Err(Status::ERROR_MORE_DATA));
+    assert_eq!(written.map_err(|e| e.status()), Err(MORE_DATA));
     assert_eq!(fixture.stop(small).events_lost, 1);
     drop(large);
 }
@@ -227,7 +226,7 @@ fn write_to_small_and_large(fixture: &Fixture, of_large: u32, of_small: u32) -> 
     let (guid, with) = (new_guid(), |mode, buffer_size| SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
         buffer_size,
-        ..fixture.session_config()
+        ..fixture.config()
     });
     let provider = Provider::register(guid, None).unwrap();
     // The session without an obstacle comes first: nothing may be written to it before the other
@@ -239,36 +238,35 @@ fn write_to_small_and_large(fixture: &Fixture, of_large: u32, of_small: u32) -> 
         let end = fixture.stop(session);
         (end.events_lost, events_of(&end.config.log_file.unwrap()).len())
     });
-    (written.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS), outcome)
+    (written.map_or_else(|e| e.status(), |()| SUCCESS), outcome)
 }
 
 fn failed_event_is_withheld_from_all_sessions(fixture: &Fixture) {
-    assert_eq!(write_to_small_and_large(fixture, 0, 0), (Status::ERROR_MORE_DATA, [(1, 0), (1, 0)]));
+    assert_eq!(write_to_small_and_large(fixture, 0, 0), (MORE_DATA, [(1, 0), (1, 0)]));
 }
 
 fn independent_session_fails_alone(fixture: &Fixture) {
     assert_eq!(
         write_to_small_and_large(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
-        (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
+        (MORE_DATA, [(0, 1), (1, 0)]),
         "the failure of the independent session affects the other"
     );
     assert_eq!(
         write_to_small_and_large(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
-        (Status::ERROR_MORE_DATA, [(0, 1), (1, 0)]),
+        (MORE_DATA, [(0, 1), (1, 0)]),
         "the independent session shares the failure of the other"
     );
 }
 
 fn free_space_is_checked_in_all_sessions_first(fixture: &Fixture) {
     let (one, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    let two = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.session_config() });
+    let two = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
     fixture.enable(&two, guid, &EnableParams::default());
     for size in [100, 10_000, 100] {
         let _ = provider.write(&event(1, 4, 1), &[&vec![0; size]]);
     }
-    let payloads = |session| {
-        fixture.stop_and_read_events(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>()
-    };
+    let payloads =
+        |session| fixture.stop_and_read(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>();
     assert_eq!((payloads(one), payloads(two)), (vec![100, 100], vec![100, 100]));
 }
 
@@ -280,7 +278,7 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
     provider.event(&descriptor).flags(1).write(&data).unwrap();
     provider.write_transfer(&descriptor, Some(&activity), Some(&related), &data).unwrap();
     provider.event(&descriptor).activity(&activity).related(&related).flags(1).write(&data).unwrap();
-    let mut seen = stop_and_map_records(fixture, session, |record| record.bytes().to_vec());
+    let mut seen = stop_and_map(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.
         record[0x10..0x18].fill(0);
@@ -291,7 +289,7 @@ fn all_write_functions_write_the_same(fixture: &Fixture) {
 fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
     let (guid, calls) = (new_guid(), CallbackLog::default());
     let provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (fixture.start(&fixture.session_config()), fixture.start(&fixture.session_config()));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     fixture.enable(&one, guid, &schematized(b"one"));
     fixture.enable(&two, guid, &schematized(b"two"));
     let chain = chain_of(&calls.last());
@@ -300,30 +298,28 @@ fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
         provider.event(&event(id, 4, 1)).exclude(exclude).write(&[]).unwrap();
     }
     provider.event(&event(5, 4, 1)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
-    let ids = |session| {
-        fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>()
-    };
+    let ids =
+        |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
 }
 
 fn no_faulting_changes_nothing(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(1).write(&[b"x"]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].payload, b"x");
+    assert_eq!(fixture.stop_and_read(session)[0].payload, b"x");
 }
 
 fn in_private_events_can_be_excluded(fixture: &Fixture) {
     let strict =
         EnableParams { property: EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, ..EnableParams::default() };
     let (without, provider, guid) = fixture.start_with_provider(&strict);
-    let with = fixture.start(&fixture.session_config());
+    let with = fixture.start(&fixture.config());
     fixture.enable(&with, guid, &EnableParams::default());
     for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
         provider.event(&event(id, 4, 1)).flags(flags).write(&[]).unwrap();
     }
-    let ids = |session| {
-        fixture.stop_and_read_events(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>()
-    };
+    let ids =
+        |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(without), ids(with)), (vec![1, 4], vec![1, 2, 3, 4]));
 }
 
@@ -331,9 +327,9 @@ fn other_write_flags_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
         let written = provider.event(&event(1, 4, 1)).flags(flags).write(&[]);
-        assert_eq!(written.map_err(|e| e.status()), Err(Status::ERROR_INVALID_PARAMETER), "{flags:#x}");
+        assert_eq!(written.map_err(|e| e.status()), Err(INVALID_PARAMETER), "{flags:#x}");
     }
-    assert_eq!(fixture.stop_and_read_events(session), []);
+    assert_eq!(fixture.stop_and_read(session), []);
 }
 
 /// Writes an event from `depth` nested calls.
@@ -353,7 +349,7 @@ fn stack_is_limited_to_192_frames(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&with_stacks);
     write_from_nested_calls(&provider, 10);
     write_from_nested_calls(&provider, 1_000);
-    let stacks = stop_and_map_records(fixture, session, |record| {
+    let stacks = stop_and_map(fixture, session, |record| {
         record.items().stack().unwrap().frames().collect::<Vec<u64>>()
     });
     assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
@@ -365,13 +361,13 @@ fn stack_is_limited_to_192_frames(fixture: &Fixture) {
 fn cpu_times_are_zero(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stop_and_map_records(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
+    assert_eq!(stop_and_map(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
 }
 
 fn blocks_are_joined(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(7, 4, 1), &[b"one", b"", b"two"]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].descriptor.id, &seen[0].payload[..]), (7, &b"onetwo"[..]));
 }
@@ -389,7 +385,7 @@ fn thread_activity_is_the_default(fixture: &Fixture) {
     let thread_activity = Guid::from_u128(0xAC);
     with_activity(thread_activity, || provider.write(&event(1, 4, 1), &[])).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].activity, seen[1].activity), (Some(thread_activity), None));
 }
 
@@ -400,7 +396,7 @@ fn transfer_writes_both_activities(fixture: &Fixture) {
         provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"])
     })
     .unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen[0].activity, Some(given));
     assert_eq!(seen[0].items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
     assert_eq!(seen[0].payload, b"x");
@@ -409,7 +405,7 @@ fn transfer_writes_both_activities(fixture: &Fixture) {
 fn no_related_activity_means_no_item(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write_transfer(&event(1, 4, 1), Some(&Guid::from_u128(2)), None, &[]).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].items, []);
+    assert_eq!(fixture.stop_and_read(session)[0].items, []);
 }
 
 fn descriptors_arrive(fixture: &Fixture) {
@@ -424,7 +420,7 @@ fn descriptors_arrive(fixture: &Fixture) {
         keyword: 0x8123_4567_89AB_CDEF,
     };
     provider.write(&all, &[]).unwrap();
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].descriptor, seen[0].provider), (all, guid));
 }
 
@@ -440,7 +436,7 @@ fn header_names_process_and_thread(fixture: &Fixture) {
             .join()
             .unwrap()
     });
-    let seen = fixture.stop_and_read_events(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].process, seen[0].thread), (std::process::id(), thread));
 }
 
@@ -449,7 +445,7 @@ fn stored_flags_are_extended_info_and_string_only(fixture: &Fixture) {
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.write_transfer(&event(1, 4, 1), None, Some(&Guid::from_u128(3)), &[]).unwrap();
     provider.write_string(4, 1, "text").unwrap();
-    let flags: Vec<u16> = fixture.stop_and_read_events(session).iter().map(|seen| seen.flags).collect();
+    let flags: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.flags).collect();
     assert_eq!(flags, [0, EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY]);
 }
 
@@ -459,7 +455,7 @@ fn string_is_written_with_its_terminator(fixture: &Fixture) {
     for text in ["", "Grüße 🦀", &long] {
         provider.write_string(3, 0x11, text).unwrap();
     }
-    for (seen, text) in fixture.stop_and_read_events(session).iter().zip(["", "Grüße 🦀", &long]) {
+    for (seen, text) in fixture.stop_and_read(session).iter().zip(["", "Grüße 🦀", &long]) {
         let bytes: Vec<u8> = text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
         assert_eq!(seen.payload, bytes);
         assert_eq!(
@@ -474,15 +470,12 @@ fn string_carries_the_thread_activity(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let thread_activity = Guid::from_u128(0x57);
     with_activity(thread_activity, || provider.write_string(4, 1, "x")).unwrap();
-    assert_eq!(fixture.stop_and_read_events(session)[0].activity, Some(thread_activity));
+    assert_eq!(fixture.stop_and_read(session)[0].activity, Some(thread_activity));
 }
 
 fn too_long_string_is_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let text = "x".repeat(40_000);
-    assert_eq!(
-        provider.write_string(4, 1, &text).map_err(|e| e.status()),
-        Err(Status::ERROR_ARITHMETIC_OVERFLOW)
-    );
+    assert_eq!(provider.write_string(4, 1, &text).map_err(|e| e.status()), Err(ARITHMETIC_OVERFLOW));
     assert_eq!(fixture.stop(session).events_lost, 0);
 }

@@ -22,7 +22,7 @@ use traceweir::{Error, Guid, Provider, Status};
 use super::Times;
 use super::model::{EnabledProviders, ExpectedEvents, MEMBER, ModelSession};
 use super::private::ActorPrivateSession;
-use crate::stage::{Fixture, status};
+use crate::stage::{Fixture, INSTANCE_NOT_FOUND, SUCCESS, status};
 
 /// Prefix of the shared session names.
 pub(super) const SHARED: &str = "random shared";
@@ -199,11 +199,7 @@ impl<'s> Actor<'s> {
     }
 
     pub(super) fn running_status(&self, name: usize) -> Status {
-        if self.running[name].is_some() {
-            Status::ERROR_SUCCESS
-        } else {
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND
-        }
+        if self.running[name].is_some() { SUCCESS } else { INSTANCE_NOT_FOUND }
     }
 
     fn query(&mut self) {

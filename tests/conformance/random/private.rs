@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider, Status};
+use traceweir::{Guid, Provider};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
@@ -17,7 +17,10 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use super::actor::{Actor, PROVIDERS};
 use super::model::{EnabledProviders, ExpectedEvents, KeptEvents, ModelSession};
 use super::providers::REGISTRATION_TIME;
-use crate::stage::{enable_params, event, status, unique_number};
+use crate::stage::{
+    ALREADY_EXISTS, E_FAIL, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES,
+    SUCCESS, enable_params, event, status, unique_number,
+};
 
 /// A private session that this process started.
 pub(super) struct ActorPrivateSession {
@@ -38,11 +41,11 @@ impl Actor<'_> {
             1..=2 => {
                 let status_of_enable = status(own.session.enable(guid, &request.params));
                 own.enabled_providers.requests.insert(provider, request);
-                (status_of_enable, Status::ERROR_SUCCESS)
+                (status_of_enable, SUCCESS)
             }
             3 => {
                 own.enabled_providers.requests.remove(&provider);
-                (status(own.session.disable(guid)), Status::ERROR_SUCCESS)
+                (status(own.session.disable(guid)), SUCCESS)
             }
             4 => {
                 let update = Update { flush_timer: Some(seconds), log_file: Some(new), ..Update::default() };
@@ -50,20 +53,20 @@ impl Actor<'_> {
             }
             5 => {
                 let switch = Update { real_time: Some(true), ..Update::default() };
-                (status(own.session.update(&switch)), Status::ERROR_INVALID_PARAMETER)
+                (status(own.session.update(&switch)), INVALID_PARAMETER)
             }
             6 => {
                 let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
                 (
                     status(own.session.enable(guid, &EnableParams { property, ..request.params })),
-                    Status::ERROR_INVALID_PARAMETER,
+                    INVALID_PARAMETER,
                 )
             }
             _ => {
                 let listed_values = own.session.query().config;
                 let is_same =
                     listed_values == SessionConfig { guid: listed_values.guid, ..own.config.clone() };
-                (if is_same { Status::ERROR_SUCCESS } else { Status::E_FAIL }, Status::ERROR_SUCCESS)
+                (if is_same { SUCCESS } else { E_FAIL }, SUCCESS)
             }
         };
         self.expect(&format!("own session {choice}"), statuses.0, &[statuses.1]);
@@ -94,7 +97,7 @@ impl Actor<'_> {
                 });
             }
             Err(e) => {
-                self.expect(&format!("own session: {e}"), e.status(), &[Status::ERROR_NO_SYSTEM_RESOURCES]);
+                self.expect(&format!("own session: {e}"), e.status(), &[NO_SYSTEM_RESOURCES]);
                 self.expect_no_file(Some(path));
             }
         }
@@ -104,7 +107,7 @@ impl Actor<'_> {
         let Some(own) = &mut self.private_session else { return };
         let answer = own.session.update(update);
         let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
-            return self.expect("own session goes on", status(answer), &[Status::ERROR_SUCCESS]);
+            return self.expect("own session goes on", status(answer), &[SUCCESS]);
         };
         let old = std::mem::replace(&mut own.path, new.clone());
         let expected = std::mem::take(&mut own.enabled_providers.expected);
@@ -149,13 +152,13 @@ impl Actor<'_> {
             buffer_size: 4,
             ..SessionConfig::default()
         };
-        for want in [Status::ERROR_SUCCESS, Status::ERROR_ALREADY_EXISTS] {
+        for want in [SUCCESS, ALREADY_EXISTS] {
             let status_of_start = status(self.controller.start(&config));
             self.expect("outside start", status_of_start, &[want]);
         }
         let enabled =
             self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);
-        self.expect("outside enable", status(enabled), &[Status::ERROR_SUCCESS]);
+        self.expect("outside enable", status(enabled), &[SUCCESS]);
         let start = Instant::now();
         let mut expected = match early_provider.unwrap_or_else(|| Provider::register(guid, None)) {
             Ok(provider) => write_events_for(4, 1, &provider),
@@ -166,8 +169,8 @@ impl Actor<'_> {
         }
         let increment_status = status(self.controller.increment(&session));
         let convert_status = status(self.controller.convert_to_real_time(&session));
-        self.expect("outside increment", increment_status, &[Status::ERROR_INVALID_FUNCTION]);
-        self.expect("outside convert", convert_status, &[Status::ERROR_INVALID_FUNCTION]);
+        self.expect("outside increment", increment_status, &[INVALID_FUNCTION]);
+        self.expect("outside convert", convert_status, &[INVALID_FUNCTION]);
         match self.controller.stop(&session) {
             Ok(end) => {
                 self.check_log(std::slice::from_ref(&path), &expected, KeptEvents::All, end.events_lost);
@@ -175,7 +178,7 @@ impl Actor<'_> {
             Err(e) => self.record_divergence(format!("outside stop: {e}")),
         }
         let query_status = status(self.controller.query(&session));
-        self.expect("outside query", query_status, &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
+        self.expect("outside query", query_status, &[INSTANCE_NOT_FOUND]);
         self.remove(&[path]);
     }
 }

@@ -12,7 +12,10 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::actor::{Actor, MAX_REGISTRATIONS, NAMES, PROVIDERS, UNREGISTER_NOTICE_TIME};
 use super::model::{EnabledProviders, MEMBER, Request, WrittenEvent};
-use crate::stage::{enable_params, event, status};
+use crate::stage::{
+    INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NOT_ENOUGH_MEMORY, SUCCESS, enable_params,
+    event, status,
+};
 
 /// A filter type that only providers understand.
 const PROVIDER_DEFINED_FILTER: u32 = 0x1234;
@@ -108,7 +111,7 @@ impl Actor<'_> {
         let want = self.running_status(name);
         self.expect("enable", outcome, &[want]);
         let is_registered = !self.registered[target.provider()].is_empty();
-        if let (Status::ERROR_SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
+        if let (SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
             let enabled_providers = &mut model.enabled_providers;
             let was_enabled = target
                 .set(enabled_providers, request.clone())
@@ -154,10 +157,10 @@ impl Actor<'_> {
         let target = Target::Provider(provider);
         let outcome = self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
         let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {
-            (Status::ERROR_SUCCESS, true, _) => &[Status::ERROR_SUCCESS],
-            (Status::ERROR_SUCCESS, false, true) => &[Status::ERROR_SUCCESS, Status::ERROR_INVALID_FUNCTION],
-            (Status::ERROR_SUCCESS, false, false) => &[Status::ERROR_INVALID_FUNCTION],
-            _ => &[Status::ERROR_WMI_INSTANCE_NOT_FOUND],
+            (SUCCESS, true, _) => &[SUCCESS],
+            (SUCCESS, false, true) => &[SUCCESS, INVALID_FUNCTION],
+            (SUCCESS, false, false) => &[INVALID_FUNCTION],
+            _ => &[INSTANCE_NOT_FOUND],
         };
         self.expect("capture", outcome, allowed);
     }
@@ -178,11 +181,7 @@ impl Actor<'_> {
         };
         let params = EnableParams { filters, property: target.property(), ..EnableParams::default() };
         let outcome = self.change_enable(name, target, EnableCode::Enable, &params, 0);
-        let want = if self.running[name].is_some() {
-            Status::ERROR_INVALID_PARAMETER
-        } else {
-            Status::ERROR_WMI_INSTANCE_NOT_FOUND
-        };
+        let want = if self.running[name].is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
         self.expect("wrong enable", outcome, &[want]);
         self.write_all(target.provider());
     }
@@ -247,7 +246,7 @@ impl Actor<'_> {
             let outcome =
                 registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
             self.listeners().for_each(|to| to.record_write(provider, &offered, number, outcome.is_none()));
-            if outcome.is_some_and(|outcome| outcome != Status::ERROR_NOT_ENOUGH_MEMORY) {
+            if outcome.is_some_and(|outcome| outcome != NOT_ENOUGH_MEMORY) {
                 self.record_divergence(format!("write: {outcome:?}"));
             }
         }

@@ -9,7 +9,10 @@ use traceweir_format::spec::session::*;
 use super::actor::{Actor, NAMES};
 use super::logs::is_empty;
 use super::model::{KeptEvents, ModelSession, numbered_path};
-use crate::stage::status;
+use crate::stage::{
+    ALREADY_EXISTS, BAD_PATHNAME, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, PATH_NOT_FOUND,
+    SUCCESS, status,
+};
 
 const SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 const NEW_FILE: u32 = EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
@@ -72,11 +75,10 @@ impl Actor<'_> {
         if let Some((path, _)) = &before {
             config.log_file = Some(path.clone());
         }
-        let want =
-            if self.running[name].is_some() { Status::ERROR_ALREADY_EXISTS } else { Status::ERROR_SUCCESS };
+        let want = if self.running[name].is_some() { ALREADY_EXISTS } else { SUCCESS };
         match self.controller.start(&config) {
             Ok(properties) => {
-                self.expect("start", Status::ERROR_SUCCESS, &[want]);
+                self.expect("start", SUCCESS, &[want]);
                 let expected = before.map(|(_, expected)| expected).unwrap_or_default();
                 let switches_file = !expected.required.is_empty() || !expected.possible.is_empty();
                 let mut model = ModelSession::new(properties.id, &config, expected);
@@ -109,29 +111,26 @@ impl Actor<'_> {
         let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
         let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
         let (wrong, allowed): (_, &[Status]) = match self.random_below(12) {
-            0 => (mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[Status::ERROR_INVALID_PARAMETER]),
-            1 => (SessionConfig { clock: 9, ..config }, &[Status::ERROR_INVALID_PARAMETER]),
-            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[Status::ERROR_BAD_PATHNAME]),
-            3 => (SessionConfig { name: String::new(), ..config }, &[Status::ERROR_INVALID_PARAMETER]),
+            0 => (mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[INVALID_PARAMETER]),
+            1 => (SessionConfig { clock: 9, ..config }, &[INVALID_PARAMETER]),
+            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[BAD_PATHNAME]),
+            3 => (SessionConfig { name: String::new(), ..config }, &[INVALID_PARAMETER]),
             4 => (
                 SessionConfig { maximum_file_size: 0, ..mode(EVENT_TRACE_FILE_MODE_CIRCULAR) },
-                &[Status::ERROR_INVALID_PARAMETER],
+                &[INVALID_PARAMETER],
             ),
             5 => {
                 let log_file = Some(self.fixture.unique_path());
-                (
-                    SessionConfig { maximum_file_size: 64, log_file, ..mode(NEW_FILE) },
-                    &[Status::ERROR_INVALID_PARAMETER],
-                )
+                (SessionConfig { maximum_file_size: 64, log_file, ..mode(NEW_FILE) }, &[INVALID_PARAMETER])
             }
-            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[Status::ERROR_INVALID_PARAMETER]),
-            7 => (mode(APPEND | REAL_TIME), &[Status::ERROR_INVALID_PARAMETER]),
+            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[INVALID_PARAMETER]),
+            7 => (mode(APPEND | REAL_TIME), &[INVALID_PARAMETER]),
             8 => (
                 SessionConfig {
                     maximum_file_size: 0,
                     ..mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE)
                 },
-                &[Status::ERROR_INVALID_PARAMETER],
+                &[INVALID_PARAMETER],
             ),
             9 => (
                 SessionConfig {
@@ -142,12 +141,12 @@ impl Actor<'_> {
                             | EVENT_TRACE_COMPRESSED_MODE,
                     )
                 },
-                &[Status::ERROR_INVALID_PARAMETER],
+                &[INVALID_PARAMETER],
             ),
             _ if self.running[name].is_some() => {
-                (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[Status::ERROR_ALREADY_EXISTS])
+                (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[ALREADY_EXISTS])
             }
-            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[Status::ERROR_PATH_NOT_FOUND]),
+            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[PATH_NOT_FOUND]),
         };
         let answer = status(self.controller.start(&wrong));
         self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), answer, allowed);
@@ -166,7 +165,7 @@ impl Actor<'_> {
         let want = self.running_status(name);
         match answer {
             Ok(end) => {
-                self.expect("stop", Status::ERROR_SUCCESS, &[want]);
+                self.expect("stop", SUCCESS, &[want]);
                 if let Some(mut model) = self.running[name].take() {
                     if !model.is_shown_by(&end.config) {
                         self.record_divergence(format!("stop: {:?}, and not {:?}", end.config, model.config));
@@ -227,11 +226,7 @@ impl Actor<'_> {
                 self.remove(&[path]);
             }
             (model, answer) => {
-                let want = if model.is_some() {
-                    Status::ERROR_INVALID_PARAMETER
-                } else {
-                    Status::ERROR_WMI_INSTANCE_NOT_FOUND
-                };
+                let want = if model.is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
                 self.expect("snapshot", status(answer), &[want]);
                 self.expect_no_file(Some(path));
             }
@@ -246,7 +241,7 @@ impl Actor<'_> {
         let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
             let answer = status(self.controller.update(&reference, &Update::default()));
-            return self.expect("update", answer, &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
+            return self.expect("update", answer, &[INSTANCE_NOT_FOUND]);
         };
         let has_file = model.config.log_file.is_some();
         let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
@@ -271,9 +266,7 @@ impl Actor<'_> {
         self.running[name] = Some(model);
         match is_allowed {
             true => self.compare("update", name, answer),
-            false => {
-                self.expect("update to live or back", status(answer), &[Status::ERROR_INVALID_PARAMETER])
-            }
+            false => self.expect("update to live or back", status(answer), &[INVALID_PARAMETER]),
         }
         self.write();
     }
@@ -281,24 +274,22 @@ impl Actor<'_> {
     pub(super) fn update_with_wrong_values(&mut self) {
         let name = self.random_index(NAMES);
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
-        let flags = (Update { enable_flags: Some(1), ..Update::default() }, Status::ERROR_INVALID_PARAMETER);
+        let flags = (Update { enable_flags: Some(1), ..Update::default() }, INVALID_PARAMETER);
         let (update, want) = match config.log_file_mode {
             _ if self.is_one_of(3) => flags,
             mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => (
                 Update { log_file: Some(self.fixture.unique_path()), ..Update::default() },
-                Status::ERROR_INVALID_PARAMETER,
+                INVALID_PARAMETER,
             ),
-            BUFFERING => {
-                (Update { real_time: Some(true), ..Update::default() }, Status::ERROR_INVALID_PARAMETER)
-            }
+            BUFFERING => (Update { real_time: Some(true), ..Update::default() }, INVALID_PARAMETER),
             _ if config.log_file.is_none() => {
-                (Update { real_time: Some(false), ..Update::default() }, Status::ERROR_INVALID_PARAMETER)
+                (Update { real_time: Some(false), ..Update::default() }, INVALID_PARAMETER)
             }
-            _ => (Update { log_file: config.log_file, ..Update::default() }, Status::ERROR_BAD_PATHNAME),
+            _ => (Update { log_file: config.log_file, ..Update::default() }, BAD_PATHNAME),
         };
         let reference = self.reference(name);
         let answer = status(self.controller.update(&reference, &update));
-        let want = if self.running[name].is_some() { want } else { Status::ERROR_WMI_INSTANCE_NOT_FOUND };
+        let want = if self.running[name].is_some() { want } else { INSTANCE_NOT_FOUND };
         self.expect("wrong update", answer, &[want]);
     }
 
@@ -321,12 +312,8 @@ impl Actor<'_> {
                 }
                 self.compare("increment", name, answer);
             }
-            Some(_) => self.expect(
-                "increment without a file sequence",
-                status(answer),
-                &[Status::ERROR_INVALID_FUNCTION],
-            ),
-            None => self.expect("increment", status(answer), &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]),
+            Some(_) => self.expect("increment without a file sequence", status(answer), &[INVALID_FUNCTION]),
+            None => self.expect("increment", status(answer), &[INSTANCE_NOT_FOUND]),
         }
         self.write();
     }
@@ -336,7 +323,7 @@ impl Actor<'_> {
         let reference = self.reference(name);
         let answer = self.controller.convert_to_real_time(&reference);
         let Some(mut model) = self.running[name].take() else {
-            return self.expect("convert", status(answer), &[Status::ERROR_WMI_INSTANCE_NOT_FOUND]);
+            return self.expect("convert", status(answer), &[INSTANCE_NOT_FOUND]);
         };
         let is_allowed = model.config.log_file.is_some() && !model.has(BUFFERING);
         if let (true, Ok(properties)) = (is_allowed, &answer) {
@@ -346,7 +333,7 @@ impl Actor<'_> {
         self.running[name] = Some(model);
         match is_allowed {
             true => self.compare("convert", name, answer),
-            false => self.expect("convert without a file", status(answer), &[Status::ERROR_INVALID_FUNCTION]),
+            false => self.expect("convert without a file", status(answer), &[INVALID_FUNCTION]),
         }
         self.write();
     }

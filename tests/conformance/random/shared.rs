@@ -1,10 +1,13 @@
 //! Sessions and providers that all threads share.
 
 use traceweir::controller::{EnableCode, SessionRef, Update};
-use traceweir::{Guid, Provider, Status};
+use traceweir::{Guid, Provider};
 
 use super::actor::{Actor, MAX_REGISTRATIONS, SHARED};
-use crate::stage::{enable_params, event, status};
+use crate::stage::{
+    ACTIVE_CONNECTIONS, ALREADY_EXISTS, INSTANCE_NOT_FOUND, INVALID_FUNCTION, SUCCESS, enable_params, event,
+    status,
+};
 
 impl Actor<'_> {
     /// Performs a random operation on shared sessions and providers, while other threads do the
@@ -14,8 +17,7 @@ impl Actor<'_> {
         let guid = Guid::from_u128(0xDA7A_FF00 | u128::from(self.random_below(2)));
         let session = SessionRef::Name(name.clone());
         // A session does not exist, is about to end, or is just starting.
-        let allowed =
-            [Status::ERROR_SUCCESS, Status::ERROR_WMI_INSTANCE_NOT_FOUND, Status::ERROR_ACTIVE_CONNECTIONS];
+        let allowed = [SUCCESS, INSTANCE_NOT_FOUND, ACTIVE_CONNECTIONS];
         let params = enable_params(self.random_below(6) as u8, self.random_below(4), 0);
         match self.random_below(9) {
             0 => self.start_shared(name),
@@ -42,15 +44,7 @@ impl Actor<'_> {
             6 => {
                 let outcome =
                     status(self.controller.enable(&session, guid, EnableCode::CaptureState, &params, 0));
-                self.expect(
-                    "shared capture",
-                    outcome,
-                    &[
-                        Status::ERROR_SUCCESS,
-                        Status::ERROR_INVALID_FUNCTION,
-                        Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-                    ],
-                );
+                self.expect("shared capture", outcome, &[SUCCESS, INVALID_FUNCTION, INSTANCE_NOT_FOUND]);
             }
             7 if self.shared.len() < MAX_REGISTRATIONS => match Provider::register(guid, None) {
                 Ok(provider) => self.shared.push(provider),
@@ -67,8 +61,8 @@ impl Actor<'_> {
         let kind = self.random_index(super::sessions::SINGLE_FILE_KINDS);
         let config = self.small_config(name, kind);
         let outcome = status(self.controller.start(&config));
-        self.expect("shared start", outcome, &[Status::ERROR_SUCCESS, Status::ERROR_ALREADY_EXISTS]);
-        if outcome != Status::ERROR_SUCCESS {
+        self.expect("shared start", outcome, &[SUCCESS, ALREADY_EXISTS]);
+        if outcome != SUCCESS {
             self.expect_no_file(config.log_file);
         }
     }
@@ -76,11 +70,7 @@ impl Actor<'_> {
     fn stop_shared(&mut self, session: &SessionRef) {
         match self.controller.stop(session) {
             Ok(end) => self.check_shared_log(&end),
-            Err(e) => self.expect(
-                "shared stop",
-                e.status(),
-                &[Status::ERROR_WMI_INSTANCE_NOT_FOUND, Status::ERROR_ACTIVE_CONNECTIONS],
-            ),
+            Err(e) => self.expect("shared stop", e.status(), &[INSTANCE_NOT_FOUND, ACTIVE_CONNECTIONS]),
         }
     }
 }

@@ -75,30 +75,30 @@ pub(crate) fn image_payload(pid: u32, base: u64, size: u64, name: &str) -> Vec<u
 }
 
 fn write_start_rundown(maker: &mut TraceMaker) {
-    maker.write_system_event(
+    maker.write_system(
         0,
         hook::PROCESS_DC_START,
         4,
         SYSTEM_IDS,
         &process_payload(SYSTEM_IDS, 0, 0, "System", ""),
     );
-    maker.write_system_event(
+    maker.write_system(
         0,
         hook::PROCESS_DC_START,
         4,
         SYSTEM_IDS,
         &process_payload(SHELL_IDS, 900, 0, "shell.exe", "shell.exe -l"),
     );
-    maker.write_system_event(0, hook::THREAD_DC_START, 3, SYSTEM_IDS, &thread_payload(SYSTEM_IDS, ""));
-    maker.write_system_event(0, hook::THREAD_DC_START, 3, SYSTEM_IDS, &thread_payload(SHELL_IDS, "main"));
-    maker.write_system_event(
+    maker.write_system(0, hook::THREAD_DC_START, 3, SYSTEM_IDS, &thread_payload(SYSTEM_IDS, ""));
+    maker.write_system(0, hook::THREAD_DC_START, 3, SYSTEM_IDS, &thread_payload(SHELL_IDS, "main"));
+    maker.write_system(
         0,
         hook::IMAGE_DC_START,
         3,
         SYSTEM_IDS,
         &image_payload(0, 0xFFFF_F800_0000_0000, 0x100_0000, "\\SystemRoot\\ntoskrnl.exe"),
     );
-    maker.write_system_event(
+    maker.write_system(
         0,
         hook::IMAGE_DC_START,
         3,
@@ -108,15 +108,15 @@ fn write_start_rundown(maker: &mut TraceMaker) {
 }
 
 fn write_process_start(maker: &mut TraceMaker) {
-    maker.write_system_event(
+    maker.write_system(
         1,
         hook::PROCESS_START,
         4,
         SHELL_IDS,
         &process_payload(CHILD_IDS, SHELL_IDS.0, 0x103, "child.exe", "child.exe \"two words\""),
     );
-    maker.write_system_event(1, hook::THREAD_START, 3, SHELL_IDS, &thread_payload(CHILD_IDS, "worker"));
-    maker.write_system_event(
+    maker.write_system(1, hook::THREAD_START, 3, SHELL_IDS, &thread_payload(CHILD_IDS, "worker"));
+    maker.write_system(
         1,
         hook::IMAGE_LOAD,
         3,
@@ -125,25 +125,25 @@ fn write_process_start(maker: &mut TraceMaker) {
     );
     let mut payload = Vec::new();
     payload.put_u32(CHILD_IDS.0).put_u32(CHILD_IDS.1).put_wide_z("renamed");
-    maker.write_system_event(1, hook::THREAD_SET_NAME, 2, CHILD_IDS, &payload);
+    maker.write_system(1, hook::THREAD_SET_NAME, 2, CHILD_IDS, &payload);
 }
 
 fn write_cpu_activity(maker: &mut TraceMaker) {
     // The child replaces the idle thread, is sampled twice, and gives way to the shell.
     let mut payload = Vec::new();
     payload.put_u32(CHILD_IDS.1).put(&[0, 0, 1, 0]);
-    maker.write_perf_event(1, hook::READY_THREAD, 2, &payload);
-    maker.write_perf_event(1, hook::CONTEXT_SWITCH, 3, &switch_payload(CHILD_IDS.1, 0, 2));
+    maker.write_perf(1, hook::READY_THREAD, 2, &payload);
+    maker.write_perf(1, hook::CONTEXT_SWITCH, 3, &switch_payload(CHILD_IDS.1, 0, 2));
     for _ in 0..2 {
         let mut payload = Vec::new();
         payload.put_u64(0x7FF7_0000_1234).put_u32(CHILD_IDS.1).put_u16(1).put(&[0x40, 0]);
-        maker.write_perf_event(1, hook::SAMPLED_PROFILE, 2, &payload);
+        maker.write_perf(1, hook::SAMPLED_PROFILE, 2, &payload);
         write_stack(maker, hook::STACK_WALK);
     }
-    maker.write_perf_event(1, hook::CONTEXT_SWITCH, 3, &switch_payload(SHELL_IDS.1, CHILD_IDS.1, 5));
+    maker.write_perf(1, hook::CONTEXT_SWITCH, 3, &switch_payload(SHELL_IDS.1, CHILD_IDS.1, 5));
     let mut payload = Vec::new();
     payload.put_i64(maker.last_time() - 20 * TICKS_PER_MICROSECOND).put_u64(0xFFFF_F800_0000_5000);
-    maker.write_perf_event(0, hook::DPC, 2, &payload);
+    maker.write_perf(0, hook::DPC, 2, &payload);
     let mut payload = Vec::new();
     payload
         .put_i64(maker.last_time() - 5 * TICKS_PER_MICROSECOND)
@@ -151,16 +151,16 @@ fn write_cpu_activity(maker: &mut TraceMaker) {
         .put_u8(1)
         .put_u16(0x91)
         .put_u8(0);
-    maker.write_perf_event(0, hook::ISR, 2, &payload);
+    maker.write_perf(0, hook::ISR, 2, &payload);
     let mut payload = Vec::new();
     payload.put_u64(0xFFFF_F800_0000_7000);
-    maker.write_perf_event(0, hook::SYSCALL_ENTER, 2, &payload);
+    maker.write_perf(0, hook::SYSCALL_ENTER, 2, &payload);
     let mut payload = Vec::new();
     payload.put_u32(0xC000_0034);
-    maker.write_perf_event(0, hook::SYSCALL_EXIT, 2, &payload);
+    maker.write_perf(0, hook::SYSCALL_EXIT, 2, &payload);
     let mut payload = Vec::new();
     payload.put_u32(0).put_u32(10_000).put_u32(10_000).put_wide_z("Timer");
-    maker.write_perf_event(0, hook::PROFILE_START, 3, &payload);
+    maker.write_perf(0, hook::PROFILE_START, 3, &payload);
 }
 
 fn switch_payload(new: u32, old: u32, state: u8) -> Vec<u8> {
@@ -177,13 +177,13 @@ fn write_stack(maker: &mut TraceMaker, hook: u16) {
     for frame in [0x7FF7_0000_1234_u64, 0x7FF7_0000_2000, 0x7FFB_0000_3000] {
         payload.put_u64(frame);
     }
-    maker.write_perf_event_at(1, hook, 2, time, &payload);
+    maker.write_perf_at(1, hook, 2, time, &payload);
 }
 
 fn write_storage_events(maker: &mut TraceMaker) {
     let mut payload = Vec::new();
     payload.put_u64(0xFFFF_B000_0000_9000).put_wide_z("\\Device\\HarddiskVolume1\\data.bin");
-    maker.write_system_event(0, hook::FILE_NAME, 2, CHILD_IDS, &payload);
+    maker.write_system(0, hook::FILE_NAME, 2, CHILD_IDS, &payload);
     let mut payload = Vec::new();
     payload
         .put_u64(0xFFFF_B000_0000_8000)
@@ -191,17 +191,17 @@ fn write_storage_events(maker: &mut TraceMaker) {
         .put_u32(CHILD_IDS.1)
         .put_u32(0x0100_0060);
     payload.put_u32(0x80).put_u32(1).put_wide_z("\\Device\\HarddiskVolume1\\data.bin");
-    maker.write_system_event(0, hook::FILE_CREATE, 3, CHILD_IDS, &payload);
+    maker.write_system(0, hook::FILE_CREATE, 3, CHILD_IDS, &payload);
     let mut payload = Vec::new();
     payload.put_u64(0xFFFF_B000_0000_8000).put_u64(4096).put_u32(0);
-    maker.write_perf_event(0, hook::FILE_OPERATION_END, 2, &payload);
+    maker.write_perf(0, hook::FILE_OPERATION_END, 2, &payload);
     let mut payload = Vec::new();
     payload.put_u64(0xFFFF_B000_0000_8100).put_u32(CHILD_IDS.1);
-    maker.write_perf_event(0, hook::DISK_READ_INIT, 3, &payload);
+    maker.write_perf(0, hook::DISK_READ_INIT, 3, &payload);
     let mut payload = Vec::new();
     payload.put_u32(0).put_u32(0x0006_0043).put_u32(4096).put_u32(0).put_u64(0x1_2345_6000);
     payload.put_u64(0xFFFF_B000_0000_9000).put_u64(0xFFFF_B000_0000_8100).put_u64(1234).put_u32(CHILD_IDS.1);
-    maker.write_perf_event(0, hook::DISK_READ, 3, &payload);
+    maker.write_perf(0, hook::DISK_READ, 3, &payload);
 }
 
 fn write_network_events(maker: &mut TraceMaker) {
@@ -210,7 +210,7 @@ fn write_network_events(maker: &mut TraceMaker) {
     payload.put_u16(443_u16.swap_bytes()).put_u16(50_000_u16.swap_bytes());
     let common = payload.clone();
     payload.put_u32(100).put_u32(101).put_u32(0).put_u64(0);
-    maker.write_perf_event(0, hook::TCP_SEND, 2, &payload);
+    maker.write_perf(0, hook::TCP_SEND, 2, &payload);
     let mut payload = common.clone();
     payload
         .put_u16(1460)
@@ -222,14 +222,14 @@ fn write_network_events(maker: &mut TraceMaker) {
         .put_u16(0xFFFF)
         .put_u32(0)
         .put_u64(0);
-    maker.write_perf_event(0, hook::TCP_CONNECT, 2, &payload);
+    maker.write_perf(0, hook::TCP_CONNECT, 2, &payload);
     let mut payload = common;
     payload.put_u32(0).put_u64(0);
-    maker.write_perf_event(0, hook::UDP_RECEIVE, 2, &payload);
+    maker.write_perf(0, hook::UDP_RECEIVE, 2, &payload);
     let mut payload = Vec::new();
     payload.put_u32(CHILD_IDS.0).put_u32(64).put(&super::ADDRESS_6).put(&super::ADDRESS_6);
     payload.put_u16(53_u16.swap_bytes()).put_u16(50_001_u16.swap_bytes()).put_u32(0).put_u64(0);
-    maker.write_perf_event(0, 0x081A, 2, &payload);
+    maker.write_perf(0, 0x081A, 2, &payload);
 }
 
 fn write_registry_and_memory_events(maker: &mut TraceMaker) {
@@ -240,13 +240,13 @@ fn write_registry_and_memory_events(maker: &mut TraceMaker) {
         .put_u32(0)
         .put_u64(0xFFFF_B000_0000_A000)
         .put_wide_z("SOFTWARE\\Fixture");
-    maker.write_system_event(0, 0x090B, 2, CHILD_IDS, &payload);
+    maker.write_system(0, 0x090B, 2, CHILD_IDS, &payload);
     let mut payload = Vec::new();
     payload.put_u64(0x7FF7_0001_0000).put_u64(0x7FF7_0000_1234);
-    maker.write_system_event(0, hook::TRANSITION_FAULT, 2, CHILD_IDS, &payload);
+    maker.write_system(0, hook::TRANSITION_FAULT, 2, CHILD_IDS, &payload);
     let mut payload = Vec::new();
     payload.put(b"a mark of the tester\0");
-    maker.write_perf_event(0, 0x0F22, 0, &payload);
+    maker.write_perf(0, 0x0F22, 0, &payload);
 }
 
 fn write_configuration_events(maker: &mut TraceMaker) {
@@ -266,32 +266,32 @@ fn write_configuration_events(maker: &mut TraceMaker) {
         .put_u16(0x9E0A)
         .put(&[1, 1])
         .put_u32(3200);
-    maker.write_system_event(0, hook::CONFIG_CPU, 3, SYSTEM_IDS, &payload);
+    maker.write_system(0, hook::CONFIG_CPU, 3, SYSTEM_IDS, &payload);
     let mut payload = Vec::new();
     payload.put_u64(0).put_u64(0);
     payload.put_guid(&Guid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10));
     // No layout is published for this event.
-    maker.write_system_event(0, 0x0B13, 2, SYSTEM_IDS, &payload);
+    maker.write_system(0, 0x0B13, 2, SYSTEM_IDS, &payload);
 }
 
 fn write_end_rundown(maker: &mut TraceMaker) {
-    maker.write_system_event(1, hook::THREAD_END, 3, CHILD_IDS, &thread_payload(CHILD_IDS, "renamed"));
-    maker.write_system_event(
+    maker.write_system(1, hook::THREAD_END, 3, CHILD_IDS, &thread_payload(CHILD_IDS, "renamed"));
+    maker.write_system(
         1,
         hook::IMAGE_UNLOAD,
         3,
         CHILD_IDS,
         &image_payload(CHILD_IDS.0, 0x7FF7_0000_0000, 0x2_0000, "\\Device\\HarddiskVolume1\\child.exe"),
     );
-    maker.write_system_event(
+    maker.write_system(
         1,
         hook::PROCESS_END,
         4,
         CHILD_IDS,
         &process_payload(CHILD_IDS, SHELL_IDS.0, 7, "child.exe", "child.exe \"two words\""),
     );
-    maker.write_system_event(0, hook::THREAD_DC_END, 3, SYSTEM_IDS, &thread_payload(SHELL_IDS, "main"));
-    maker.write_system_event(
+    maker.write_system(0, hook::THREAD_DC_END, 3, SYSTEM_IDS, &thread_payload(SHELL_IDS, "main"));
+    maker.write_system(
         0,
         hook::PROCESS_DC_END,
         4,
@@ -301,6 +301,6 @@ fn write_end_rundown(maker: &mut TraceMaker) {
     // Group 0: the masks that were enabled, and the end of the rundown.
     let mut payload = Vec::new();
     payload.put_u32(0x0001_0207).put(&[0; 28]).put_u32(0x3D);
-    maker.write_system_event(0, hook::END_GROUP_MASKS, 2, SYSTEM_IDS, &payload);
-    maker.write_system_event(0, hook::RUNDOWN_COMPLETE, 2, SYSTEM_IDS, &[]);
+    maker.write_system(0, hook::END_GROUP_MASKS, 2, SYSTEM_IDS, &payload);
+    maker.write_system(0, hook::RUNDOWN_COMPLETE, 2, SYSTEM_IDS, &[]);
 }

@@ -28,15 +28,15 @@ pub(super) fn make() -> Vec<u8> {
     classic_events(&mut maker);
     images(&mut maker);
     configuration(&mut maker);
-    maker.write_classic_event(0, class::EVENT_METADATA, 32, 0, &event_info());
-    maker.write_classic_event(
+    maker.write_classic(0, class::EVENT_METADATA, 32, 0, &event_info());
+    maker.write_classic(
         0,
         class::EVENT_METADATA,
         33,
         0,
         &map_info("State ", 1, &[(1, "Packed "), (2, "Shipped ")]),
     );
-    maker.write_classic_event(
+    maker.write_classic(
         0,
         class::EVENT_METADATA,
         33,
@@ -47,7 +47,7 @@ pub(super) fn make() -> Vec<u8> {
 }
 
 fn classic_events(maker: &mut TraceMaker) {
-    maker.write_classic_event(1, CLASSIC, 1, 2, b"no schema");
+    maker.write_classic(1, CLASSIC, 1, 2, b"no schema");
     let header = ClassicHeader {
         pointer_size: 8,
         opcode: 2,
@@ -60,14 +60,14 @@ fn classic_events(maker: &mut TraceMaker) {
         cpu_times: (1, 2),
         instance: Some(Instance { id: 5, parent_id: 4, parent_class: CLASSIC }),
     };
-    maker.write_classic_event_with(1, header, b"an instance");
+    maker.write_classic_with(1, header, b"an instance");
 }
 
 fn images(maker: &mut TraceMaker) {
     let (base, pid) = (0x7FF6_0000_0000_u64, WRITER_IDS.0);
     let mut payload = Vec::new();
     payload.put_u64(base).put_u64(0x4_0000).put_u32(pid).put_u32(1_714_000_000).put_wide_z("shell.exe");
-    maker.write_classic_event(0, class::IMAGE_ID, 0, 2, &payload);
+    maker.write_classic(0, class::IMAGE_ID, 0, 2, &payload);
     let mut payload = Vec::new();
     payload
         .put_u64(base)
@@ -75,7 +75,7 @@ fn images(maker: &mut TraceMaker) {
         .put_guid(&Guid::from_u128(0xabcd))
         .put_u32(3)
         .put_ansi_z("c:\\build\\shell.pdb");
-    maker.write_classic_event(0, class::IMAGE_ID, 36, 2, &payload);
+    maker.write_classic(0, class::IMAGE_ID, 36, 2, &payload);
     let mut payload = Vec::new();
     payload.put_u32(0x4_0000).put_u32(1_714_000_000);
     for text in
@@ -83,19 +83,19 @@ fn images(maker: &mut TraceMaker) {
     {
         payload.put_wide_z(text);
     }
-    maker.write_classic_event(0, class::IMAGE_ID, 64, 0, &payload);
+    maker.write_classic(0, class::IMAGE_ID, 64, 0, &payload);
 }
 
 fn configuration(maker: &mut TraceMaker) {
     let mut payload = Vec::new();
     payload.put_i64(start_time().0).put_wide_z("19045.fixture").put_wide_z("Fixture OS");
-    maker.write_classic_event(0, class::SYS_CONFIG_EX, 32, 0, &payload);
+    maker.write_classic(0, class::SYS_CONFIG_EX, 32, 0, &payload);
     let mut payload = Vec::new();
     payload.put_wide_z("C:\\system\\").put_wide_z("C:\\");
-    maker.write_classic_event(0, class::SYS_CONFIG_EX, 33, 0, &payload);
+    maker.write_classic(0, class::SYS_CONFIG_EX, 33, 0, &payload);
     let mut payload = Vec::new();
     payload.put_wide_z("\\Device\\HarddiskVolume1\\").put_wide_z("C:\\");
-    maker.write_classic_event(0, class::SYS_CONFIG_EX, 35, 0, &payload);
+    maker.write_classic(0, class::SYS_CONFIG_EX, 35, 0, &payload);
 }
 
 /// Builds a TRACE_EVENT_INFO with four properties.

@@ -57,7 +57,7 @@ pub(super) fn make() -> Vec<u8> {
     };
     let mut record = Vec::new();
     header.encode(&payload, &mut record).unwrap();
-    maker.write_raw_record(0, &record);
+    maker.write_raw(0, &record);
 
     let mut payload = Vec::new();
     payload.put_u32(0x0040_1234).put_u32(WRITER_IDS.1).put_u16(1).put(&[0, 0]);
@@ -72,6 +72,6 @@ pub(super) fn make() -> Vec<u8> {
         counters: &[11, 22],
     };
     header.encode(&payload, &mut record).unwrap();
-    maker.write_raw_record(0, &record);
+    maker.write_raw(0, &record);
     maker.finish()
 }

@@ -61,10 +61,10 @@ pub(super) fn make() -> Vec<u8> {
 
 fn write_kernel_and_other_events(maker: &mut TraceMaker) {
     // A kernel event without a published layout, and one whose payload is truncated inside a field.
-    maker.write_system_event(0, 0x12FF, 2, (4, 8), &[7, 7, 7]);
+    maker.write_system(0, 0x12FF, 2, (4, 8), &[7, 7, 7]);
     let mut payload = Vec::new();
     payload.put_u64(0x7FF7_0000_1234).put_u16(9);
-    maker.write_perf_event(0, hook::SAMPLED_PROFILE, 2, &payload);
+    maker.write_perf(0, hook::SAMPLED_PROFILE, 2, &payload);
     // WPP numbers mean nothing without a format.
     let (time, ids) = (Some(maker.next_time()), Some((WRITER_IDS.1, WRITER_IDS.0)));
     let header = MessageHeader {
@@ -77,7 +77,7 @@ fn write_kernel_and_other_events(maker: &mut TraceMaker) {
     };
     maker.write_message(0, header, &[1, 2]);
     // A schema without content, and extended data items that extend beyond their record.
-    maker.write_classic_event(0, class::EVENT_METADATA, 32, 0, &[1, 2, 3]);
+    maker.write_classic(0, class::EVENT_METADATA, 32, 0, &[1, 2, 3]);
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &[0; 16] }];
     let time = maker.next_time();
     let header = EventHeader {
@@ -91,5 +91,5 @@ fn write_kernel_and_other_events(maker: &mut TraceMaker) {
     let mut record = Vec::new();
     header.encode(&[5; 8], &mut record).unwrap();
     record[0x50..0x52].copy_from_slice(&0xFFF8_u16.to_le_bytes());
-    maker.write_raw_record(0, &record);
+    maker.write_raw(0, &record);
 }
