@@ -13,45 +13,22 @@ use crate::controller::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
 use crate::stage::{DISK_FULL, Fixture, NO_SYSTEM_RESOURCES, Session, event, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 3.2 #15",
-        D,
-        "64 sessions; the 65th → 1450, and nothing has changed",
-        sixty_fifth_session_is_refused
-    ),
-    rule!(
-        "controller 3.2 #14, #15",
-        P,
-        "the free disk space is checked before the number of sessions",
-        full_disk_is_reported_before_session_limit
-    ),
+    rule!("controller 3.2 #15", D, "64 sessions; the 65th → 1450, and nothing has changed",
+        sixty_fifth_session_is_refused),
+    rule!("controller 3.2 #14, #15", P, "the free disk space is checked before the number of sessions",
+        full_disk_is_reported_before_session_limit),
     rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", registration_1025_is_refused),
-    rule!(
-        "controller 6",
-        D,
-        "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
-        ninth_enable_of_a_provider_is_refused
-    ),
-    rule!(
-        "api 4",
-        D,
-        "a buffer of 16 MiB works; larger sizes are clamped, not refused",
-        buffers_of_16_mib_are_the_largest
-    ),
+    rule!("controller 6", D, "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
+        ninth_enable_of_a_provider_is_refused),
+    rule!("api 4", D, "a buffer of 16 MiB works; larger sizes are clamped, not refused",
+        buffers_of_16_mib_are_the_largest),
     rule!("api 4", D, "128 blocks fill an event to its last byte", event_of_128_blocks_is_written),
-    rule!(
-        "api 4",
-        D,
-        "the number of sessions can be set from 32 to 256; one more → 1450",
-        session_limit_can_be_configured
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "private sessions do not count against the 64",
-        private_sessions_do_not_count_as_sessions
-    ),
+    rule!("api 4", D, "the number of sessions can be set from 32 to 256; one more → 1450",
+        session_limit_can_be_configured),
+    rule!("controller 10", D, "private sessions do not count against the 64",
+        private_sessions_do_not_count_as_sessions),
 ];
 
 /// Returns the configuration of a session with as little memory as possible.

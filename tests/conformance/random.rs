@@ -34,25 +34,14 @@ use crate::stage::{Fixture, SUCCESS, status};
 use actor::Actor;
 use measure::ProcessResources;
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "random 1e5",
-        P,
-        "several controllers, random calls: the model allows each answer",
-        random_calls_get_the_answers_of_the_model
-    ),
-    rule!(
-        "random 1e5",
-        P,
-        "several controllers, random calls: every log file is valid and has each requested event once, and no other events",
-        random_calls_write_valid_logs
-    ),
-    rule!(
-        "random 1e5",
-        P,
-        "several controllers, random calls: neither the daemon nor this process leaks descriptors, regions or memory",
-        random_calls_leak_nothing
-    ),
+    rule!("random 1e5", P, "several controllers, random calls: the model allows each answer",
+        random_calls_get_the_answers_of_the_model),
+    rule!("random 1e5", P, "several controllers, random calls: every log file is valid and has each requested event once, and no other events",
+        random_calls_write_valid_logs),
+    rule!("random 1e5", P, "several controllers, random calls: neither the daemon nor this process leaks descriptors, regions or memory",
+        random_calls_leak_nothing),
 ];
 
 const THREADS: u64 = 4;

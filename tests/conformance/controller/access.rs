@@ -13,56 +13,29 @@ use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRAC
 use crate::rule::{Rule, rule};
 use crate::stage::{ACCESS_DENIED, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "decision 36",
-        P,
-        "a log belongs to the user who started the session and has the mode 0640 without the bits of that user's umask",
-        logs_belong_to_the_starting_user
-    ),
+    rule!("decision 36", P, "a log belongs to the user who started the session and has the mode 0640 without the bits of that user's umask",
+        logs_belong_to_the_starting_user),
     rule!("decision 36", P, "sequential and circular sessions replace an existing file", files_are_replaced),
-    rule!(
-        "decision 36",
-        P,
-        "in a folder that every user can write to, a file with a second hard link is not replaced → 5",
-        file_with_a_second_name_is_not_replaced
-    ),
-    rule!(
-        "decision 36",
-        P,
-        "a path through a link that others could change → 5",
-        links_that_others_could_change_are_refused
-    ),
+    rule!("decision 36", P, "in a folder that every user can write to, a file with a second hard link is not replaced → 5",
+        file_with_a_second_name_is_not_replaced),
+    rule!("decision 36", P, "a path through a link that others could change → 5",
+        links_that_others_could_change_are_refused),
     rule!("controller 8", H, "the values of the rights", rights_have_their_values),
-    rule!(
-        "controller 8",
-        D,
-        "an unknown GUID has the descriptor of DefaultTraceSecurityGuid",
-        unknown_guid_has_the_default_list
-    ),
+    rule!("controller 8", D, "an unknown GUID has the descriptor of DefaultTraceSecurityGuid",
+        unknown_guid_has_the_default_list),
     rule!("controller 8", D, "everyone may register providers by default", everyone_registers),
     rule!("controller 8 #0", D, "set DACL: one entry replaces all others", set_dacl_replaces_all_entries),
     rule!("controller 8 #2", D, "add DACL: adds one entry that allows or denies", add_dacl_adds_one_entry),
-    rule!(
-        "controller 8 #1, #3",
-        D,
-        "set and add SACL: Allow is ignored, and the DACL stays",
-        audit_entries_keep_the_dacl
-    ),
+    rule!("controller 8 #1, #3", D, "set and add SACL: Allow is ignored, and the DACL stays",
+        audit_entries_keep_the_dacl),
     rule!("controller 8", D, "an operation from 4 on → 87", unknown_access_operation_is_refused),
     rule!("controller 8", D, "remove: the default applies again", removed_list_restores_the_default),
-    rule!(
-        "controller 8",
-        P,
-        "stored as self-relative descriptors in security.d, named by the GUID",
-        access_lists_are_stored_as_files
-    ),
-    rule!(
-        "controller 8",
-        P,
-        "SIDs S-1-22-1-uid, S-1-22-2-gid, S-1-1-0 (everyone) and S-1-5-18 (root)",
-        users_and_groups_have_sids
-    ),
+    rule!("controller 8", P, "stored as self-relative descriptors in security.d, named by the GUID",
+        access_lists_are_stored_as_files),
+    rule!("controller 8", P, "SIDs S-1-22-1-uid, S-1-22-2-gid, S-1-1-0 (everyone) and S-1-5-18 (root)",
+        users_and_groups_have_sids),
 ];
 
 const ENABLE_RIGHT: Rights = Rights::TRACELOG_GUID_ENABLE;

@@ -15,86 +15,39 @@ use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
 use crate::stage::{ACCESS_DENIED, Fixture, INSTANCE_NOT_FOUND, events_of, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 11 #Start",
-        D,
-        "1: the session runs before the first client is answered",
-        autologger_runs_before_the_first_client
-    ),
-    rule!(
-        "controller 11 #Start",
-        D,
-        "0, the default: it is not started",
-        autologger_without_start_does_not_run
-    ),
+    rule!("controller 11 #Start", D, "1: the session runs before the first client is answered",
+        autologger_runs_before_the_first_client),
+    rule!("controller 11 #Start", D, "0, the default: it is not started",
+        autologger_without_start_does_not_run),
     rule!("controller 11 #Guid", D, "required", autologger_needs_a_guid),
-    rule!(
-        "controller 11",
-        D,
-        "defaults: sequential file of 100 MiB, clock 1, no flush timer, the name in the folder of logs",
-        autologger_has_defaults
-    ),
-    rule!(
-        "controller 11",
-        D,
-        "buffers, clock, timer, mode and size are as given",
-        autologger_takes_its_values
-    ),
-    rule!(
-        "controller 11 #BufferSize",
-        D,
-        "below 1 MiB; larger sizes are corrected",
-        autologger_buffers_stay_below_a_mib
-    ),
-    rule!(
-        "controller 11 #FileMax",
-        D,
-        "2 to 16 generations in turn, each with its number .NNNN",
-        log_generations_rotate
-    ),
+    rule!("controller 11", D, "defaults: sequential file of 100 MiB, clock 1, no flush timer, the name in the folder of logs",
+        autologger_has_defaults),
+    rule!("controller 11", D, "buffers, clock, timer, mode and size are as given",
+        autologger_takes_its_values),
+    rule!("controller 11 #BufferSize", D, "below 1 MiB; larger sizes are corrected",
+        autologger_buffers_stay_below_a_mib),
+    rule!("controller 11 #FileMax", D, "2 to 16 generations in turn, each with its number .NNNN",
+        log_generations_rotate),
     rule!("api 4", D, "a FileMax beyond 16 is 16", at_most_sixteen_generations),
     rule!("controller 11 #FileCounter", D, "maintained by the runtime", file_counter_is_maintained),
     rule!("controller 11 #Status", D, "the Win32 code of the last start", status_of_the_last_start_is_stored),
     rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", autologger_has_no_file_sequence),
-    rule!(
-        "controller 11 #Enabled",
-        D,
-        "0, the default: the provider is not enabled",
-        autologger_providers_are_disabled_by_default
-    ),
-    rule!(
-        "controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword",
-        D,
-        "a provider is enabled with them; they are 0 by default",
-        autologger_enables_providers_with_their_values
-    ),
-    rule!(
-        "controller 11 #MatchAllKeyword",
-        D,
-        "MatchAnyKeyword 0 is everything; then MatchAllKeyword is unused",
-        all_is_unused_without_any
-    ),
+    rule!("controller 11 #Enabled", D, "0, the default: the provider is not enabled",
+        autologger_providers_are_disabled_by_default),
+    rule!("controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword", D, "a provider is enabled with them; they are 0 by default",
+        autologger_enables_providers_with_their_values),
+    rule!("controller 11 #MatchAllKeyword", D, "MatchAnyKeyword 0 is everything; then MatchAllKeyword is unused",
+        all_is_unused_without_any),
     rule!("controller 11 #EnableFlags", D, "the flags of a classic provider", flags_of_a_classic_provider),
     rule!("controller 11 #EnableProperty", D, "the properties of an enable", properties_of_an_enable),
-    rule!(
-        "controller 11",
-        D,
-        "a value that cannot be honoured is corrected, and the session runs",
-        autologger_corrects_invalid_values
-    ),
-    rule!(
-        "controller 2 #0x40",
-        D,
-        "a non-stoppable autologger: stop is refused → 5",
-        non_stoppable_autologger_cannot_be_stopped
-    ),
-    rule!(
-        "controller 11",
-        D,
-        "WMI_GLOBAL_LOGGER_ID (1) with no global logger running → 4201",
-        global_logger_is_not_running
-    ),
+    rule!("controller 11", D, "a value that cannot be honoured is corrected, and the session runs",
+        autologger_corrects_invalid_values),
+    rule!("controller 2 #0x40", D, "a non-stoppable autologger: stop is refused → 5",
+        non_stoppable_autologger_cannot_be_stopped),
+    rule!("controller 11", D, "WMI_GLOBAL_LOGGER_ID (1) with no global logger running → 4201",
+        global_logger_is_not_running),
 ];
 
 /// A daemon with an autologger called `Boot`.

@@ -16,37 +16,18 @@ use traceweir_format::spec::session::{
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, SUCCESS, Session, enable_params, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 6 #classic",
-        D,
-        "the level and the low 32 bits of MatchAny reach a classic provider, MatchAny 0 as 0",
-        enable_level_and_flags
-    ),
-    rule!(
-        "controller 6 #classic",
-        D,
-        "one session at a time: the newer session gets the events, the older one gets no more",
-        newest_session_takes_the_classic_provider
-    ),
-    rule!(
-        "controller 2 #0x8000",
-        D,
-        "messages are numbered by each session",
-        messages_are_numbered_by_session
-    ),
-    rule!(
-        "controller 2 #0x4000",
-        D,
-        "messages are numbered through all sessions",
-        messages_are_numbered_through_all_sessions
-    ),
-    rule!(
-        "controller 2 #0x4000, #0x8000",
-        D,
-        "without either, messages have the number 0",
-        session_numbers_nothing
-    ),
+    rule!("controller 6 #classic", D, "the level and the low 32 bits of MatchAny reach a classic provider, MatchAny 0 as 0",
+        enable_level_and_flags),
+    rule!("controller 6 #classic", D, "one session at a time: the newer session gets the events, the older one gets no more",
+        newest_session_takes_the_classic_provider),
+    rule!("controller 2 #0x8000", D, "messages are numbered by each session",
+        messages_are_numbered_by_session),
+    rule!("controller 2 #0x4000", D, "messages are numbered through all sessions",
+        messages_are_numbered_through_all_sessions),
+    rule!("controller 2 #0x4000, #0x8000", D, "without either, messages have the number 0",
+        session_numbers_nothing),
 ];
 
 const CLASS: Guid = Guid::from_u128(0xC1A5_5000);

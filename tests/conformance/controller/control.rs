@@ -11,48 +11,25 @@ use crate::stage::{
     event, events_of, header_of, new_guid, status, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 4 #QUERY",
-        D,
-        "fills everything: configuration, counters, names",
-        a_query_fills_everything
-    ),
-    rule!(
-        "controller 4 #QUERY",
-        D,
-        "a session is found by id and by name, ignoring case",
-        sessions_are_found_by_id_and_name
-    ),
-    rule!(
-        "controller 4 #STOP",
-        D,
-        "everything written before is in the file, and its header is final",
-        a_stop_writes_everything
-    ),
+    rule!("controller 4 #QUERY", D, "fills everything: configuration, counters, names",
+        a_query_fills_everything),
+    rule!("controller 4 #QUERY", D, "a session is found by id and by name, ignoring case",
+        sessions_are_found_by_id_and_name),
+    rule!("controller 4 #STOP", D, "everything written before is in the file, and its header is final",
+        a_stop_writes_everything),
     rule!("controller 4 #STOP", D, "all providers are disabled", a_stop_disables_providers),
     rule!("controller 4 #STOP", D, "the name, the GUID and the file are free again", a_stop_frees_the_names),
     rule!("controller 4 #FLUSH", D, "active buffers are written", a_flush_writes_active_buffers),
-    rule!(
-        "controller 4 #FLUSH",
-        D,
-        "in buffering mode each call writes a snapshot to the file it names",
-        each_flush_is_a_snapshot
-    ),
+    rule!("controller 4 #FLUSH", D, "in buffering mode each call writes a snapshot to the file it names",
+        each_flush_is_a_snapshot),
     rule!("controller 4", D, "no id and no name → 87", a_session_must_be_named),
-    rule!(
-        "controller 4",
-        D,
-        "a session that is not running → 4201, for each code",
-        commands_on_a_stopped_session_fail
-    ),
+    rule!("controller 4", D, "a session that is not running → 4201, for each code",
+        commands_on_a_stopped_session_fail),
     rule!("controller 4", D, "stop while a stop is in progress → 2402", second_stop_is_refused),
-    rule!(
-        "controller 4",
-        D,
-        "a flush into the file of another session → 161",
-        snapshots_do_not_overwrite_logs
-    ),
+    rule!("controller 4", D, "a flush into the file of another session → 161",
+        snapshots_do_not_overwrite_logs),
 ];
 
 fn a_query_fills_everything(fixture: &Fixture) {

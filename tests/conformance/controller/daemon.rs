@@ -18,39 +18,20 @@ use crate::stage::{
     new_guid, status, unique_number, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("decision 2", P, "a search for a daemon starts none", search_for_a_daemon_starts_none),
-    rule!(
-        "decision 2",
-        P,
-        "no daemon: lists are empty; a session by name or id → 4201",
-        idle_system_has_empty_lists
-    ),
-    rule!(
-        "decision 2",
-        P,
-        "no daemon: stop, update, flush and enable → 4201 and start nothing",
-        changes_without_a_daemon_fail
-    ),
+    rule!("decision 2", P, "no daemon: lists are empty; a session by name or id → 4201",
+        idle_system_has_empty_lists),
+    rule!("decision 2", P, "no daemon: stop, update, flush and enable → 4201 and start nothing",
+        changes_without_a_daemon_fail),
     rule!("decision 2", P, "sessions of two daemons are independent", daemons_do_not_share_sessions),
-    rule!(
-        "decision 2",
-        P,
-        "a daemon that does not answer is an error that names its socket",
-        a_daemon_that_does_not_answer
-    ),
-    rule!(
-        "decision 32",
-        P,
-        "low latency: an event is collected when it is written, without a flush",
-        low_latency_collects_events_when_written
-    ),
-    rule!(
-        "decision 8",
-        P,
-        "a missing file → 2; a file in a missing folder → 3",
-        missing_file_and_folder_have_their_statuses
-    ),
+    rule!("decision 2", P, "a daemon that does not answer is an error that names its socket",
+        a_daemon_that_does_not_answer),
+    rule!("decision 32", P, "low latency: an event is collected when it is written, without a flush",
+        low_latency_collects_events_when_written),
+    rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3",
+        missing_file_and_folder_have_their_statuses),
     rule!("api 5.1", P, "a log file that is a folder → 161", folder_is_not_a_log_file),
     rule!("api 5.1", P, "a path with a component that is too long → 161", too_long_path_component_is_refused),
     rule!("api 5.1", P, "a path through a file that is not a folder → 161", path_through_a_file_is_refused),

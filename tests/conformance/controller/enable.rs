@@ -18,45 +18,22 @@ use crate::stage::{
     enable_params, event, new_guid, status, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
     rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_stops_events),
-    rule!(
-        "controller 6 #CAPTURE_STATE",
-        D,
-        "the callback is called and may write the state",
-        state_is_captured
-    ),
-    rule!(
-        "controller 6",
-        D,
-        "each call replaces level, masks and properties; nothing is merged",
-        each_call_replaces
-    ),
-    rule!(
-        "controller 6",
-        D,
-        "each call replaces all filters; none given removes them",
-        each_call_replaces_filters
-    ),
-    rule!(
-        "controller 6",
-        D,
-        "a provider can be enabled before it is registered",
-        provider_is_enabled_before_it_registers
-    ),
-    rule!(
-        "controller 6",
-        D,
-        "the source of an enable reaches the callback, and is zero at a later registration",
-        source_of_an_enable_reaches_the_callback
-    ),
-    rule!(
-        "controller 9.2",
-        P,
-        "a system provider on a session that is no system logger → 87",
-        system_providers_need_a_system_logger
-    ),
+    rule!("controller 6 #CAPTURE_STATE", D, "the callback is called and may write the state",
+        state_is_captured),
+    rule!("controller 6", D, "each call replaces level, masks and properties; nothing is merged",
+        each_call_replaces),
+    rule!("controller 6", D, "each call replaces all filters; none given removes them",
+        each_call_replaces_filters),
+    rule!("controller 6", D, "a provider can be enabled before it is registered",
+        provider_is_enabled_before_it_registers),
+    rule!("controller 6", D, "the source of an enable reaches the callback, and is zero at a later registration",
+        source_of_an_enable_reaches_the_callback),
+    rule!("controller 9.2", P, "a system provider on a session that is no system logger → 87",
+        system_providers_need_a_system_logger),
     rule!("controller 6", D, "an enable stays when its controller exits", an_enable_outlives_its_controller),
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
@@ -66,19 +43,11 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
     rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_unknown_guid),
-    rule!(
-        "controller 6",
-        P,
-        "disabling a provider that is not enabled succeeds",
-        disabling_a_disabled_provider_succeeds
-    ),
+    rule!("controller 6", P, "disabling a provider that is not enabled succeeds",
+        disabling_a_disabled_provider_succeeds),
     rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),
-    rule!(
-        "controller 6.1 #0x040",
-        D,
-        "ENABLE_KEYWORD_0 lets events without keyword through",
-        keyword_0_can_be_enabled
-    ),
+    rule!("controller 6.1 #0x040", D, "ENABLE_KEYWORD_0 lets events without keyword through",
+        keyword_0_can_be_enabled),
 ];
 
 fn enabling_lets_events_through(fixture: &Fixture) {

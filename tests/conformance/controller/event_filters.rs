@@ -18,121 +18,50 @@ use crate::stage::{
     CallbackLog, Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 7 #SCHEMATIZED",
-        D,
-        "the callback gets the filter, with the bit of the session in it",
-        a_schema_reaches_the_callback
-    ),
-    rule!(
-        "controller 7 #SCHEMATIZED",
-        D,
-        "one descriptor holds the chain of all sessions' filters",
-        one_chain_of_all_sessions
-    ),
-    rule!(
-        "controller 7 #SCHEMATIZED",
-        P,
-        "a size that is not that of the filter, or over 1,024 bytes → 87",
-        schemas_have_their_size
-    ),
+    rule!("controller 7 #SCHEMATIZED", D, "the callback gets the filter, with the bit of the session in it",
+        a_schema_reaches_the_callback),
+    rule!("controller 7 #SCHEMATIZED", D, "one descriptor holds the chain of all sessions' filters",
+        one_chain_of_all_sessions),
+    rule!("controller 7 #SCHEMATIZED", P, "a size that is not that of the filter, or over 1,024 bytes → 87",
+        schemas_have_their_size),
     rule!("controller 7 #EVENT_ID", D, "FilterIn: only the listed ids; else all but those", ids_in_and_out),
-    rule!(
-        "controller 7 #EVENT_ID",
-        D,
-        "filters of event ids do not apply to TraceLogging events",
-        id_filter_ignores_tracelogging
-    ),
-    rule!(
-        "controller 7 #EVENT_ID",
-        P,
-        "1 to 64 ids, and as many as the count; else → 87",
-        id_filter_has_1_to_64_ids
-    ),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "FilterIn: only the listed names; else all but those",
-        names_in_and_out
-    ),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "filters of names apply to TraceLogging events only",
-        name_filter_ignores_manifest_events
-    ),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "events outside of the level/keyword part are not affected",
-        name_filter_affects_only_its_level_and_keywords
-    ),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "MatchAllKeyword is unused when MatchAnyKeyword is 0",
-        match_all_is_unused_without_match_any
-    ),
+    rule!("controller 7 #EVENT_ID", D, "filters of event ids do not apply to TraceLogging events",
+        id_filter_ignores_tracelogging),
+    rule!("controller 7 #EVENT_ID", P, "1 to 64 ids, and as many as the count; else → 87",
+        id_filter_has_1_to_64_ids),
+    rule!("controller 7 #EVENT_NAME", D, "FilterIn: only the listed names; else all but those",
+        names_in_and_out),
+    rule!("controller 7 #EVENT_NAME", D, "filters of names apply to TraceLogging events only",
+        name_filter_ignores_manifest_events),
+    rule!("controller 7 #EVENT_NAME", D, "events outside of the level/keyword part are not affected",
+        name_filter_affects_only_its_level_and_keywords),
+    rule!("controller 7 #EVENT_NAME", D, "MatchAllKeyword is unused when MatchAnyKeyword is 0",
+        match_all_is_unused_without_match_any),
     rule!("decision 20", P, "Level 0 of a name filter means all levels", name_filter_level_0_is_all),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        P,
-        "a wrong number of names, or more than 4,096 bytes → 87",
-        names_have_their_size
-    ),
-    rule!(
-        "controller 7 #PAYLOAD",
-        D,
-        "only events whose payload passes arrive; other ids pass",
-        payload_filter_selects_events
-    ),
-    rule!(
-        "controller 7 #PAYLOAD",
-        P,
-        "data that no library function built, or more than 4,096 bytes → 87",
-        malformed_payload_filter_is_refused
-    ),
+    rule!("controller 7 #EVENT_NAME", P, "a wrong number of names, or more than 4,096 bytes → 87",
+        names_have_their_size),
+    rule!("controller 7 #PAYLOAD", D, "only events whose payload passes arrive; other ids pass",
+        payload_filter_selects_events),
+    rule!("controller 7 #PAYLOAD", P, "data that no library function built, or more than 4,096 bytes → 87",
+        malformed_payload_filter_is_refused),
     rule!("api 4", H, "8 predicates per payload filter; a ninth is refused", ninth_predicate_is_refused),
     rule!("controller 7", D, "all filters of a call must pass", all_filters_must_pass),
-    rule!(
-        "controller 7 #STACKWALK",
-        D,
-        "a stack is taken for the listed ids only; the events all arrive",
-        stacks_are_selected_by_id
-    ),
-    rule!(
-        "controller 7 #STACKWALK_NAME",
-        D,
-        "the same by name, for TraceLogging events",
-        stacks_are_selected_by_name
-    ),
-    rule!(
-        "controller 7 #STACKWALK_LEVEL_KW",
-        D,
-        "the same by level and keyword, for any event",
-        stacks_are_selected_by_level_and_keyword
-    ),
-    rule!(
-        "controller 7",
-        D,
-        "stack filters without the stack property: no stacks at all",
-        stack_filters_need_the_stack_property
-    ),
+    rule!("controller 7 #STACKWALK", D, "a stack is taken for the listed ids only; the events all arrive",
+        stacks_are_selected_by_id),
+    rule!("controller 7 #STACKWALK_NAME", D, "the same by name, for TraceLogging events",
+        stacks_are_selected_by_name),
+    rule!("controller 7 #STACKWALK_LEVEL_KW", D, "the same by level and keyword, for any event",
+        stacks_are_selected_by_level_and_keyword),
+    rule!("controller 7", D, "stack filters without the stack property: no stacks at all",
+        stack_filters_need_the_stack_property),
     rule!("controller 7", P, "with several stack filters each must pass", all_stack_filters_must_pass),
     rule!("controller 7 #STACKWALK_LEVEL_KW", P, "it has 24 bytes; else → 87", level_filters_have_their_size),
-    rule!(
-        "controller 7",
-        P,
-        "a group has no filters of ids, names or payloads → 87",
-        event_filters_are_refused_for_groups
-    ),
-    rule!(
-        "controller 7 #SYSTEM_FLAGS, #TRACEHANDLE",
-        P,
-        "for another provider than the kernel's → 87",
-        kernel_filters_are_refused_for_other_providers
-    ),
+    rule!("controller 7", P, "a group has no filters of ids, names or payloads → 87",
+        event_filters_are_refused_for_groups),
+    rule!("controller 7 #SYSTEM_FLAGS, #TRACEHANDLE", P, "for another provider than the kernel's → 87",
+        kernel_filters_are_refused_for_other_providers),
 ];
 
 const SCHEMATIZED: u32 = 0x8000_0000;

@@ -11,26 +11,15 @@ use traceweir_format::tracelogging::TraitsBuilder;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, MORE_DATA, SUCCESS, Session, enable_params, event, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2.2", D, "an event that fails in one session is published to none", one_fails_for_all),
-    rule!(
-        "controller 2 #0x8000000",
-        D,
-        "an independent session neither shares the failures of other sessions nor causes theirs",
-        independent_sessions_fail_alone
-    ),
-    rule!(
-        "controller 6 #PROVIDER_GROUP",
-        D,
-        "the GUID names a group: its members are enabled",
-        a_group_is_enabled
-    ),
-    rule!(
-        "controller 6 #PROVIDER_GROUP",
-        D,
-        "a member that registers later is enabled too, a provider of the group's GUID is not",
-        later_group_member_is_enabled
-    ),
+    rule!("controller 2 #0x8000000", D, "an independent session neither shares the failures of other sessions nor causes theirs",
+        independent_sessions_fail_alone),
+    rule!("controller 6 #PROVIDER_GROUP", D, "the GUID names a group: its members are enabled",
+        a_group_is_enabled),
+    rule!("controller 6 #PROVIDER_GROUP", D, "a member that registers later is enabled too, a provider of the group's GUID is not",
+        later_group_member_is_enabled),
     rule!("controller 6 #PROVIDER_GROUP", D, "disabling the group disables its members", a_group_is_disabled),
 ];
 

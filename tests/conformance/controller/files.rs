@@ -18,70 +18,31 @@ use crate::stage::{
     new_guid, status, unique_number, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 2 #0x4",
-        D,
-        "append continues an existing file and keeps its events",
-        a_file_is_continued
-    ),
-    rule!(
-        "decision 6",
-        P,
-        "append to a file of another clock or buffer size → 87, and the file is unchanged",
-        append_needs_the_same_clock_and_buffer_size
-    ),
-    rule!(
-        "controller 2 #0x4",
-        D,
-        "append to a file of another number of processors → 87",
-        append_needs_the_same_number_of_processors
-    ),
+    rule!("controller 2 #0x4", D, "append continues an existing file and keeps its events",
+        a_file_is_continued),
+    rule!("decision 6", P, "append to a file of another clock or buffer size → 87, and the file is unchanged",
+        append_needs_the_same_clock_and_buffer_size),
+    rule!("controller 2 #0x4", D, "append to a file of another number of processors → 87",
+        append_needs_the_same_number_of_processors),
     rule!("decision 6", P, "append to a file that does not exist creates it", appending_creates),
-    rule!(
-        "controller 2.2 #NEWFILE",
-        P,
-        "new-file: the counter starts at 1 and replaces %d; each file has its own header",
-        file_sequence_is_numbered
-    ),
+    rule!("controller 2.2 #NEWFILE", P, "new-file: the counter starts at 1 and replaces %d; each file has its own header",
+        file_sequence_is_numbered),
     rule!("decision 36", P, "new-file sessions replace existing files", file_sequence_replaces_files),
-    rule!(
-        "controller 2 #0x20",
-        D,
-        "preallocate: the file has its size from the start and is cut at the stop",
-        sizes_are_reserved
-    ),
-    rule!(
-        "controller 4 #INCREMENT_FILE",
-        D,
-        "a new-file session switches to its next file at once",
-        increment_switches_to_the_next_file
-    ),
+    rule!("controller 2 #0x20", D, "preallocate: the file has its size from the start and is cut at the stop",
+        sizes_are_reserved),
+    rule!("controller 4 #INCREMENT_FILE", D, "a new-file session switches to its next file at once",
+        increment_switches_to_the_next_file),
     rule!("controller 4", P, "INCREMENT_FILE without new-file mode → 1", increment_needs_new_file_mode),
-    rule!(
-        "controller 4 #CONVERT_TO_REALTIME",
-        D,
-        "a file session becomes a real-time session; writing the file ends",
-        a_file_becomes_live
-    ),
-    rule!(
-        "controller 4",
-        P,
-        "CONVERT of a session that is not file-based → 1",
-        conversion_needs_a_file_session
-    ),
-    rule!(
-        "controller 3.2 #14",
-        D,
-        "less free space than the log may take → 112, and an old file is unchanged",
-        start_needs_enough_disk_space
-    ),
-    rule!(
-        "controller 3.2 #14",
-        P,
-        "reserve_mb more must be free on the file system of /, and there only; 0 disables it",
-        reserve_of_the_system_disk_is_kept
-    ),
+    rule!("controller 4 #CONVERT_TO_REALTIME", D, "a file session becomes a real-time session; writing the file ends",
+        a_file_becomes_live),
+    rule!("controller 4", P, "CONVERT of a session that is not file-based → 1",
+        conversion_needs_a_file_session),
+    rule!("controller 3.2 #14", D, "less free space than the log may take → 112, and an old file is unchanged",
+        start_needs_enough_disk_space),
+    rule!("controller 3.2 #14", P, "reserve_mb more must be free on the file system of /, and there only; 0 disables it",
+        reserve_of_the_system_disk_is_kept),
 ];
 
 const SEQUENTIAL: u32 = 0x1;

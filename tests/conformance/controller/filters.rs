@@ -13,67 +13,32 @@ use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
 use crate::stage::{CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7", D, "one filter of a type; a repeated type → 87", a_type_comes_once),
     rule!("api 4", H, "13 filters at most; more → 87", more_than_13_filters_are_refused),
     rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", none_is_ignored),
     rule!("controller 7 #PID", D, "only the processes named are enabled", pid_filter_selects_processes),
     rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", pid_filter_has_1_to_8_ids),
-    rule!(
-        "controller 7 #PID",
-        D,
-        "matched against the processes that exist at the call: a restarted process is not enabled",
-        pid_filter_ignores_restarted_processes
-    ),
-    rule!(
-        "controller 7 #PID",
-        D,
-        "not valid for private sessions → 87",
-        pid_filter_is_refused_for_private_sessions
-    ),
-    rule!(
-        "controller 7 #EXECUTABLE_NAME",
-        D,
-        "the file name of the program, compared without regard to case",
-        executable_name_filter_ignores_case
-    ),
-    rule!(
-        "controller 7 #EXECUTABLE_NAME",
-        P,
-        "later processes too",
-        executable_name_filter_applies_to_later_processes
-    ),
-    rule!(
-        "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
-        P,
-        "a process whose control group has another name is not enabled",
-        other_control_groups_are_not_enabled
-    ),
-    rule!(
-        "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
-        P,
-        "a process whose control group has one of the names is enabled, and so are later ones",
-        named_control_groups_are_enabled
-    ),
-    rule!(
-        "controller 7",
-        P,
-        "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
-        name_lists_are_checked
-    ),
+    rule!("controller 7 #PID", D, "matched against the processes that exist at the call: a restarted process is not enabled",
+        pid_filter_ignores_restarted_processes),
+    rule!("controller 7 #PID", D, "not valid for private sessions → 87",
+        pid_filter_is_refused_for_private_sessions),
+    rule!("controller 7 #EXECUTABLE_NAME", D, "the file name of the program, compared without regard to case",
+        executable_name_filter_ignores_case),
+    rule!("controller 7 #EXECUTABLE_NAME", P, "later processes too",
+        executable_name_filter_applies_to_later_processes),
+    rule!("controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER", P, "a process whose control group has another name is not enabled",
+        other_control_groups_are_not_enabled),
+    rule!("controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER", P, "a process whose control group has one of the names is enabled, and so are later ones",
+        named_control_groups_are_enabled),
+    rule!("controller 7", P, "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
+        name_lists_are_checked),
     rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_filter_types_are_refused),
-    rule!(
-        "controller 7",
-        P,
-        "types without the top bit go to the callback unchanged",
-        provider_defined_filters_reach_the_callback
-    ),
-    rule!(
-        "controller 7",
-        P,
-        "the provider's own filters have 1,024 bytes at most; more → 87",
-        own_filters_are_bounded
-    ),
+    rule!("controller 7", P, "types without the top bit go to the callback unchanged",
+        provider_defined_filters_reach_the_callback),
+    rule!("controller 7", P, "the provider's own filters have 1,024 bytes at most; more → 87",
+        own_filters_are_bounded),
     rule!("controller 7", P, "a refused filter leaves the enable unchanged", a_refusal_changes_nothing),
 ];
 

@@ -10,69 +10,30 @@ use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, RecordedEvent, event, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", sid_item_has_the_user_id),
-    rule!(
-        "controller 6.1 #0x002",
-        P,
-        "TS_ID: item 3 is the audit session, else 0",
-        ts_id_item_has_the_audit_session
-    ),
-    rule!(
-        "controller 6.1 #0x004",
-        D,
-        "STACK_TRACE: item 6 has the frames of the writer",
-        stack_item_has_the_frames_of_the_writer
-    ),
+    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0",
+        ts_id_item_has_the_audit_session),
+    rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer",
+        stack_item_has_the_frames_of_the_writer),
     rule!("api 4", D, "192 frames at most; the deepest are dropped", stack_item_has_at_most_192_frames),
-    rule!(
-        "controller 6.1 #0x004",
-        D,
-        "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
-        event_too_large_with_its_stack_is_lost
-    ),
-    rule!(
-        "controller 6.1 #0x008",
-        P,
-        "PSM_KEY: item 9 names the unit or application",
-        psm_key_item_names_the_unit
-    ),
-    rule!(
-        "controller 6.1 #0x080",
-        D,
-        "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
-        process_start_key_identifies_the_process
-    ),
-    rule!(
-        "controller 6.1 #0x100",
-        D,
-        "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
-        event_key_identifies_the_event
-    ),
-    rule!(
-        "decision 31",
-        P,
-        "the high half of an event key is the low half of the process start key",
-        event_key_contains_the_process_start_key
-    ),
-    rule!(
-        "controller 6.1 #0x200",
-        D,
-        "EXCLUDE_INPRIVATE drops INPRIVATE events",
-        exclude_inprivate_drops_in_private_events
-    ),
-    rule!(
-        "controller 6.1 #0x800",
-        P,
-        "SOURCE_CONTAINER_TRACKING: item 16 names the container",
-        container_item_names_the_container
-    ),
-    rule!(
-        "controller 6.1",
-        D,
-        "without a property an event has no such item",
-        events_have_no_unrequested_items
-    ),
+    rule!("controller 6.1 #0x004", D, "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
+        event_too_large_with_its_stack_is_lost),
+    rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application",
+        psm_key_item_names_the_unit),
+    rule!("controller 6.1 #0x080", D, "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
+        process_start_key_identifies_the_process),
+    rule!("controller 6.1 #0x100", D, "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
+        event_key_identifies_the_event),
+    rule!("decision 31", P, "the high half of an event key is the low half of the process start key",
+        event_key_contains_the_process_start_key),
+    rule!("controller 6.1 #0x200", D, "EXCLUDE_INPRIVATE drops INPRIVATE events",
+        exclude_inprivate_drops_in_private_events),
+    rule!("controller 6.1 #0x800", P, "SOURCE_CONTAINER_TRACKING: item 16 names the container",
+        container_item_names_the_container),
+    rule!("controller 6.1", D, "without a property an event has no such item",
+        events_have_no_unrequested_items),
 ];
 
 const SID: u32 = 0x1;

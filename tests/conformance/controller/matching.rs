@@ -6,33 +6,18 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, enable_params, event};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 6.2",
-        D,
-        "an event passes by the published formula, for every mix of level and masks",
-        events_pass_by_the_published_formula
-    ),
-    rule!(
-        "controller 6.2",
-        D,
-        "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
-        complete_truth_table_matches
-    ),
-    rule!(
-        "controller 6.2",
-        H,
-        "a session level of 0 lets all levels through",
-        session_level_0_passes_all_levels
-    ),
+    rule!("controller 6.2", D, "an event passes by the published formula, for every mix of level and masks",
+        events_pass_by_the_published_formula),
+    rule!("controller 6.2", D, "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
+        complete_truth_table_matches),
+    rule!("controller 6.2", H, "a session level of 0 lets all levels through",
+        session_level_0_passes_all_levels),
     rule!("controller 6.2", D, "an event level of 0 always passes", event_level_0_always_passes),
     rule!("decision 19", P, "MatchAny 0 counts as all ones; MatchAll still applies", any_0_is_all_ones),
-    rule!(
-        "controller 6.2",
-        D,
-        "each of several sessions gets the events that it requested, and no more",
-        sessions_are_matched_independently
-    ),
+    rule!("controller 6.2", D, "each of several sessions gets the events that it requested, and no more",
+        sessions_are_matched_independently),
 ];
 
 const LEVELS: [u8; 6] = [0, 1, 3, 4, 5, 255];

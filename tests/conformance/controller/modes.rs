@@ -14,130 +14,63 @@ use crate::stage::{
     events_of, header_of, new_guid, status, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x0", D, "with a file name: sequential, without a limit", no_mode_is_sequential),
     rule!("controller 2 #0x100", D, "events are delivered to consumers at a flush", real_time_is_delivered),
-    rule!(
-        "controller 2 #0x200, #0x1000",
-        P,
-        "obsolete flags are accepted and ignored",
-        obsolete_flags_are_ignored
-    ),
-    rule!(
-        "controller 2 #0x400",
-        D,
-        "in memory only, written by an explicit flush, the newest events kept",
-        buffering_is_written_when_asked
-    ),
+    rule!("controller 2 #0x200, #0x1000", P, "obsolete flags are accepted and ignored",
+        obsolete_flags_are_ignored),
+    rule!("controller 2 #0x400", D, "in memory only, written by an explicit flush, the newest events kept",
+        buffering_is_written_when_asked),
     rule!("controller 2 #0x2000", D, "the file size is counted in KiB", file_size_can_be_in_kib),
-    rule!(
-        "controller 2 #0x100000, #0x200000",
-        P,
-        "MODE_RESERVED and LOST_EVENTS_DEBUG_MODE are ignored",
-        reserved_flags_are_ignored
-    ),
-    rule!(
-        "controller 2 #0x400000, #0x800000",
-        D,
-        "either hybrid-shutdown flag is accepted",
-        shutdown_flags_are_accepted
-    ),
+    rule!("controller 2 #0x100000, #0x200000", P, "MODE_RESERVED and LOST_EVENTS_DEBUG_MODE are ignored",
+        reserved_flags_are_ignored),
+    rule!("controller 2 #0x400000, #0x800000", D, "either hybrid-shutdown flag is accepted",
+        shutdown_flags_are_accepted),
     rule!("controller 2 #0x1000000", D, "pageable memory is accepted", paged_memory_is_accepted),
     rule!("controller 2 #0x4000000", D, "the log file is compressed", logs_are_compressed),
-    rule!(
-        "controller 2 #0x10000000",
-        D,
-        "one stream for all processors; events carry no processor number",
-        one_stream_serves_all_processors
-    ),
+    rule!("controller 2 #0x10000000", D, "one stream for all processors; events carry no processor number",
+        one_stream_serves_all_processors),
     rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_is_accepted),
     rule!("controller 2", P, "internal flags → 87", internal_flags_are_refused),
     rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_is_not_circular),
     rule!("controller 2.1 #1", D, "two file modes → 87", file_modes_exclude_each_other),
-    rule!(
-        "controller 2.1 #2",
-        D,
-        "append with real-time or private → 87",
-        append_excludes_real_time_and_private
-    ),
-    rule!(
-        "controller 2.1 #3",
-        P,
-        "append with a clock other than system time → 87",
-        append_needs_system_time
-    ),
-    rule!(
-        "controller 2.1 #4",
-        D,
-        "buffering with any file mode or real-time → 87",
-        buffering_excludes_file_modes_and_real_time
-    ),
+    rule!("controller 2.1 #2", D, "append with real-time or private → 87",
+        append_excludes_real_time_and_private),
+    rule!("controller 2.1 #3", P, "append with a clock other than system time → 87",
+        append_needs_system_time),
+    rule!("controller 2.1 #4", D, "buffering with any file mode or real-time → 87",
+        buffering_excludes_file_modes_and_real_time),
     rule!("controller 2.1 #5", D, "private and real-time → 87", private_is_not_real_time),
     rule!("controller 2.1 #6", D, "private and independent → 87", private_is_not_independent),
     rule!("controller 2.1 #7", D, "private and preallocate → 87", private_does_not_preallocate),
     rule!("controller 2.1 #8", D, "private and new-file → 87", private_has_no_new_files),
     rule!("controller 2.1 #10", P, "in-process without private → 87", in_process_is_private),
     rule!("controller 2.1 #11", D, "new-file with no or more than one %d → 87", new_files_have_one_number),
-    rule!(
-        "controller 2.1 #11",
-        D,
-        "circular, new-file or preallocate without a size → 87",
-        size_limit_is_required
-    ),
+    rule!("controller 2.1 #11", D, "circular, new-file or preallocate without a size → 87",
+        size_limit_is_required),
     rule!("controller 2.1 #12", D, "global and local sequence → 87", global_and_local_sequence_are_refused),
     rule!("controller 2.1 #13", D, "system logger and paged memory → 87", system_logger_refuses_paged_memory),
     rule!("controller 2.1 #15", P, "non-stoppable from StartTrace → 87", only_autologgers_are_non_stoppable),
     rule!("controller 2.1 #16", P, "both hybrid-shutdown flags → 87", both_shutdown_flags_are_refused),
-    rule!(
-        "controller 2.1 #17",
-        O,
-        "no mode and no file name → 161",
-        session_without_file_and_mode_is_refused
-    ),
-    rule!(
-        "controller 2.1 #18",
-        D,
-        "real-time with a file name also writes a sequential file",
-        real_time_session_also_writes_a_file
-    ),
+    rule!("controller 2.1 #17", O, "no mode and no file name → 161",
+        session_without_file_and_mode_is_refused),
+    rule!("controller 2.1 #18", D, "real-time with a file name also writes a sequential file",
+        real_time_session_also_writes_a_file),
     rule!("controller 2.1 #19", D, "a file mode without a file name → 161", file_modes_need_a_file),
-    rule!(
-        "controller 2.1 #20",
-        P,
-        "compressed and circular, compressed and append → 87",
-        compressed_excludes_circular_and_append
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "sequential at its limit: the session stops by itself; later calls → 4201",
-        a_full_log_ends_the_session
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "circular: the file never exceeds the limit; the newest events are in it, in time order",
-        a_circular_log_keeps_the_newest
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "real-time without consumers: events gather in a bounded store, the first consumer gets them",
-        first_consumer_gets_stored_events
-    ),
+    rule!("controller 2.1 #20", P, "compressed and circular, compressed and append → 87",
+        compressed_excludes_circular_and_append),
+    rule!("controller 2.2", D, "sequential at its limit: the session stops by itself; later calls → 4201",
+        a_full_log_ends_the_session),
+    rule!("controller 2.2", D, "circular: the file never exceeds the limit; the newest events are in it, in time order",
+        a_circular_log_keeps_the_newest),
+    rule!("controller 2.2", D, "real-time without consumers: events gather in a bounded store, the first consumer gets them",
+        first_consumer_gets_stored_events),
     rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
-    rule!(
-        "controller 2.2",
-        D,
-        "the store is full: writers get 0xC0000188",
-        full_store_is_reported_to_writers
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "real-time and file: each tick of the flush timer writes partly filled buffers",
-        flush_timer_writes_the_file
-    ),
+    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188",
+        full_store_is_reported_to_writers),
+    rule!("controller 2.2", D, "real-time and file: each tick of the flush timer writes partly filled buffers",
+        flush_timer_writes_the_file),
 ];
 
 const SEQUENTIAL: u32 = 0x1;

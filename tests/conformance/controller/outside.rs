@@ -21,104 +21,41 @@ use crate::stage::{
     new_guid, status, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 10",
-        D,
-        "the session runs in the processes of the provider that Wnode.Guid names, and gets their events",
-        private_session_runs_in_provider_processes
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "a session needs the GUID of a provider → 87",
-        private_session_needs_a_provider_guid
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "the first process gets the file name as given, later ones NAME_PID",
-        later_processes_write_numbered_files
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "the provider need not be registered yet",
-        private_session_waits_for_its_provider
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "eight in a process; the ninth → 1450",
-        ninth_private_session_of_a_process_is_refused
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "process ids in the V2 properties limit which processes take part",
-        pid_filter_limits_a_private_session
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "program names limit which processes take part",
-        program_filter_limits_a_private_session
-    ),
-    rule!(
-        "controller 1.2 #FilterDesc",
-        D,
-        "of the filters of a session only process ids and names of programs are valid → 87",
-        other_session_filters_are_refused
-    ),
-    rule!(
-        "controller 1.2 #FilterDescCount",
-        D,
-        "filters of a session that is not private → 87",
-        session_filters_need_a_private_session
-    ),
+    rule!("controller 10", D, "the session runs in the processes of the provider that Wnode.Guid names, and gets their events",
+        private_session_runs_in_provider_processes),
+    rule!("controller 10", D, "a session needs the GUID of a provider → 87",
+        private_session_needs_a_provider_guid),
+    rule!("controller 10", D, "the first process gets the file name as given, later ones NAME_PID",
+        later_processes_write_numbered_files),
+    rule!("controller 10", D, "the provider need not be registered yet",
+        private_session_waits_for_its_provider),
+    rule!("controller 10", D, "eight in a process; the ninth → 1450",
+        ninth_private_session_of_a_process_is_refused),
+    rule!("controller 10", D, "process ids in the V2 properties limit which processes take part",
+        pid_filter_limits_a_private_session),
+    rule!("controller 10", D, "program names limit which processes take part",
+        program_filter_limits_a_private_session),
+    rule!("controller 1.2 #FilterDesc", D, "of the filters of a session only process ids and names of programs are valid → 87",
+        other_session_filters_are_refused),
+    rule!("controller 1.2 #FilterDescCount", D, "filters of a session that is not private → 87",
+        session_filters_need_a_private_session),
     rule!("controller 10", D, "no provider groups → 87", groups_are_refused),
-    rule!(
-        "controller 5",
-        D,
-        "private sessions that controllers start are never listed",
-        private_sessions_of_controllers_are_not_listed
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "private sessions that controllers start do not count against the 64",
-        private_sessions_of_controllers_do_not_count
-    ),
-    rule!(
-        "controller 4.1",
-        D,
-        "private sessions: only file name and flush timer change, else → 87",
-        private_session_updates_file_and_timer_only
-    ),
-    rule!(
-        "controller 4",
-        P,
-        "INCREMENT_FILE and CONVERT of a private session → 1",
-        private_session_has_no_increment_or_convert
-    ),
-    rule!(
-        "controller 10",
-        P,
-        "LoggerThreadId is that of the flusher in the process",
-        logger_thread_is_in_the_process
-    ),
-    rule!(
-        "controller 2 #0x20000",
-        D,
-        "an in-process session is started by the process itself, not by a controller → 87",
-        controller_cannot_start_in_process_session
-    ),
-    rule!(
-        "controller 2.1 #9",
-        D,
-        "private and paged memory: the paged flag is ignored",
-        paged_flag_of_private_session_is_ignored
-    ),
+    rule!("controller 5", D, "private sessions that controllers start are never listed",
+        private_sessions_of_controllers_are_not_listed),
+    rule!("controller 10", D, "private sessions that controllers start do not count against the 64",
+        private_sessions_of_controllers_do_not_count),
+    rule!("controller 4.1", D, "private sessions: only file name and flush timer change, else → 87",
+        private_session_updates_file_and_timer_only),
+    rule!("controller 4", P, "INCREMENT_FILE and CONVERT of a private session → 1",
+        private_session_has_no_increment_or_convert),
+    rule!("controller 10", P, "LoggerThreadId is that of the flusher in the process",
+        logger_thread_is_in_the_process),
+    rule!("controller 2 #0x20000", D, "an in-process session is started by the process itself, not by a controller → 87",
+        controller_cannot_start_in_process_session),
+    rule!("controller 2.1 #9", D, "private and paged memory: the paged flag is ignored",
+        paged_flag_of_private_session_is_ignored),
     rule!("controller 10", P, "in-process sessions need no daemon", in_process_session_needs_no_daemon),
 ];
 

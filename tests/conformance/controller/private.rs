@@ -15,50 +15,23 @@ use crate::stage::{
     new_guid, status,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 10",
-        D,
-        "the session receives the events of its own process",
-        private_session_gets_events_of_its_process
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "three in-process sessions; the fourth → 1450",
-        fourth_in_process_session_is_refused
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "no real-time, no new-file, no preallocate → 87",
-        private_session_modes_are_limited
-    ),
+    rule!("controller 10", D, "the session receives the events of its own process",
+        private_session_gets_events_of_its_process),
+    rule!("controller 10", D, "three in-process sessions; the fourth → 1450",
+        fourth_in_process_session_is_refused),
+    rule!("controller 10", D, "no real-time, no new-file, no preallocate → 87",
+        private_session_modes_are_limited),
     rule!("controller 10", D, "no provider groups → 87", in_process_session_refuses_groups),
-    rule!(
-        "controller 10",
-        D,
-        "a private session and a daemon's session both get an event",
-        private_and_daemon_session_both_get_the_event
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "the file is marked as a private log in the process",
-        private_mode_is_in_the_file_header
-    ),
-    rule!(
-        "controller 3.2 #12",
-        D,
-        "two private sessions do not share a file → 161",
-        private_sessions_cannot_share_a_file
-    ),
-    rule!(
-        "controller 10",
-        D,
-        "the callback is called for private sessions too",
-        callbacks_are_called_for_private_sessions
-    ),
+    rule!("controller 10", D, "a private session and a daemon's session both get an event",
+        private_and_daemon_session_both_get_the_event),
+    rule!("controller 10", D, "the file is marked as a private log in the process",
+        private_mode_is_in_the_file_header),
+    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161",
+        private_sessions_cannot_share_a_file),
+    rule!("controller 10", D, "the callback is called for private sessions too",
+        callbacks_are_called_for_private_sessions),
 ];
 
 const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;

@@ -13,93 +13,42 @@ use traceweir_format::time::FileTime;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, INVALID_PARAMETER, event, events_of, header_of, new_guid, until};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 1.1",
-        P,
-        "clock 0 is echoed as 1, the others as they are, in properties and file",
-        clocks_are_echoed
-    ),
+    rule!("controller 1.1", P, "clock 0 is echoed as 1, the others as they are, in properties and file",
+        clocks_are_echoed),
     rule!("controller 1.1", P, "a clock other than 0 to 3 → 87", unknown_clocks_are_refused),
     rule!("controller 1.1", P, "every clock gives the same wall time", clocks_agree),
-    rule!(
-        "decision 1",
-        P,
-        "clock 1 counts at the rate in PerfFreq; clock 3 has it in CpuSpeedInMHz",
-        rates_are_in_the_header
-    ),
+    rule!("decision 1", P, "clock 1 counts at the rate in PerfFreq; clock 3 has it in CpuSpeedInMHz",
+        rates_are_in_the_header),
     rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", default_buffer_size_is_64_kib),
-    rule!(
-        "controller 1.2",
-        D,
-        "buffer sizes are rounded up to 4 KiB and clamped to 4…16384 KiB, never refused",
-        buffers_are_rounded_and_clamped
-    ),
-    rule!(
-        "controller 1.2",
-        D,
-        "at least two buffers a processor, or two without per-processor buffering",
-        minimum_buffers_depend_on_processors
-    ),
+    rule!("controller 1.2", D, "buffer sizes are rounded up to 4 KiB and clamped to 4…16384 KiB, never refused",
+        buffers_are_rounded_and_clamped),
+    rule!("controller 1.2", D, "at least two buffers a processor, or two without per-processor buffering",
+        minimum_buffers_depend_on_processors),
     rule!("controller 1.2", D, "the maximum is at least the minimum", the_maximum_is_raised),
-    rule!(
-        "controller 1.2",
-        P,
-        "without a maximum it is the minimum and 20",
-        default_maximum_is_20_above_the_minimum
-    ),
+    rule!("controller 1.2", P, "without a maximum it is the minimum and 20",
+        default_maximum_is_20_above_the_minimum),
     rule!("controller 1.2", D, "the maximum is ignored in buffering mode", buffering_has_no_maximum),
-    rule!(
-        "controller 1.2",
-        D,
-        "a file session keeps a flush timer of 0, a real-time session gets 1 second",
-        real_time_sessions_get_a_flush_timer
-    ),
-    rule!(
-        "controller 1.2",
-        D,
-        "out: buffers allocated and free, buffers written, the flusher's thread",
-        statistics_come_back
-    ),
-    rule!(
-        "controller 1.2",
-        P,
-        "a relative path counts from the controller's working directory",
-        relative_paths_start_at_the_working_directory
-    ),
+    rule!("controller 1.2", D, "a file session keeps a flush timer of 0, a real-time session gets 1 second",
+        real_time_sessions_get_a_flush_timer),
+    rule!("controller 1.2", D, "out: buffers allocated and free, buffers written, the flusher's thread",
+        statistics_come_back),
+    rule!("controller 1.2", P, "a relative path counts from the controller's working directory",
+        relative_paths_start_at_the_working_directory),
     rule!("controller 1.2", D, "nothing in a path is expanded", nothing_in_a_path_is_expanded),
     rule!("controller 1.2", D, "events without free space are dropped and counted", losses_are_counted),
-    rule!(
-        "controller 1.2",
-        D,
-        "when filling is faster than flushing, buffers are added up to the maximum, and never released",
-        buffers_are_added
-    ),
-    rule!(
-        "controller 1.2",
-        D,
-        "the flush timer writes partly filled buffers to the file",
-        flush_timer_writes_partly_filled_buffers
-    ),
-    rule!(
-        "controller 1.2",
-        D,
-        "the flush timer is unused in buffering mode",
-        flight_recorder_has_no_flush_timer
-    ),
-    rule!(
-        "controller 1.2 #FlushThreshold",
-        H,
-        "this many filled buffers accumulate before they are written",
-        flush_threshold_delays_writing
-    ),
+    rule!("controller 1.2", D, "when filling is faster than flushing, buffers are added up to the maximum, and never released",
+        buffers_are_added),
+    rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file",
+        flush_timer_writes_partly_filled_buffers),
+    rule!("controller 1.2", D, "the flush timer is unused in buffering mode",
+        flight_recorder_has_no_flush_timer),
+    rule!("controller 1.2 #FlushThreshold", H, "this many filled buffers accumulate before they are written",
+        flush_threshold_delays_writing),
     rule!("controller 1.2 #V2Options", H, "options are kept and shown", options_are_kept),
-    rule!(
-        "controller 9.1",
-        P,
-        "EnableFlags of a session that receives no kernel events → 87, those of EXTENSION too",
-        enable_flags_need_a_system_logger
-    ),
+    rule!("controller 9.1", P, "EnableFlags of a session that receives no kernel events → 87, those of EXTENSION too",
+        enable_flags_need_a_system_logger),
     rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", file_size_0_means_no_limit),
 ];
 

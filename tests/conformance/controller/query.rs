@@ -6,13 +6,10 @@ use traceweir::private::PrivateSession;
 use crate::rule::{Rule, rule};
 use crate::stage::Fixture;
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 5",
-        D,
-        "all running sessions are listed, each once and as its own query shows it",
-        all_sessions_are_listed
-    ),
+    rule!("controller 5", D, "all running sessions are listed, each once and as its own query shows it",
+        all_sessions_are_listed),
     rule!("controller 5", D, "private sessions are never listed", private_sessions_are_not_listed),
 ];
 

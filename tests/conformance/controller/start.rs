@@ -12,86 +12,39 @@ use crate::stage::{
     PATH_NOT_FOUND, SUCCESS, status, unique_number,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 3",
-        D,
-        "a started session has a non-zero id, a name and a GUID",
-        a_session_has_an_identity
-    ),
-    rule!(
-        "controller 3",
-        D,
-        "a session does not end with the controller that started it",
-        a_session_outlives_its_controller
-    ),
+    rule!("controller 3", D, "a started session has a non-zero id, a name and a GUID",
+        a_session_has_an_identity),
+    rule!("controller 3", D, "a session does not end with the controller that started it",
+        a_session_outlives_its_controller),
     rule!("api 2", P, "a stale id never names a newer session", a_stale_id_names_nothing),
-    rule!(
-        "api 2",
-        P,
-        "the low 16 bits of a session's id are its logger id, never 0",
-        low_bits_of_the_id_are_the_logger_id
-    ),
-    rule!(
-        "controller 3.2 #6",
-        D,
-        "a name longer than 1,024 units, terminator included → 87",
-        long_names_are_refused
-    ),
+    rule!("api 2", P, "the low 16 bits of a session's id are its logger id, never 0",
+        low_bits_of_the_id_are_the_logger_id),
+    rule!("controller 3.2 #6", D, "a name longer than 1,024 units, terminator included → 87",
+        long_names_are_refused),
     rule!("controller 3.2 #6", D, "a path longer than 1,024 units → 87", long_paths_are_refused),
     rule!("decision 4", P, "names are counted in UTF-16 units", names_are_counted_in_utf16),
     rule!("controller 3.2 #6", P, "an empty name → 87", a_name_is_needed),
-    rule!(
-        "controller 3.2 #7",
-        O,
-        "a flag combination is checked before GUID and path",
-        flags_come_before_guid_and_path
-    ),
-    rule!(
-        "controller 3.2 #8",
-        O,
-        "SystemTraceControlGuid with another name than NT Kernel Logger → 87, before the path",
-        the_kernel_guid_has_its_name
-    ),
+    rule!("controller 3.2 #7", O, "a flag combination is checked before GUID and path",
+        flags_come_before_guid_and_path),
+    rule!("controller 3.2 #8", O, "SystemTraceControlGuid with another name than NT Kernel Logger → 87, before the path",
+        the_kernel_guid_has_its_name),
     rule!("controller 3.2 #9", O, "no path although one is needed → 161", a_path_is_needed),
-    rule!(
-        "controller 3.2 #9",
-        O,
-        "a missing path is checked before the name of a running session",
-        a_path_comes_before_the_name
-    ),
+    rule!("controller 3.2 #9", O, "a missing path is checked before the name of a running session",
+        a_path_comes_before_the_name),
     rule!("controller 3.2 #10", D, "creating the file refused → 5", a_refused_file_is_access_denied),
-    rule!(
-        "controller 3.2 #11",
-        O,
-        "the name of a running session, in any case → 183",
-        a_name_is_taken_in_any_case
-    ),
+    rule!("controller 3.2 #11", O, "the name of a running session, in any case → 183",
+        a_name_is_taken_in_any_case),
     rule!("controller 3.2 #11", D, "the GUID of a running session → 183", a_guid_is_taken),
-    rule!(
-        "controller 3.2 #11",
-        D,
-        "the name of a running session is checked before a file in use",
-        a_name_comes_before_the_file
-    ),
-    rule!(
-        "controller 3.2 #11",
-        P,
-        "the name of a running session is checked before a missing directory",
-        a_name_comes_before_the_folder
-    ),
-    rule!(
-        "controller 3.2 #12",
-        D,
-        "a file in use by another session → 161, under any of its names",
-        a_file_is_taken
-    ),
-    rule!(
-        "controller 3.2 #13",
-        P,
-        "the directory is missing → 3, and is not created",
-        folders_are_not_created
-    ),
+    rule!("controller 3.2 #11", D, "the name of a running session is checked before a file in use",
+        a_name_comes_before_the_file),
+    rule!("controller 3.2 #11", P, "the name of a running session is checked before a missing directory",
+        a_name_comes_before_the_folder),
+    rule!("controller 3.2 #12", D, "a file in use by another session → 161, under any of its names",
+        a_file_is_taken),
+    rule!("controller 3.2 #13", P, "the directory is missing → 3, and is not created",
+        folders_are_not_created),
     rule!("controller 3.2", P, "a refused start leaves no file and no session", a_refusal_leaves_nothing),
 ];
 

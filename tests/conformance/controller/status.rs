@@ -6,6 +6,7 @@ use traceweir_transport::error::status_of;
 use crate::rule::{Rule, rule};
 use crate::stage::Fixture;
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("api 5", P, "each status has its name and its text", statuses_have_names_and_texts),
     rule!("api 5", P, "texts end without a full stop and have one line", status_texts_have_one_line),

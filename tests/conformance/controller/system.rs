@@ -24,67 +24,28 @@ use crate::stage::{
     SUCCESS, Session, new_guid, status,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 3.1",
-        D,
-        "a session is a system logger by its mode or by its name; NT Kernel Logger has its own GUID",
-        loggers_by_mode_and_name
-    ),
-    rule!(
-        "controller 3.1",
-        D,
-        "a system logger by its name has no paged memory → 87",
-        named_system_logger_refuses_paged_memory
-    ),
-    rule!(
-        "controller 2.1 #14",
-        D,
-        "system logger and new-file: discouraged, accepted",
-        system_logger_accepts_new_file_mode
-    ),
-    rule!(
-        "decision 10",
-        P,
-        "the seventh system logger besides the two reserved ones → 1450",
-        seventh_unnamed_system_logger_is_refused
-    ),
-    rule!(
-        "controller 9.1",
-        P,
-        "EnableFlags of a system logger are reported; those of EXTENSION → 87",
-        enable_flags_of_system_loggers_are_reported
-    ),
-    rule!(
-        "controller 4.1 #EnableFlags",
-        D,
-        "system loggers: replaces the first word of the mask; 0 turns all kernel events off",
-        flags_are_replaced
-    ),
-    rule!(
-        "controller 2 #0x2000000",
-        D,
-        "SYSTEM_LOGGER_MODE: receives kernel events of the requested groups",
-        kernel_events_arrive
-    ),
-    rule!(
-        "controller 9.1",
-        P,
-        "groups that have no source on Linux are accepted and produce no events",
-        groups_without_a_source_are_accepted
-    ),
-    rule!(
-        "controller 9.2",
-        D,
-        "each system provider enables groups by its keywords",
-        system_providers_switch_groups
-    ),
-    rule!(
-        "controller 9.4",
-        D,
-        "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
-        kernel_state_needs_a_system_logger
-    ),
+    rule!("controller 3.1", D, "a session is a system logger by its mode or by its name; NT Kernel Logger has its own GUID",
+        loggers_by_mode_and_name),
+    rule!("controller 3.1", D, "a system logger by its name has no paged memory → 87",
+        named_system_logger_refuses_paged_memory),
+    rule!("controller 2.1 #14", D, "system logger and new-file: discouraged, accepted",
+        system_logger_accepts_new_file_mode),
+    rule!("decision 10", P, "the seventh system logger besides the two reserved ones → 1450",
+        seventh_unnamed_system_logger_is_refused),
+    rule!("controller 9.1", P, "EnableFlags of a system logger are reported; those of EXTENSION → 87",
+        enable_flags_of_system_loggers_are_reported),
+    rule!("controller 4.1 #EnableFlags", D, "system loggers: replaces the first word of the mask; 0 turns all kernel events off",
+        flags_are_replaced),
+    rule!("controller 2 #0x2000000", D, "SYSTEM_LOGGER_MODE: receives kernel events of the requested groups",
+        kernel_events_arrive),
+    rule!("controller 9.1", P, "groups that have no source on Linux are accepted and produce no events",
+        groups_without_a_source_are_accepted),
+    rule!("controller 9.2", D, "each system provider enables groups by its keywords",
+        system_providers_switch_groups),
+    rule!("controller 9.4", D, "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
+        kernel_state_needs_a_system_logger),
 ];
 
 fn system_logger_config(fixture: &Fixture) -> SessionConfig {

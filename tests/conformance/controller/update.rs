@@ -10,48 +10,25 @@ use crate::stage::{
     events_of, new_guid, status,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 4.1 #FlushTimer", D, "a new timer is taken, 0 leaves it", the_timer_changes),
-    rule!(
-        "controller 4.1 #LogFileName",
-        D,
-        "the session continues in the new file; earlier events are in the old one",
-        the_file_switches
-    ),
+    rule!("controller 4.1 #LogFileName", D, "the session continues in the new file; earlier events are in the old one",
+        the_file_switches),
     rule!("controller 4.1 #LogFileName", P, "the same name as now → 161", the_same_file_is_refused),
-    rule!(
-        "controller 4.1 #LogFileName",
-        D,
-        "the file of another session → 161",
-        another_sessions_file_is_refused
-    ),
-    rule!(
-        "controller 4.1 #LogFileName",
-        D,
-        "in buffering mode the snapshot is written there",
-        a_recorder_writes_its_snapshot
-    ),
+    rule!("controller 4.1 #LogFileName", D, "the file of another session → 161",
+        another_sessions_file_is_refused),
+    rule!("controller 4.1 #LogFileName", D, "in buffering mode the snapshot is written there",
+        a_recorder_writes_its_snapshot),
     rule!("controller 4.1 #LogFileName", D, "without a file name, the file stays", the_file_stays),
     rule!("controller 4.1 #LogFileMode", D, "real-time is switched on and off", real_time_switches),
-    rule!(
-        "controller 4.1 #EnableFlags",
-        D,
-        "other than 0 on a session that receives no kernel events → 87",
-        enable_flags_update_needs_a_system_logger
-    ),
-    rule!(
-        "controller 4.1 #LogFileName",
-        P,
-        "the directory of the new file is missing → 3, and the session continues",
-        missing_folder_keeps_the_session
-    ),
+    rule!("controller 4.1 #EnableFlags", D, "other than 0 on a session that receives no kernel events → 87",
+        enable_flags_update_needs_a_system_logger),
+    rule!("controller 4.1 #LogFileName", P, "the directory of the new file is missing → 3, and the session continues",
+        missing_folder_keeps_the_session),
     rule!("controller 4.1 #MaximumBuffers", D, "a new maximum is taken, 0 leaves it", the_maximum_changes),
-    rule!(
-        "controller 4.1 #MaximumBuffers",
-        D,
-        "in buffering mode it is ignored: the minimum is the memory",
-        flight_recorder_ignores_the_maximum
-    ),
+    rule!("controller 4.1 #MaximumBuffers", D, "in buffering mode it is ignored: the minimum is the memory",
+        flight_recorder_ignores_the_maximum),
 ];
 
 #[track_caller]

@@ -9,29 +9,18 @@ use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 4.5 #GET_ID, #SET_ID, #GET_SET_ID",
-        D,
-        "the thread's id is set, read and swapped",
-        activity_id_is_set_and_read
-    ),
+    rule!("provider 4.5 #GET_ID, #SET_ID, #GET_SET_ID", D, "the thread's id is set, read and swapped",
+        activity_id_is_set_and_read),
     rule!("provider 4.5", D, "new threads start at zero", new_threads_have_activity_zero),
     rule!("provider 4.5 #CREATE_ID", D, "new ids are unique, also between threads", activity_ids_are_unique),
-    rule!(
-        "provider 4.5",
-        D,
-        "codes 1 to 5: get, set, create, swap, create and set",
-        activity_codes_get_set_create_and_swap
-    ),
+    rule!("provider 4.5", D, "codes 1 to 5: get, set, create, swap, create and set",
+        activity_codes_get_set_create_and_swap),
     rule!("provider 4.5", P, "an unknown code → 87, and nothing changes", unknown_activity_codes_are_refused),
     rule!("provider 4.5", D, "ids of two processes are never equal", activity_ids_of_processes_differ),
-    rule!(
-        "provider 4.5",
-        P,
-        "48 bits identify the process, 64 are a counter",
-        activity_ids_have_process_bits_and_a_counter
-    ),
+    rule!("provider 4.5", P, "48 bits identify the process, 64 are a counter",
+        activity_ids_have_process_bits_and_a_counter),
     rule!("provider 4.5", P, "a new id is never equal to a random UUID", activity_ids_are_not_random_uuids),
 ];
 

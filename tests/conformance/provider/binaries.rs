@@ -21,62 +21,27 @@ use traceweir_format::tracelogging::TraitsBuilder;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, RecordedEvent, Session, event, events_of, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "info 3.18",
-        D,
-        "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
-        binary_path_is_recorded
-    ),
-    rule!(
-        "info 3.18",
-        D,
-        "file sessions have the event among their first events",
-        binary_path_precedes_other_events
-    ),
+    rule!("info 3.18", D, "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
+        binary_path_is_recorded),
+    rule!("info 3.18", D, "file sessions have the event among their first events",
+        binary_path_precedes_other_events),
     rule!("info 3.18", D, "real-time sessions get the event live", binary_path_is_delivered_live),
-    rule!(
-        "info 3.18",
-        D,
-        "sessions that enable the provider later get the event, too",
-        later_sessions_get_the_binary_path
-    ),
-    rule!(
-        "info 3.18",
-        P,
-        "each file of a file sequence, and a circular log, is complete in itself",
-        each_file_has_the_binary_path
-    ),
-    rule!(
-        "info 3.18",
-        P,
-        "an appended or compressed file has the event",
-        appended_files_have_the_binary_path
-    ),
-    rule!(
-        "info 3.18",
-        P,
-        "the build id is a second text, and the decode GUID is recorded too",
-        binary_path_has_build_id_and_decode_guid
-    ),
-    rule!(
-        "info 3.18",
-        P,
-        "private sessions in the process get the event, too",
-        private_sessions_get_the_binary_path
-    ),
-    rule!(
-        "provider 6 #BinaryTrackInfo",
-        D,
-        "without the call nothing is recorded",
-        binary_path_needs_the_call
-    ),
-    rule!(
-        "provider 6 #BinaryTrackInfo",
-        P,
-        "the event is recorded once per registration, even if requested several times",
-        binary_path_is_recorded_once
-    ),
+    rule!("info 3.18", D, "sessions that enable the provider later get the event, too",
+        later_sessions_get_the_binary_path),
+    rule!("info 3.18", P, "each file of a file sequence, and a circular log, is complete in itself",
+        each_file_has_the_binary_path),
+    rule!("info 3.18", P, "an appended or compressed file has the event",
+        appended_files_have_the_binary_path),
+    rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too",
+        binary_path_has_build_id_and_decode_guid),
+    rule!("info 3.18", P, "private sessions in the process get the event, too",
+        private_sessions_get_the_binary_path),
+    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is recorded",
+        binary_path_needs_the_call),
+    rule!("provider 6 #BinaryTrackInfo", P, "the event is recorded once per registration, even if requested several times",
+        binary_path_is_recorded_once),
 ];
 
 const BINARY_PATH_OPCODE: u8 = 0x43;

@@ -12,87 +12,36 @@ use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
 use crate::rule::{Rule, rule};
 use crate::stage::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, until};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 3 #IsEnabled",
-        D,
-        "0 no session, 1 at least one session, 2 capture state",
-        callback_gets_three_codes
-    ),
-    rule!(
-        "provider 3 #IsEnabled",
-        D,
-        "disabling one of two sessions delivers 1",
-        disabling_one_of_two_sessions_is_no_disable
-    ),
-    rule!(
-        "provider 3 #Level",
-        D,
-        "the maximum of levels, the union of Any, the intersection of All",
-        callback_gets_combined_values
-    ),
-    rule!(
-        "provider 3 #Level",
-        P,
-        "in combination a level of 0 counts as 255, Any 0 as all ones",
-        zeros_combine_as_everything
-    ),
-    rule!(
-        "provider 3 #Level",
-        H,
-        "the values of a single session are passed unchanged",
-        values_of_one_session_are_passed_unchanged
-    ),
+    rule!("provider 3 #IsEnabled", D, "0 no session, 1 at least one session, 2 capture state",
+        callback_gets_three_codes),
+    rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1",
+        disabling_one_of_two_sessions_is_no_disable),
+    rule!("provider 3 #Level", D, "the maximum of levels, the union of Any, the intersection of All",
+        callback_gets_combined_values),
+    rule!("provider 3 #Level", P, "in combination a level of 0 counts as 255, Any 0 as all ones",
+        zeros_combine_as_everything),
+    rule!("provider 3 #Level", H, "the values of a single session are passed unchanged",
+        values_of_one_session_are_passed_unchanged),
     rule!("provider 3 #Source", D, "the controller's source GUID", callback_gets_the_source),
-    rule!(
-        "provider 3 #Source",
-        D,
-        "zero at the end of a session and for a plain enable",
-        callback_without_source_gets_zero
-    ),
+    rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable",
+        callback_without_source_gets_zero),
     rule!("provider 3 #Filter", D, "none without filters", callback_without_filters_gets_none),
-    rule!(
-        "provider 3 #Filter",
-        D,
-        "the schematized filters of all sessions are one chain; each has the bit of its session",
-        schematized_filters_are_chained
-    ),
-    rule!(
-        "provider 3 #Filter",
-        D,
-        "filters whose types a provider defines arrive unchanged",
-        provider_defined_filters_arrive_unchanged
-    ),
-    rule!(
-        "provider 3",
-        P,
-        "capture state has level and masks of the requesting session",
-        capture_state_has_the_values_of_its_session
-    ),
-    rule!(
-        "provider 3",
-        D,
-        "fired on enable, change, disable, capture state, end of a session",
-        callback_runs_on_every_change
-    ),
-    rule!(
-        "provider 3",
-        P,
-        "not fired when nothing changed, except for capture state",
-        callback_does_not_run_without_change
-    ),
-    rule!(
-        "provider 3",
-        P,
-        "calls of one registration never overlap and come in order",
-        calls_of_a_registration_never_overlap
-    ),
-    rule!(
-        "provider 3",
-        P,
-        "all calls except the first come on a thread of the library",
-        later_calls_use_a_library_thread
-    ),
+    rule!("provider 3 #Filter", D, "the schematized filters of all sessions are one chain; each has the bit of its session",
+        schematized_filters_are_chained),
+    rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged",
+        provider_defined_filters_arrive_unchanged),
+    rule!("provider 3", P, "capture state has level and masks of the requesting session",
+        capture_state_has_the_values_of_its_session),
+    rule!("provider 3", D, "fired on enable, change, disable, capture state, end of a session",
+        callback_runs_on_every_change),
+    rule!("provider 3", P, "not fired when nothing changed, except for capture state",
+        callback_does_not_run_without_change),
+    rule!("provider 3", P, "calls of one registration never overlap and come in order",
+        calls_of_a_registration_never_overlap),
+    rule!("provider 3", P, "all calls except the first come on a thread of the library",
+        later_calls_use_a_library_thread),
 ];
 
 /// Registers a provider whose callback records its calls.

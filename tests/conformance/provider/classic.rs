@@ -19,109 +19,46 @@ use crate::stage::{
     NO_SYSTEM_RESOURCES, NOT_ENOUGH_MEMORY, SUCCESS, Session, enable_params, new_guid, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 8",
-        H,
-        "requests: 4 enable, 5 disable, 10 capture state",
-        classic_requests_have_their_codes
-    ),
-    rule!(
-        "provider 8",
-        D,
-        "enabled already: the callback runs during the registration, which returns the status of the callback",
-        registration_returns_the_status_of_the_callback
-    ),
+    rule!("provider 8", H, "requests: 4 enable, 5 disable, 10 capture state",
+        classic_requests_have_their_codes),
+    rule!("provider 8", D, "enabled already: the callback runs during the registration, which returns the status of the callback",
+        registration_returns_the_status_of_the_callback),
     rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_an_unknown_handle_fails),
-    rule!(
-        "provider 8",
-        D,
-        "the logger of a notice gives level and flags of its session",
-        logger_level_and_flags
-    ),
-    rule!(
-        "provider 8",
-        D,
-        "level and flags of an invalid logger fail instead of returning 0",
-        invalid_logger_has_no_level_or_flags
-    ),
-    rule!(
-        "provider 8",
-        D,
-        "header and data in one block; class, type, level and version arrive",
-        header_and_data_arrive_in_one_block
-    ),
-    rule!(
-        "provider 8 #ThreadId, #ProcessId, #TimeStamp",
-        H,
-        "are filled in, whatever the caller's header contains",
-        process_thread_and_time_are_filled_in
-    ),
-    rule!(
-        "provider 8 #0x20000",
-        D,
-        "TraceEvent without the traced-GUID flag → 186",
-        untraced_events_are_refused
-    ),
-    rule!(
-        "provider 8 #0x40000",
-        H,
-        "with the log-wnode flag events are written all the same",
-        events_with_log_wnode_flag_are_written
-    ),
+    rule!("provider 8", D, "the logger of a notice gives level and flags of its session",
+        logger_level_and_flags),
+    rule!("provider 8", D, "level and flags of an invalid logger fail instead of returning 0",
+        invalid_logger_has_no_level_or_flags),
+    rule!("provider 8", D, "header and data in one block; class, type, level and version arrive",
+        header_and_data_arrive_in_one_block),
+    rule!("provider 8 #ThreadId, #ProcessId, #TimeStamp", H, "are filled in, whatever the caller's header contains",
+        process_thread_and_time_are_filled_in),
+    rule!("provider 8 #0x20000", D, "TraceEvent without the traced-GUID flag → 186",
+        untraced_events_are_refused),
+    rule!("provider 8 #0x40000", H, "with the log-wnode flag events are written all the same",
+        events_with_log_wnode_flag_are_written),
     rule!("provider 8 #0x80000", H, "the class is given by its address", class_is_read_by_address),
-    rule!(
-        "provider 8 #0x100000",
-        H,
-        "the data are the fields in sequence; at most 16, more → 87",
-        mof_fields_are_joined
-    ),
+    rule!("provider 8 #0x100000", H, "the data are the fields in sequence; at most 16, more → 87",
+        mof_fields_are_joined),
     rule!("provider 8 #0x200", H, "the caller's time stamp is kept", time_stamps_of_the_caller_are_kept),
-    rule!(
-        "provider 8",
-        D,
-        "a size below the header or beyond the block → 87",
-        wrong_classic_sizes_are_refused
-    ),
-    rule!(
-        "provider 8",
-        D,
-        "an event of an instance names it and its parent",
-        event_names_its_instance_and_parent
-    ),
-    rule!(
-        "provider 8",
-        D,
-        "TraceEventInstance without the traced-GUID flag → 1004",
-        untraced_instances_are_refused
-    ),
-    rule!(
-        "provider 8",
-        P,
-        "instances are numbered consecutively in a process, from 1",
-        instances_are_numbered
-    ),
+    rule!("provider 8", D, "a size below the header or beyond the block → 87",
+        wrong_classic_sizes_are_refused),
+    rule!("provider 8", D, "an event of an instance names it and its parent",
+        event_names_its_instance_and_parent),
+    rule!("provider 8", D, "TraceEventInstance without the traced-GUID flag → 1004",
+        untraced_instances_are_refused),
+    rule!("provider 8", P, "instances are numbered consecutively in a process, from 1",
+        instances_are_numbered),
     rule!("provider 8", P, "an instance of an unknown class → 87", instances_of_unknown_classes_are_refused),
     rule!("provider 8", D, "a handle that is not or no longer a logger → 6", wrong_loggers_are_refused),
-    rule!(
-        "provider 8",
-        D,
-        "larger than the buffer allows → 234, and counted as lost",
-        too_large_classic_event_is_refused
-    ),
-    rule!(
-        "provider 8",
-        D,
-        "no free space → 8, and counted as lost",
-        classic_event_without_free_space_is_lost
-    ),
+    rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost",
+        too_large_classic_event_is_refused),
+    rule!("provider 8", D, "no free space → 8, and counted as lost",
+        classic_event_without_free_space_is_lost),
     rule!("provider 8", D, "nothing is filtered by level or flags", classic_events_are_not_filtered),
-    rule!(
-        "provider 8",
-        D,
-        "one session only: the newest session gets the events, the older one gets no more",
-        newest_session_gets_the_classic_provider
-    ),
+    rule!("provider 8", D, "one session only: the newest session gets the events, the older one gets no more",
+        newest_session_gets_the_classic_provider),
     rule!("api 4", D, "classic registrations count among the 1,024", classic_registrations_count),
 ];
 

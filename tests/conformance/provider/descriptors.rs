@@ -12,57 +12,30 @@ use crate::stage::{
     ARITHMETIC_OVERFLOW, Fixture, INVALID_HANDLE, INVALID_PARAMETER, RecordedEvent, SUCCESS, Session, event,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 4.1",
-        P,
-        "a descriptor with NULL Ptr and a size → 87; without a size it is empty",
-        null_block_with_a_size_is_refused
-    ),
+    rule!("provider 4.1", P, "a descriptor with NULL Ptr and a size → 87; without a size it is empty",
+        null_block_with_a_size_is_refused),
     rule!("provider 4.1", D, "more than 128 data descriptors → 87", more_than_128_descriptors_are_refused),
     rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_beyond_64_kib_is_refused),
     rule!("provider 4.3", D, "before the provider opts in, every type is payload", types_are_ignored),
-    rule!(
-        "decision 22",
-        P,
-        "therefore metadata without traits is payload, and the event has no schema item",
-        metadata_without_traits_is_payload
-    ),
+    rule!("decision 22", P, "therefore metadata without traits is payload, and the event has no schema item",
+        metadata_without_traits_is_payload),
     rule!("provider 4.3 #NONE", D, "payload, in order", typed_payload_blocks_are_joined),
     rule!("provider 4.3 #EVENT_METADATA", D, "becomes item 11, not payload", event_metadata_becomes_an_item),
     rule!("provider 4.3 #PROVIDER_METADATA", D, "becomes item 12", provider_metadata_becomes_an_item),
-    rule!(
-        "provider 4.3 #PROVIDER_METADATA",
-        D,
-        "is dropped where traits were set",
-        traits_replace_provider_metadata
-    ),
-    rule!(
-        "provider 4.3 #TIMESTAMP_OVERRIDE",
-        D,
-        "is the event's time stamp, in the session's clock",
-        time_stamp_override_is_used
-    ),
-    rule!(
-        "provider 4.3 #TIMESTAMP_OVERRIDE",
-        P,
-        "of other than 8 bytes → 87",
-        wrong_time_stamp_sizes_are_refused
-    ),
+    rule!("provider 4.3 #PROVIDER_METADATA", D, "is dropped where traits were set",
+        traits_replace_provider_metadata),
+    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", D, "is the event's time stamp, in the session's clock",
+        time_stamp_override_is_used),
+    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87",
+        wrong_time_stamp_sizes_are_refused),
     rule!("provider 4.3", P, "types from 4 on → 87", unknown_descriptor_types_are_refused),
     rule!("provider 4.3", P, "a type twice → 87", repeated_descriptor_types_are_refused),
-    rule!(
-        "decision 33",
-        P,
-        "descriptors are checked only if a session has enabled the event",
-        descriptors_are_checked_only_for_listeners
-    ),
-    rule!(
-        "provider 4",
-        D,
-        "Transfer and Ex by descriptors: activities, excluded sessions, flags",
-        descriptors_accept_all_parameters
-    ),
+    rule!("decision 33", P, "descriptors are checked only if a session has enabled the event",
+        descriptors_are_checked_only_for_listeners),
+    rule!("provider 4", D, "Transfer and Ex by descriptors: activities, excluded sessions, flags",
+        descriptors_accept_all_parameters),
 ];
 
 const PAYLOAD: u8 = 0;

@@ -14,45 +14,22 @@ use crate::stage::{
     status, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 7",
-        D,
-        "enabling a group enables its members with its level and keywords",
-        group_enable_reaches_members
-    ),
+    rule!("provider 7", D, "enabling a group enables its members with its level and keywords",
+        group_enable_reaches_members),
     rule!("provider 7", D, "a member that registers later is enabled too", later_member_is_enabled),
-    rule!(
-        "provider 7",
-        D,
-        "only members are enabled, and not by the group's GUID as a provider",
-        only_members_are_enabled_by_group
-    ),
-    rule!(
-        "provider 7",
-        D,
-        "the enables of a provider and of its group combine like two sessions, and end independently",
-        group_and_direct_enables_combine
-    ),
+    rule!("provider 7", D, "only members are enabled, and not by the group's GUID as a provider",
+        only_members_are_enabled_by_group),
+    rule!("provider 7", D, "the enables of a provider and of its group combine like two sessions, and end independently",
+        group_and_direct_enables_combine),
     rule!("provider 7", D, "a registration belongs to one group at most", registration_has_one_group),
-    rule!(
-        "provider 7",
-        D,
-        "private sessions cannot control groups → 87",
-        private_sessions_cannot_enable_groups
-    ),
-    rule!(
-        "provider 7",
-        D,
-        "filters of ids, names and payloads are not for groups → 87",
-        groups_refuse_event_filters
-    ),
-    rule!(
-        "provider 6",
-        D,
-        "traits that are set later join the group; the callback is called",
-        traits_set_later_join_the_group
-    ),
+    rule!("provider 7", D, "private sessions cannot control groups → 87",
+        private_sessions_cannot_enable_groups),
+    rule!("provider 7", D, "filters of ids, names and payloads are not for groups → 87",
+        groups_refuse_event_filters),
+    rule!("provider 6", D, "traits that are set later join the group; the callback is called",
+        traits_set_later_join_the_group),
 ];
 
 fn member_traits(group: &Guid) -> Vec<u8> {

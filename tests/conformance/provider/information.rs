@@ -8,51 +8,28 @@ use traceweir_format::spec::event::{EventInfoClass as Class, ExtType};
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, INVALID_PARAMETER, NOT_SUPPORTED, SUCCESS, event, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 6",
-        D,
-        "a handle that is 0, unknown or unregistered → 87, not 6",
-        wrong_handles_are_invalid_parameters
-    ),
-    rule!(
-        "provider 6",
-        D,
-        "a length that is wrong for the class → 87",
-        wrong_information_lengths_are_refused
-    ),
+    rule!("provider 6", D, "a handle that is 0, unknown or unregistered → 87, not 6",
+        wrong_handles_are_invalid_parameters),
+    rule!("provider 6", D, "a length that is wrong for the class → 87",
+        wrong_information_lengths_are_refused),
     rule!("provider 6", D, "an unknown class → 50", unknown_information_classes_are_refused),
     rule!("provider 6", P, "the class is checked before the handle and the buffer", class_is_checked_first),
     rule!("provider 6 #BinaryTrackInfo", D, "no buffer is used; one is tolerated", tracking_needs_no_buffer),
     rule!("provider 6 #SetReserved1", P, "not used → 50", reserved_class_is_not_supported),
     rule!("provider 6 #SetTraits", D, "sets the traits, once", set_traits_class_sets_traits_once),
     rule!("provider 6 #SetTraits", D, "turns on descriptor types", traits_turn_types_on),
-    rule!(
-        "provider 6 #UseDescriptorType",
-        D,
-        "TRUE: types are honoured; FALSE: ignored again",
-        descriptor_types_switch_on_and_off
-    ),
-    rule!(
-        "provider 6 #UseDescriptorType",
-        D,
-        "exactly one byte, else 87",
-        use_descriptor_type_takes_one_byte
-    ),
-    rule!(
-        "provider 6 #UseDescriptorType",
-        P,
-        "FALSE changes nothing where traits are set",
-        traits_keep_types_on
-    ),
+    rule!("provider 6 #UseDescriptorType", D, "TRUE: types are honoured; FALSE: ignored again",
+        descriptor_types_switch_on_and_off),
+    rule!("provider 6 #UseDescriptorType", D, "exactly one byte, else 87",
+        use_descriptor_type_takes_one_byte),
+    rule!("provider 6 #UseDescriptorType", P, "FALSE changes nothing where traits are set",
+        traits_keep_types_on),
     rule!("provider 6 #UseDescriptorType", P, "any byte except 0 is TRUE", any_non_zero_byte_is_true),
     rule!("provider 6 #MaxEventInfo", D, "4 is the first unknown class → 50", max_event_info_is_invalid),
-    rule!(
-        "provider 6",
-        P,
-        "a new registration begins without descriptor types",
-        new_registration_has_no_descriptor_types
-    ),
+    rule!("provider 6", P, "a new registration begins without descriptor types",
+        new_registration_has_no_descriptor_types),
 ];
 
 const TRACK_INFO: u32 = Class::EventProviderBinaryTrackInfo.0;

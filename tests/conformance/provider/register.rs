@@ -12,48 +12,25 @@ use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
 use crate::stage::{CallbackLog, Fixture, INVALID_HANDLE, enable_params, event, new_guid, until};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", D, "a registration has a non-zero handle", handles_are_not_zero),
-    rule!(
-        "provider 2",
-        D,
-        "the same GUID may be registered many times; the registrations are independent",
-        guid_can_be_registered_many_times
-    ),
-    rule!(
-        "provider 2",
-        P,
-        "enabled already: the callback runs before the return, on the calling thread",
-        callback_runs_before_registration_returns
-    ),
+    rule!("provider 2", D, "the same GUID may be registered many times; the registrations are independent",
+        guid_can_be_registered_many_times),
+    rule!("provider 2", P, "enabled already: the callback runs before the return, on the calling thread",
+        callback_runs_before_registration_returns),
     rule!("provider 2", D, "the source of this callback is zero", the_first_callback_has_no_source),
-    rule!(
-        "provider 2",
-        O,
-        "unregistering 0 or a stale handle → 6, without side effect",
-        unregistering_a_stale_handle_fails
-    ),
-    rule!(
-        "provider 2",
-        P,
-        "unregistering waits for a running callback",
-        unregistering_waits_for_the_callback
-    ),
-    rule!(
-        "provider 2",
-        P,
-        "unregistering from inside the callback does not wait",
-        unregistering_in_the_callback_does_not_wait
-    ),
+    rule!("provider 2", O, "unregistering 0 or a stale handle → 6, without side effect",
+        unregistering_a_stale_handle_fails),
+    rule!("provider 2", P, "unregistering waits for a running callback",
+        unregistering_waits_for_the_callback),
+    rule!("provider 2", P, "unregistering from inside the callback does not wait",
+        unregistering_in_the_callback_does_not_wait),
     rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
     rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
     rule!("provider 2", D, "registrations are listed while they exist", registrations_are_listed),
-    rule!(
-        "provider 2",
-        P,
-        "no daemon: success; the registration is announced when one appears",
-        later_daemon_learns_of_registrations
-    ),
+    rule!("provider 2", P, "no daemon: success; the registration is announced when one appears",
+        later_daemon_learns_of_registrations),
 ];
 
 fn handles_are_not_zero(_fixture: &Fixture) {

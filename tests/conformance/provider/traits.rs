@@ -8,33 +8,18 @@ use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 6",
-        D,
-        "traits are attached to every event of the registration as item 12",
-        traits_are_attached
-    ),
+    rule!("provider 6", D, "traits are attached to every event of the registration as item 12",
+        traits_are_attached),
     rule!("provider 6", D, "traits are set once; a second set → 87 and changes nothing", traits_are_set_once),
-    rule!(
-        "provider 6",
-        D,
-        "traits of a stale registration → 87, not 6",
-        traits_of_a_stale_registration_are_refused
-    ),
+    rule!("provider 6", D, "traits of a stale registration → 87, not 6",
+        traits_of_a_stale_registration_are_refused),
     rule!("provider 6", D, "malformed traits → 87, and no traits are set", wrong_traits_are_not_set),
-    rule!(
-        "provider 7",
-        H,
-        "with a decode GUID, the header has the decode GUID as provider, and item 14 has the registered GUID",
-        decode_guid_replaces_the_provider
-    ),
-    rule!(
-        "provider 7",
-        D,
-        "a trait is found by its type, unless a malformed trait precedes it",
-        traits_are_found
-    ),
+    rule!("provider 7", H, "with a decode GUID, the header has the decode GUID as provider, and item 14 has the registered GUID",
+        decode_guid_replaces_the_provider),
+    rule!("provider 7", D, "a trait is found by its type, unless a malformed trait precedes it",
+        traits_are_found),
     rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
     rule!("provider 7", D, "a name without terminator → 87", unterminated_name_is_refused),
     rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", trait_beyond_the_end_is_refused),
@@ -42,12 +27,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "two groups → 87", two_group_traits_are_refused),
     rule!("provider 7", D, "reserved and the provider's own types are kept", unknown_types_are_kept),
     rule!("provider 7", D, "a name of just a NUL is accepted", empty_trait_name_is_accepted),
-    rule!(
-        "api 4",
-        D,
-        "a traits blob of up to 65,535 bytes is registered, and announced by its name",
-        traits_of_65535_bytes_are_registered
-    ),
+    rule!("api 4", D, "a traits blob of up to 65,535 bytes is registered, and announced by its name",
+        traits_of_65535_bytes_are_registered),
 ];
 
 /// Returns the status of a registration with these traits.

@@ -12,59 +12,28 @@ use crate::stage::{
     Fixture, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA, NOT_ENOUGH_MEMORY, SUCCESS, Session, new_guid,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 9",
-        H,
-        "size, marker 0x90, number and flags, then the arguments in order",
-        message_has_its_header
-    ),
-    rule!(
-        "provider 9",
-        D,
-        "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
-        message_parts_follow_in_order
-    ),
+    rule!("provider 9", H, "size, marker 0x90, number and flags, then the arguments in order",
+        message_has_its_header),
+    rule!("provider 9", D, "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
+        message_parts_follow_in_order),
     rule!("provider 9 #4", D, "a component id takes the place of the GUID", component_id_replaces_the_guid),
-    rule!(
-        "provider 9 #1",
-        D,
-        "numbered from 1 in a session with a sequence mode",
-        messages_are_numbered_with_a_sequence_mode
-    ),
-    rule!(
-        "provider 9 #1",
-        D,
-        "without a sequence mode the number is 0",
-        message_without_sequence_mode_has_number_0
-    ),
-    rule!(
-        "provider 9 #0x40, #0x80",
-        H,
-        "the pointer size is set by the runtime",
-        pointer_size_is_set_by_the_runtime
-    ),
+    rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode",
+        messages_are_numbered_with_a_sequence_mode),
+    rule!("provider 9 #1", D, "without a sequence mode the number is 0",
+        message_without_sequence_mode_has_number_0),
+    rule!("provider 9 #0x40, #0x80", H, "the pointer size is set by the runtime",
+        pointer_size_is_set_by_the_runtime),
     rule!("provider 9", H, "only the low 16 bits of the flags are stored", only_low_message_flags_are_stored),
-    rule!(
-        "provider 9",
-        D,
-        "fields without their flag are unknown to a reader",
-        unflagged_message_parts_are_unknown
-    ),
+    rule!("provider 9", D, "fields without their flag are unknown to a reader",
+        unflagged_message_parts_are_unknown),
     rule!("provider 9", D, "GUID and component at once → 87", guid_and_component_are_refused_together),
-    rule!(
-        "provider 9",
-        D,
-        "unknown flags → 87; the obsolete 16 is accepted",
-        unknown_message_flags_are_refused
-    ),
+    rule!("provider 9", D, "unknown flags → 87; the obsolete 16 is accepted",
+        unknown_message_flags_are_refused),
     rule!("provider 9", D, "no logger → 6", message_without_logger_is_refused),
-    rule!(
-        "provider 9",
-        D,
-        "larger than the buffer allows → 234, and counted as lost",
-        too_large_message_is_refused
-    ),
+    rule!("provider 9", D, "larger than the buffer allows → 234, and counted as lost",
+        too_large_message_is_refused),
     rule!("api 4", H, "a message beyond 64 KiB → 234", message_beyond_64_kib_is_refused),
     rule!("provider 9", D, "no free space → 8, and counted as lost", message_without_free_space_is_lost),
 ];

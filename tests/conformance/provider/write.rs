@@ -21,121 +21,50 @@ use crate::stage::{
     NOT_ENOUGH_MEMORY, SUCCESS, enable_params, event, events_of, header_of, new_guid, until,
 };
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 4.1",
-        D,
-        "0 if written, or if no session has enabled the event",
-        write_without_session_succeeds
-    ),
+    rule!("provider 4.1", D, "0 if written, or if no session has enabled the event",
+        write_without_session_succeeds),
     rule!("provider 4.1", D, "more than 128 descriptors → 87", more_than_128_blocks_are_refused),
-    rule!(
-        "decision 33",
-        P,
-        "the handle is checked first, then whether a session has enabled the event, then the parameters",
-        write_checks_handle_then_session_then_parameters
-    ),
-    rule!(
-        "provider 4.1",
-        D,
-        "no free space → 8, and the event is counted as lost",
-        write_without_free_space_is_lost
-    ),
-    rule!(
-        "provider 4.1",
-        D,
-        "the store of a real-time session is full → 0xC0000188, until a consumer comes",
-        full_real_time_store_refuses_writes
-    ),
-    rule!(
-        "provider 4.1",
-        D,
-        "with several sessions the first failure is returned",
-        first_failure_is_returned
-    ),
-    rule!(
-        "provider 4.1",
-        D,
-        "a failure in one session withholds the event from the others, where it is counted too",
-        failed_event_is_withheld_from_all_sessions
-    ),
-    rule!(
-        "provider 4.1",
-        D,
-        "independent sessions neither cause nor share such failures",
-        independent_session_fails_alone
-    ),
-    rule!(
-        "decision 30",
-        P,
-        "free space is checked in all sessions before the first write",
-        free_space_is_checked_in_all_sessions_first
-    ),
-    rule!(
-        "provider 4",
-        D,
-        "EventWrite and Transfer are Ex without filter and flags",
-        all_write_functions_write_the_same
-    ),
-    rule!(
-        "provider 4.2 #filter",
-        D,
-        "the session whose InstanceId is excluded does not get it",
-        excluded_session_does_not_get_the_event
-    ),
+    rule!("decision 33", P, "the handle is checked first, then whether a session has enabled the event, then the parameters",
+        write_checks_handle_then_session_then_parameters),
+    rule!("provider 4.1", D, "no free space → 8, and the event is counted as lost",
+        write_without_free_space_is_lost),
+    rule!("provider 4.1", D, "the store of a real-time session is full → 0xC0000188, until a consumer comes",
+        full_real_time_store_refuses_writes),
+    rule!("provider 4.1", D, "with several sessions the first failure is returned",
+        first_failure_is_returned),
+    rule!("provider 4.1", D, "a failure in one session withholds the event from the others, where it is counted too",
+        failed_event_is_withheld_from_all_sessions),
+    rule!("provider 4.1", D, "independent sessions neither cause nor share such failures",
+        independent_session_fails_alone),
+    rule!("decision 30", P, "free space is checked in all sessions before the first write",
+        free_space_is_checked_in_all_sessions_first),
+    rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags",
+        all_write_functions_write_the_same),
+    rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it",
+        excluded_session_does_not_get_the_event),
     rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting_changes_nothing),
-    rule!(
-        "provider 4.2 #flags",
-        D,
-        "INPRIVATE events do not reach sessions that exclude them",
-        in_private_events_can_be_excluded
-    ),
+    rule!("provider 4.2 #flags", D, "INPRIVATE events do not reach sessions that exclude them",
+        in_private_events_can_be_excluded),
     rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags_are_refused),
     rule!("provider 4.2", D, "the payload is the blocks in sequence", blocks_are_joined),
-    rule!(
-        "provider 4.2",
-        D,
-        "without an activity id, that of the thread is used",
-        thread_activity_is_the_default
-    ),
-    rule!(
-        "provider 4.2",
-        D,
-        "a given activity id is written, a related activity id becomes item 1",
-        transfer_writes_both_activities
-    ),
-    rule!(
-        "provider 4.2",
-        D,
-        "without a related activity there is no item",
-        no_related_activity_means_no_item
-    ),
+    rule!("provider 4.2", D, "without an activity id, that of the thread is used",
+        thread_activity_is_the_default),
+    rule!("provider 4.2", D, "a given activity id is written, a related activity id becomes item 1",
+        transfer_writes_both_activities),
+    rule!("provider 4.2", D, "without a related activity there is no item",
+        no_related_activity_means_no_item),
     rule!("provider 1", H, "every field of the descriptor arrives unchanged", descriptors_arrive),
-    rule!(
-        "provider 4.4",
-        D,
-        "process and thread of the writer are in the header",
-        header_names_process_and_thread
-    ),
-    rule!(
-        "api 4",
-        D,
-        "a stack has 192 frames at most; those nearest to the writer are kept",
-        stack_is_limited_to_192_frames
-    ),
+    rule!("provider 4.4", D, "process and thread of the writer are in the header",
+        header_names_process_and_thread),
+    rule!("api 4", D, "a stack has 192 frames at most; those nearest to the writer are kept",
+        stack_is_limited_to_192_frames),
     rule!("decision 21", P, "CPU times are not kept: they are 0", cpu_times_are_zero),
-    rule!(
-        "decision 29",
-        P,
-        "on disk the flags hold EXTENDED_INFO and STRING_ONLY only",
-        stored_flags_are_extended_info_and_string_only
-    ),
-    rule!(
-        "provider 4.6",
-        D,
-        "a string with its terminator in UTF-16; all fields of the descriptor except level and keyword are 0",
-        string_is_written_with_its_terminator
-    ),
+    rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only",
+        stored_flags_are_extended_info_and_string_only),
+    rule!("provider 4.6", D, "a string with its terminator in UTF-16; all fields of the descriptor except level and keyword are 0",
+        string_is_written_with_its_terminator),
     rule!("provider 4.6", D, "a string carries the thread's activity", string_carries_the_thread_activity),
     rule!("provider 4.6", D, "a string that is too long → 534", too_long_string_is_refused),
 ];
