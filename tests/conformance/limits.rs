@@ -145,9 +145,7 @@ fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
 
 fn event_of_128_blocks_is_written(fixture: &Fixture) {
     let config = SessionConfig { buffer_size: 128, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     // 127 blocks of 511 bytes, and one with the rest of 65,535 bytes minus the header.
     let (block, rest) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
     let mut blocks = vec![&block[..]; 127];

@@ -133,10 +133,20 @@ impl Fixture {
         self.connect().enable(&session.id, provider, EnableCode::Enable, params, ENABLE_TIMEOUT_MS)
     }
 
-    /// Enables a provider in a new sequential session, and registers it.
+    /// Starts a sequential session, registers a new provider and enables it in the session.
     #[track_caller]
     pub(crate) fn start_with_provider(&self, params: &EnableParams) -> (Session, Provider, Guid) {
-        let (guid, session) = (new_guid(), self.start(&self.config()));
+        self.start_config_with_provider(&self.config(), params)
+    }
+
+    /// Like [`start_with_provider`](Self::start_with_provider), for a session of this configuration.
+    #[track_caller]
+    pub(crate) fn start_config_with_provider(
+        &self,
+        config: &SessionConfig,
+        params: &EnableParams,
+    ) -> (Session, Provider, Guid) {
+        let (guid, session) = (new_guid(), self.start(config));
         let provider = Provider::register(guid, None).expect("the provider registers");
         self.enable(&session, guid, params);
         (session, provider, guid)

@@ -96,9 +96,7 @@ fn a_flush_writes_active_buffers(fixture: &Fixture) {
 fn each_flush_is_a_snapshot(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let (one, two) = (fixture.unique_path(), fixture.unique_path());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     fixture.connect().flush(&session.id, Some(one.clone())).unwrap();

@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use traceweir::Status;
 use traceweir::consumer::Trace;
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
-use traceweir::{Provider, Status};
 
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
@@ -128,9 +128,7 @@ fn a_daemon_that_does_not_answer(fixture: &Fixture) {
 
 fn low_latency_collects_events_when_written(fixture: &Fixture) {
     let config = SessionConfig { low_latency: true, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     // Everything is polled once a second anyway: by that alone these events would take five
     // minutes.
     let start = Instant::now();

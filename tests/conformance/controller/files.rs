@@ -4,7 +4,6 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use traceweir::Provider;
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir_format::spec::session::{
@@ -14,8 +13,8 @@ use traceweir_format::spec::session::{
 use super::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
 use crate::stage::{
-    DISK_FULL, Fixture, INVALID_FUNCTION, INVALID_PARAMETER, SUCCESS, Session, event, events_of, header_of,
-    new_guid, status, unique_number, until,
+    DISK_FULL, Fixture, INVALID_FUNCTION, INVALID_PARAMETER, SUCCESS, event, events_of, header_of, status,
+    unique_number, until,
 };
 
 #[rustfmt::skip]
@@ -56,14 +55,6 @@ fn append_config(fixture: &Fixture, path: &Path) -> SessionConfig {
     SessionConfig { log_file_mode: APPEND, clock: 2, log_file: Some(path.to_owned()), ..fixture.config() }
 }
 
-/// Starts a session with a new provider enabled.
-fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (Session, Provider) {
-    let (guid, session) = (new_guid(), fixture.start(config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
-    (session, provider)
-}
-
 fn event_ids(path: &Path) -> Vec<u16> {
     events_of(path).iter().map(|seen| seen.descriptor.id).collect()
 }
@@ -71,7 +62,8 @@ fn event_ids(path: &Path) -> Vec<u16> {
 fn a_file_is_continued(fixture: &Fixture) {
     let path = fixture.unique_path();
     for id in 1..=3 {
-        let (session, provider) = start_with_provider(fixture, &append_config(fixture, &path));
+        let (session, provider, _guid) =
+            fixture.start_config_with_provider(&append_config(fixture, &path), &EnableParams::default());
         provider.write(&event(id, 4, 1), &[]).unwrap();
         fixture.stop(session);
         assert_eq!(event_ids(&path), (1..=id).collect::<Vec<_>>());
@@ -106,7 +98,8 @@ fn append_needs_the_same_number_of_processors(fixture: &Fixture) {
 
 fn appending_creates(fixture: &Fixture) {
     let path = fixture.unique_path();
-    let (session, provider) = start_with_provider(fixture, &append_config(fixture, &path));
+    let (session, provider, _guid) =
+        fixture.start_config_with_provider(&append_config(fixture, &path), &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     fixture.stop(session);
     assert_eq!(event_ids(&path), [1]);
@@ -128,7 +121,7 @@ fn file_sequence_config(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> Pa
 
 fn file_sequence_is_numbered(fixture: &Fixture) {
     let (config, path) = file_sequence_config(fixture);
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     assert_eq!(session.properties.config.log_file, Some(path(1)));
     let mut written = 0;
     until("the third file", || {
@@ -163,7 +156,7 @@ fn file_sequence_replaces_files(fixture: &Fixture) {
 fn sizes_are_reserved(fixture: &Fixture) {
     let mode = SEQUENTIAL | PREALLOCATE;
     let config = SessionConfig { log_file_mode: mode, maximum_file_size: 8, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let path = config.log_file.unwrap();
     let reserved = std::fs::metadata(&path).unwrap();
     assert_eq!((reserved.len(), reserved.blocks() * 512 >= 8 << 20), (8 << 20, true));
@@ -174,7 +167,7 @@ fn sizes_are_reserved(fixture: &Fixture) {
 
 fn increment_switches_to_the_next_file(fixture: &Fixture) {
     let (config, path) = file_sequence_config(fixture);
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let next = fixture.connect().increment(&session.id).unwrap();
     assert_eq!(next.config.log_file, Some(path(2)));

@@ -86,9 +86,8 @@ fn none_is_ignored(fixture: &Fixture) {
 }
 
 fn pid_filter_selects_processes(fixture: &Fixture) {
-    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1]))]));
+    let (session, provider, guid) =
+        fixture.start_config_with_provider(&fixture.config(), &params_with(vec![(PID, pid_bytes(&[1]))]));
     assert!(!provider.enabled(4, 1));
     fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1, std::process::id()]))]));
     assert!(provider.enabled(4, 1));

@@ -8,7 +8,7 @@ use traceweir_format::spec::event::ExtType;
 
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, RecordedEvent, event, new_guid};
+use crate::stage::{Fixture, RecordedEvent, event};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -114,10 +114,10 @@ fn stack_item_has_at_most_192_frames(fixture: &Fixture) {
 }
 
 fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
-    let (guid, session) =
-        (new_guid(), fixture.start(&SessionConfig { buffer_size: 128, ..fixture.config() }));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &params_with(STACK));
+    let (session, provider, _guid) = fixture.start_config_with_provider(
+        &SessionConfig { buffer_size: 128, ..fixture.config() },
+        &params_with(STACK),
+    );
     let largest = vec![1; 65_535 - 80];
     assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::MoreData));
     assert_eq!(provider.write(&event(2, 4, 1), &[&largest[..60_000]]), Ok(()));

@@ -4,14 +4,14 @@ use std::ops::ControlFlow;
 use std::sync::mpsc;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use traceweir::Status;
 use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{Provider, Status};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
     BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, LOG_FILE_FULL, PATIENCE, SUCCESS, event,
-    events_of, header_of, new_guid, status, until,
+    events_of, header_of, status, until,
 };
 
 #[rustfmt::skip]
@@ -113,17 +113,9 @@ fn assert_all_accepted(fixture: &Fixture, modes: &[u32]) {
     }
 }
 
-/// Starts a session of this configuration with a new provider enabled.
-fn start_with_provider(fixture: &Fixture, config: &SessionConfig) -> (crate::stage::Session, Provider) {
-    let (guid, session) = (new_guid(), fixture.start(config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
-    (session, provider)
-}
-
 fn no_mode_is_sequential(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: 0, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(3, 4, 1), &[b"x"]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
     assert_eq!(header_of(&config.log_file.unwrap()).maximum_file_size, 0);
@@ -132,7 +124,7 @@ fn no_mode_is_sequential(fixture: &Fixture) {
 fn real_time_is_delivered(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let trace = Trace::live(&session.properties.config.name).unwrap();
     let (sender, received) = mpsc::channel();
     let reader = std::thread::spawn(move || {
@@ -158,7 +150,7 @@ fn obsolete_flags_are_ignored(fixture: &Fixture) {
 fn buffering_is_written_when_asked(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for number in 0..2_000u16 {
         until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
     }
@@ -175,7 +167,7 @@ fn file_size_can_be_in_kib(fixture: &Fixture) {
     let mode = CIRCULAR | USE_KBYTES_FOR_SIZE;
     let config =
         SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for _ in 0..1_000 {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
     }
@@ -197,7 +189,7 @@ fn paged_memory_is_accepted(fixture: &Fixture) {
 
 fn logs_are_compressed(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for _ in 0..100 {
         provider.write(&event(9, 4, 1), &[&[b'a'; 1_000]]).unwrap();
     }
@@ -210,7 +202,7 @@ fn logs_are_compressed(fixture: &Fixture) {
 
 fn one_stream_serves_all_processors(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
     // Alternating: in separate streams the events would not be in this order.
@@ -335,7 +327,7 @@ fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
 
 fn real_time_session_also_writes_a_file(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(5, 4, 1), &[b"both"]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
@@ -358,7 +350,7 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
         buffer_size: 16,
         ..fixture.config()
     };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     until("the end of the session", || {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
         fixture.connect().query(&session.id).is_err()
@@ -379,7 +371,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
         buffer_size: 8,
         ..fixture.config()
     };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let path = config.log_file.unwrap();
     for number in 0..4_000u16 {
         until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 200]]).is_ok());
@@ -404,7 +396,7 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
         maximum_buffers: 4,
         ..fixture.config()
     };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let mut answers = Vec::new();
     until("an event is lost", || {
         for _ in 0..10 {
@@ -420,7 +412,7 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
 
 fn first_consumer_gets_stored_events(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..fixture.config() };
-    let (session, provider) = start_with_provider(fixture, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
     fixture.connect().flush(&session.id, None).unwrap();
     let trace = Trace::live(&session.properties.config.name).unwrap();
@@ -447,8 +439,10 @@ fn a_full_store_loses_events(fixture: &Fixture) {
 }
 
 fn flush_timer_writes_the_file(fixture: &Fixture) {
-    let (session, provider) =
-        start_with_provider(fixture, &SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() });
+    let (session, provider, _guid) = fixture.start_config_with_provider(
+        &SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() },
+        &EnableParams::default(),
+    );
     let before = fixture.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
     until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);

@@ -226,9 +226,7 @@ fn losses_are_counted(fixture: &Fixture) {
 fn buffers_are_added(fixture: &Fixture) {
     let config =
         SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let buffers = || fixture.query(&session).number_of_buffers;
     let at_first = buffers();
     let mut max_buffers = at_first;
@@ -247,9 +245,7 @@ fn buffers_are_added(fixture: &Fixture) {
 
 fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
     let config = SessionConfig { flush_timer: 1, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let before = fixture.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
     until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
@@ -258,9 +254,7 @@ fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
 fn flight_recorder_has_no_flush_timer(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, flush_timer: 1, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     assert_eq!(fixture.query(&session).buffers_written, 0);

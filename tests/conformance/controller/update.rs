@@ -1,13 +1,12 @@
 //! UPDATE: which properties change and which stay.
 
-use traceweir::Provider;
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
     BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, PATH_NOT_FOUND, SUCCESS, Session, event,
-    events_of, new_guid, status,
+    events_of, status,
 };
 
 #[rustfmt::skip]
@@ -77,9 +76,7 @@ fn another_sessions_file_is_refused(fixture: &Fixture) {
 fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     let path = fixture.unique_path();
     update_session(fixture, &session, Update { log_file: Some(path.clone()), ..Update::default() });

@@ -104,9 +104,7 @@ fn binary_path_precedes_other_events(fixture: &Fixture) {
 fn binary_path_is_delivered_live(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
-    let (guid, session) = (new_guid(), fixture.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let trace = Trace::live(&session.properties.config.name).unwrap();
     track_binary(&provider);
     fixture.connect().flush(&session.id, None).unwrap();

@@ -1,10 +1,10 @@
 //! Size limits of events.
 
 use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{Guid, Provider, Status};
+use traceweir::{Guid, Status};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event, new_guid};
+use crate::stage::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -28,10 +28,10 @@ fn check_write_statuses(
     sizes: &[(usize, Status)],
     related: Option<&Guid>,
 ) {
-    let (guid, session) =
-        (new_guid(), fixture.start(&SessionConfig { buffer_size: buffer_kib, ..fixture.config() }));
-    let provider = Provider::register(guid, None).unwrap();
-    fixture.enable(&session, guid, &EnableParams::default());
+    let (session, provider, _guid) = fixture.start_config_with_provider(
+        &SessionConfig { buffer_size: buffer_kib, ..fixture.config() },
+        &EnableParams::default(),
+    );
     let data = vec![0x5A; 70_000];
     let mut lost = 0;
     for (size, want) in sizes {
