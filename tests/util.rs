@@ -91,7 +91,7 @@ pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>)
 
 /// Returns the path of a real Windows trace, or `None` where the samples are not on this machine.
 ///
-/// The folder is `TRACEWEIR_SAMPLES`, or else `../shared/data` beside the project. With
+/// The folder is `TRACEWEIR_SAMPLES`, or else `../shared/data` relative to the project. With
 /// `TRACEWEIR_REQUIRE=all` (or `samples`) a missing sample fails the test.
 #[track_caller]
 pub(crate) fn sample(name: &str) -> Option<PathBuf> {

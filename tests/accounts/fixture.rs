@@ -28,7 +28,10 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("weir-accounts-").tempdir().expect("a temporary folder");
+        let folder = tempfile::Builder::new()
+            .prefix("weir-accounts-")
+            .tempdir()
+            .expect("a temporary folder can be made");
         let process = DaemonProcess::start(&folder.path().join("run"), Stdio::inherit());
         Self { process, folder }
     }
@@ -235,8 +238,8 @@ pub(crate) fn open_consumer(daemon: &Daemon, session: u64) -> (DaemonConnection,
         panic!("{:?}", answer.message)
     };
     let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("three descriptors");
-    let reader =
-        QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes).expect("a queue");
+    let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)
+        .expect("the queue can be opened");
     (connection, reader)
 }
 

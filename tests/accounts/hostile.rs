@@ -162,7 +162,7 @@ fn honest_ledger(path: &Path) -> Ledger {
     let mut events = trace.events();
     while let Some(record) = events.next().expect("every record can be read") {
         if record.provider() == PROVIDER && matches!(u32_at(record.payload(), 0), 3 | 4) {
-            ledger.add(&record);
+            ledger.add_event(&record);
         }
     }
     ledger

@@ -42,14 +42,14 @@ impl Ledger {
         let mut ledger = Self { events_lost, buffers_lost, ..Self::default() };
         let mut events = trace.events();
         while let Some(record) = events.next().expect("every record can be read") {
-            ledger.add(&record);
+            ledger.add_event(&record);
         }
         assert_eq!(events.damage().count, 0, "{}: {:?}", path.display(), events.damage());
         ledger
     }
 
     /// Adds one event of the writers' provider.
-    pub(crate) fn add(&mut self, record: &Record<'_>) {
+    pub(crate) fn add_event(&mut self, record: &Record<'_>) {
         if record.provider() != PROVIDER {
             return;
         }
@@ -111,7 +111,7 @@ impl Ledger {
 
 /// Fails the test if the file breaks a rule of the format.
 pub(crate) fn assert_sound(path: &Path) {
-    let trace = Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace");
+    let trace = open_trace(path);
     let mut findings = Vec::new();
     // Events that a process wrote before the daemon mapped its memory are in late buffers.
     let mut keep_faults = |finding: etl::Finding| {

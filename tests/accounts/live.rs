@@ -34,7 +34,7 @@ fn read_available(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
                 let mut records =
                     Records::new(&buffer[..valid], HEADER_SIZE, 0, header.processor_index, false);
                 while let Some(record) = records.next().expect("every record can be read") {
-                    ledger.add(&record);
+                    ledger.add_event(&record);
                 }
             }
         }

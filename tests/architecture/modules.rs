@@ -441,7 +441,7 @@ impl Scanner<'_> {
         let Module { file, folder, .. } = &self.krate.modules[self.module];
         let parent_folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let (file, folder) = match path {
-            // The children of such a module are beside its file.
+            // The children of such a module are in the folder of its file.
             Some(path) => (join_path(parent_folder, path), parent_folder.to_owned()),
             None => {
                 let files =

@@ -122,7 +122,7 @@ impl DecodedTrace {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// Stores facts that TraceEvent looks up from other events.
+    /// Stores facts that TraceEvent takes from other events.
     fn record_facts(&mut self, event: &Value) {
         let fields = &event["fields"];
         let text = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();

@@ -8,7 +8,7 @@ use super::{arg, make_folder};
 use crate::golden::finish;
 use crate::util::{Run, root, skip, weir, weir_command};
 
-/// Links the library that cargo built beside this test under its installed name, which shims have
+/// Links the library that cargo built for this test under its installed name, which shims have
 /// to point to.
 fn link_library(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -113,7 +113,7 @@ fn library_is_found_where_an_installation_puts_it() {
     let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
     assert!(run.status.success(), "{run:?}");
     assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), library);
-    // A library beside the program takes precedence.
+    // A library in the folder of the program takes precedence.
     let neighbour = folder_path.join("bin/libtraceweir.so");
     std::fs::copy(&library, &neighbour).unwrap();
     let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();

@@ -342,7 +342,7 @@ fn stripped_program_gets_names_from_its_debug_file() {
             "{layout}"
         );
     }
-    // By the debug link, beside the program and in its folder of debug files.
+    // By the debug link, in the folder of the program and in its folder of debug files.
     run_command(
         Command::new("objcopy")
             .current_dir(folder.path())

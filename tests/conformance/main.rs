@@ -75,7 +75,8 @@ fn main() -> ExitCode {
 
 /// Starts the daemon and runs this program again with it.
 fn run_with_daemon(arguments: &[String]) -> ExitCode {
-    let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder");
+    let folder =
+        tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder can be made");
     let runtime = folder.path().join("run");
     let mut daemon = Daemon::start(&runtime);
     let status = Command::new(std::env::current_exe().expect("this program has a path"))

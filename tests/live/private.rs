@@ -49,8 +49,8 @@ fn enable_shop(controller: &mut Controller, session: &SessionRef) {
     controller.enable(session, provider, EnableCode::Enable, &EnableParams::default(), 5000).unwrap();
 }
 
-fn status_of(outcome: traceweir::Result<impl std::fmt::Debug>) -> u32 {
-    outcome.err().map_or(0, |e| e.status().0)
+fn status_of(outcome: traceweir::Result<impl std::fmt::Debug>) -> Status {
+    outcome.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
 }
 
 /// Starts the sample program and waits until the daemon knows its provider.
@@ -82,7 +82,7 @@ fn each_process_writes_its_own_file_and_later_ones_join() {
     });
     assert_eq!(controller.query_all().unwrap(), [], "a private session is listed");
     assert_eq!(running_sessions(&daemon).len(), 0);
-    assert_eq!(status_of(controller.start(&private_config("app", &file))), Status::ERROR_ALREADY_EXISTS.0);
+    assert_eq!(status_of(controller.start(&private_config("app", &file))), Status::ERROR_ALREADY_EXISTS);
     controller.flush(&session, None).unwrap();
 
     let end = controller.stop(&session).unwrap();
@@ -97,8 +97,8 @@ fn each_process_writes_its_own_file_and_later_ones_join() {
         [&first, &second, &third].map(|process| u64::from(process.id())),
         "a file has events of another process"
     );
-    assert_eq!(status_of(controller.query(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND.0);
-    assert_eq!(status_of(controller.stop(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND.0);
+    assert_eq!(status_of(controller.query(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status_of(controller.stop(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
@@ -152,11 +152,11 @@ fn session_filters_limit_the_participating_processes() {
             EVENT_FILTER_TYPE_EVENT_ID,
             vec![1, 0, 1, 0, 1, 0]
         ))),
-        Status::ERROR_INVALID_PARAMETER.0
+        Status::ERROR_INVALID_PARAMETER
     );
     assert_eq!(
         status_of(controller.start(&filtered_config("Odd", EVENT_FILTER_TYPE_PID, vec![1]))),
-        Status::ERROR_INVALID_PARAMETER.0
+        Status::ERROR_INVALID_PARAMETER
     );
 }
 
@@ -168,10 +168,10 @@ fn ninth_private_session_of_a_process_is_refused() {
     for n in 1..=8 {
         assert_eq!(controller.start(&numbered_config(n)).unwrap().processes, 1);
     }
-    assert_eq!(status_of(controller.start(&numbered_config(9))), Status::ERROR_NO_SYSTEM_RESOURCES.0);
+    assert_eq!(status_of(controller.start(&numbered_config(9))), Status::ERROR_NO_SYSTEM_RESOURCES);
     assert_eq!(
         status_of(controller.query(&SessionRef::Name("s9".into()))),
-        Status::ERROR_WMI_INSTANCE_NOT_FOUND.0,
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND,
         "the refused session exists"
     );
     controller.stop(&SessionRef::Name("s1".into())).unwrap();
@@ -191,12 +191,12 @@ fn only_file_and_flush_timer_can_be_updated() {
         Update { maximum_buffers: Some(99), ..Update::default() },
         Update { real_time: Some(true), ..Update::default() },
     ] {
-        assert_eq!(status_of(controller.update(&session, &wrong)), Status::ERROR_INVALID_PARAMETER.0);
+        assert_eq!(status_of(controller.update(&session, &wrong)), Status::ERROR_INVALID_PARAMETER);
     }
     let missing_folder = Update { log_file: Some(daemon.path("none/x.etl")), ..Update::default() };
     assert_eq!(
         status_of(controller.update(&session, &missing_folder)),
-        Status::ERROR_PATH_NOT_FOUND.0,
+        Status::ERROR_PATH_NOT_FOUND,
         "the status is not that of the traced process"
     );
     eventually("events in the new file", || (controller.query(&session).unwrap().events > 20).then_some(()));
@@ -218,16 +218,16 @@ fn modes_that_private_sessions_do_not_support_are_refused() {
         let mode = mode | EVENT_TRACE_PRIVATE_LOGGER_MODE;
         let config =
             SessionConfig { log_file_mode: mode, maximum_file_size: 1, ..private_config("App", &file) };
-        assert_eq!(status_of(controller.start(&config)), Status::ERROR_INVALID_PARAMETER.0, "{mode:#x}");
+        assert_eq!(status_of(controller.start(&config)), Status::ERROR_INVALID_PARAMETER, "{mode:#x}");
     }
     let without_guid = SessionConfig { guid: Guid::NULL, ..private_config("App", &file) };
-    assert_eq!(status_of(controller.start(&without_guid)), Status::ERROR_INVALID_PARAMETER.0);
+    assert_eq!(status_of(controller.start(&without_guid)), Status::ERROR_INVALID_PARAMETER);
     let (session, _) = start_and_enable(&mut controller, &private_config("App", &daemon.path("a.etl")));
     let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     let provider = Guid::from_provider_name(SHOP);
     assert_eq!(
         status_of(controller.enable(&session, provider, EnableCode::Enable, &group, 0)),
-        Status::ERROR_INVALID_PARAMETER.0
+        Status::ERROR_INVALID_PARAMETER
     );
 }
 

@@ -113,7 +113,7 @@ fn socket_activation_works_and_readiness_is_notified() {
 #[test]
 fn on_demand_daemon_leaves_the_process_group_of_its_starter() {
     let daemon = Daemon::not_started();
-    // The idle timeout only ends a daemon that a failed test leaves behind.
+    // The idle timeout only ends the daemon of a failed test.
     let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "120"]);
     // The leader of a group cannot leave it: it starts another process as the daemon and returns.
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());

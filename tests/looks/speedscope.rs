@@ -1,4 +1,4 @@
-//! The published schema of speedscope files, written by hand, and a validator for it.
+//! The published schema of speedscope files, and a validator.
 
 use serde_json::Value;
 

@@ -105,7 +105,7 @@ fn appending_creates(fixture: &Fixture) {
     assert_eq!(event_ids(&path), [1]);
 }
 
-/// Returns the configuration of a file sequence with room for a few buffers in each file, and a
+/// Returns the configuration of a file sequence with space for a few buffers in each file, and a
 /// function from number to path.
 fn file_sequence_config(fixture: &Fixture) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
     let (folder, number) = (fixture.folder().to_owned(), unique_number());

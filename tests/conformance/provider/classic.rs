@@ -95,11 +95,11 @@ impl ClassicProvider {
     pub(super) fn start(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
         let (session, provider) = (fixture.start(config), Self::register());
         fixture.enable(&session, provider.control, &EnableParams::default());
-        let logger = provider.last().0.logger;
+        let logger = provider.last_notice().0.logger;
         (session, provider, logger)
     }
 
-    fn last(&self) -> (Notice, Option<u8>, Option<u32>) {
+    fn last_notice(&self) -> (Notice, Option<u8>, Option<u32>) {
         *self.notices.lock().unwrap().last().unwrap()
     }
 
@@ -171,7 +171,7 @@ fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
     );
     fixture.enable(&session, control, &enable_params(3, 4, 0));
     let provider = ClassicProvider::register_control(control);
-    let (notice, level, flags) = provider.last();
+    let (notice, level, flags) = provider.last_notice();
     assert_eq!(
         (notice.request, level, flags),
         (Request::Enable, Some(3), Some(4)),
@@ -196,13 +196,13 @@ fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
 fn logger_level_and_flags(fixture: &Fixture) {
     let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
     assert_eq!(
-        provider.last(),
-        (provider.last().0, Some(0), Some(0)),
+        provider.last_notice(),
+        (provider.last_notice().0, Some(0), Some(0)),
         "level and flags are not those of the session"
     );
     fixture.enable(&session, provider.control, &enable_params(4, 0x1_0000_0003, 7));
     assert_eq!(
-        (provider.last().1, provider.last().2),
+        (provider.last_notice().1, provider.last_notice().2),
         (Some(4), Some(3)),
         "the flags are not the low 32 bits of the mask"
     );
@@ -390,7 +390,7 @@ fn wrong_loggers_are_refused(fixture: &Fixture) {
         assert_eq!(status_of(trace(wrong, &provider.event(1), &[])), INVALID_HANDLE, "{wrong:#x}");
     }
     fixture.stop(session);
-    until("the notice of the end", || provider.last().0.request == Request::Disable);
+    until("the notice of the end", || provider.last_notice().0.request == Request::Disable);
     assert_eq!(status_of(trace(logger, &provider.event(1), &[])), INVALID_HANDLE);
 }
 
@@ -416,7 +416,7 @@ fn classic_event_without_free_space_is_lost(fixture: &Fixture) {
 fn classic_events_are_not_filtered(fixture: &Fixture) {
     let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
     fixture.enable(&session, provider.control, &enable_params(1, 1, 1));
-    let logger = provider.last().0.logger;
+    let logger = provider.last_notice().0.logger;
     for level in [0, 1, 2, 255] {
         trace(logger, &Event { level, ..provider.event(1) }, &[]).unwrap();
     }
@@ -428,7 +428,7 @@ fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
     trace(first, &provider.event(1), &[]).unwrap();
     let two = fixture.start(&fixture.config());
     fixture.enable(&two, provider.control, &EnableParams::default());
-    let second = provider.last().0.logger;
+    let second = provider.last_notice().0.logger;
     assert_eq!(
         status_of(trace(first, &provider.event(2), &[])),
         INVALID_HANDLE,

@@ -152,9 +152,9 @@ impl Actor<'_> {
             buffer_size: 4,
             ..SessionConfig::default()
         };
-        for want in [SUCCESS, ALREADY_EXISTS] {
+        for expected_status in [SUCCESS, ALREADY_EXISTS] {
             let status_of_start = status(self.controller.start(&config));
-            self.expect("outside start", status_of_start, &[want]);
+            self.expect("outside start", status_of_start, &[expected_status]);
         }
         let enabled =
             self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);

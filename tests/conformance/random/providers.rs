@@ -108,8 +108,8 @@ impl Actor<'_> {
             &params,
             if waits_for_callbacks { CALLBACK_TIMEOUT_MS } else { 0 },
         );
-        let want = self.running_status(name);
-        self.expect("enable", outcome, &[want]);
+        let expected_status = self.running_status(name);
+        self.expect("enable", outcome, &[expected_status]);
         let is_registered = !self.registered[target.provider()].is_empty();
         if let (SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
             let enabled_providers = &mut model.enabled_providers;
@@ -181,8 +181,9 @@ impl Actor<'_> {
         };
         let params = EnableParams { filters, property: target.property(), ..EnableParams::default() };
         let outcome = self.change_enable(name, target, EnableCode::Enable, &params, 0);
-        let want = if self.running[name].is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
-        self.expect("wrong enable", outcome, &[want]);
+        let expected_status =
+            if self.running[name].is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
+        self.expect("wrong enable", outcome, &[expected_status]);
         self.write_all(target.provider());
     }
 

@@ -75,21 +75,21 @@ impl Actor<'_> {
         if let Some((path, _)) = &before {
             config.log_file = Some(path.clone());
         }
-        let want = if self.running[name].is_some() { ALREADY_EXISTS } else { SUCCESS };
+        let expected_status = if self.running[name].is_some() { ALREADY_EXISTS } else { SUCCESS };
         match self.controller.start(&config) {
             Ok(properties) => {
-                self.expect("start", SUCCESS, &[want]);
+                self.expect("start", SUCCESS, &[expected_status]);
                 let expected = before.map(|(_, expected)| expected).unwrap_or_default();
-                let switches_file = !expected.required.is_empty() || !expected.possible.is_empty();
+                let continues_log = !expected.required.is_empty() || !expected.possible.is_empty();
                 let mut model = ModelSession::new(properties.id, &config, expected);
-                model.is_all_in_files &= !switches_file;
+                model.is_all_in_files &= !continues_log;
                 // The daemon makes the GUID, once.
                 model.config.guid = properties.config.guid;
                 self.running[name] = Some(model);
                 self.compare("start", name, Ok(properties));
             }
             Err(e) => {
-                self.expect(&format!("start: {e}"), e.status(), &[want]);
+                self.expect(&format!("start: {e}"), e.status(), &[expected_status]);
                 match before {
                     Some(before) => self.appended = Some(before),
                     None => self.expect_no_file(config.log_file.map(|path| numbered_path(&path, 1))),
@@ -162,10 +162,10 @@ impl Actor<'_> {
     pub(super) fn stop_named(&mut self, name: usize) {
         let reference = self.reference(name);
         let answer = self.controller.stop(&reference);
-        let want = self.running_status(name);
+        let expected_status = self.running_status(name);
         match answer {
             Ok(end) => {
-                self.expect("stop", SUCCESS, &[want]);
+                self.expect("stop", SUCCESS, &[expected_status]);
                 if let Some(mut model) = self.running[name].take() {
                     if !model.is_shown_by(&end.config) {
                         self.record_divergence(format!("stop: {:?}, and not {:?}", end.config, model.config));
@@ -173,7 +173,7 @@ impl Actor<'_> {
                     self.check_end(model, &end);
                 }
             }
-            Err(e) => self.expect(&format!("stop: {e}"), e.status(), &[want]),
+            Err(e) => self.expect(&format!("stop: {e}"), e.status(), &[expected_status]),
         }
     }
 
@@ -226,8 +226,8 @@ impl Actor<'_> {
                 self.remove(&[path]);
             }
             (model, answer) => {
-                let want = if model.is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
-                self.expect("snapshot", status(answer), &[want]);
+                let expected_status = if model.is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
+                self.expect("snapshot", status(answer), &[expected_status]);
                 self.expect_no_file(Some(path));
             }
         }
@@ -275,7 +275,7 @@ impl Actor<'_> {
         let name = self.random_index(NAMES);
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
         let flags = (Update { enable_flags: Some(1), ..Update::default() }, INVALID_PARAMETER);
-        let (update, want) = match config.log_file_mode {
+        let (update, expected_status) = match config.log_file_mode {
             _ if self.is_one_of(3) => flags,
             mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => (
                 Update { log_file: Some(self.fixture.unique_path()), ..Update::default() },
@@ -289,8 +289,8 @@ impl Actor<'_> {
         };
         let reference = self.reference(name);
         let answer = status(self.controller.update(&reference, &update));
-        let want = if self.running[name].is_some() { want } else { INSTANCE_NOT_FOUND };
-        self.expect("wrong update", answer, &[want]);
+        let expected_status = if self.running[name].is_some() { expected_status } else { INSTANCE_NOT_FOUND };
+        self.expect("wrong update", answer, &[expected_status]);
     }
 
     pub(super) fn increment(&mut self) {
