@@ -47,7 +47,7 @@ GROUPS = {0x01: "DiskIo", 0x03: "Process", 0x05: "Thread", 0x14: "Image"}
 TYPES = {1: "Start", 2: "End", 3: "DCStart", 4: "DCEnd", 10: "Read", 11: "Write"}
 IMAGE_TYPES = {2: "UnLoad", 3: "DCStart", 4: "DCEnd"}
 
-# Offset events_named the user events_named a process. Four zero bytes mean no user, which etl-parser does not know.
+# Offset of the user of a process. Four zero bytes mean no user, which etl-parser does not know.
 USER_SID_OFFSET = 36
 
 CSWITCH_HOOK = 0x0524
@@ -139,7 +139,7 @@ def has_user(name, payload):
 
 def event_name(header):
     group, kind = int(header.group), int(header.type)
-    # Image loads are in the group events_named processes.
+    # Image loads are in the group of processes.
     if (group, kind) == (0x03, 10):
         return "Image/Load"
     types = IMAGE_TYPES if group == 0x14 else TYPES
