@@ -1,4 +1,4 @@
-//! Checks that ARCHITECTURE.md is true: its folders exist, its edges between crates are those of the
+//! Checks ARCHITECTURE.md: its folders exist, its edges between crates are those of the
 //! manifests, and no files import each other in a circle.
 
 mod cycles;
@@ -14,7 +14,7 @@ use crate::util::root;
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the lines of the indented block that follows the line containing `marker`.
-fn block<'a>(page: &'a str, marker: &str) -> impl Iterator<Item = &'a str> {
+fn indented_block<'a>(page: &'a str, marker: &str) -> impl Iterator<Item = &'a str> {
     let (_, rest) =
         page.split_once(marker).unwrap_or_else(|| panic!("ARCHITECTURE.md does not contain {marker:?}"));
     let rest = rest.lines().skip(1).skip_while(|line| line.is_empty());
@@ -27,7 +27,7 @@ fn read_page() -> String {
 
 /// Returns the folder of a package of this workspace. Folder and package have the same name, except
 /// `api`.
-fn folder(package: &str) -> Option<&str> {
+fn folder_of_package(package: &str) -> Option<&str> {
     if package == "traceweir" { Some("api") } else { package.strip_prefix("traceweir-") }
 }
 
@@ -49,11 +49,11 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
             if let Some((kind, name)) = table.rsplit_once('.')
                 && is_dependency_table(kind)
             {
-                found.extend(folder(name).map(str::to_owned));
+                found.extend(folder_of_package(name).map(str::to_owned));
             }
         } else if is_in_table {
             let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
-            found.extend(folder(name).map(str::to_owned));
+            found.extend(folder_of_package(name).map(str::to_owned));
         }
     }
     found
@@ -84,9 +84,9 @@ fn edges_of_manifests() -> Edges {
 fn documented_edges_match_the_manifests() {
     let page = read_page();
     let mut documented = Edges::new();
-    for line in block(&page, "an edge that is not listed needs") {
+    for line in indented_block(&page, "an edge that is not listed needs") {
         let (from, to) = line.split_once('→').unwrap_or_else(|| panic!("not an edge: {line}"));
-        let from = from.split_whitespace().last().expect("a crate").to_owned();
+        let from = from.split_whitespace().last().expect("each line names a crate").to_owned();
         let to = to
             .split(',')
             .map(|name| name.trim().to_owned())
@@ -115,7 +115,7 @@ fn program_that_only_writes_events_links_no_decoder() {
         .output()
         .expect("cargo runs");
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
-    let tree = String::from_utf8(tree.stdout).expect("names of packages");
+    let tree = String::from_utf8(tree.stdout).expect("package names are UTF-8");
     let packages: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(packages.contains("traceweir-transport"), "{packages:?}");
     for parser in ["traceweir-decode", "quick-xml", "object", "pdb2", "gimli"] {
@@ -127,14 +127,14 @@ fn program_that_only_writes_events_links_no_decoder() {
 fn shown_folders_exist_and_are_shown_once() {
     let page = read_page();
     let mut shown = BTreeSet::new();
-    for line in block(&page, "Folder names; the package is") {
-        let name = line.split_whitespace().next().expect("a folder");
+    for line in indented_block(&page, "Folder names; the package is") {
+        let name = line.split_whitespace().next().expect("the line names a folder");
         let is_crate = line.starts_with("      ");
         let path = if is_crate { format!("crates/{name}") } else { name.to_owned() };
-        assert!(root().join(&path).is_dir(), "{path} is no folder");
+        assert!(root().join(&path).is_dir(), "{path} is not a folder");
         assert!(shown.insert(path), "{name} is shown twice");
     }
-    for entry in std::fs::read_dir(root().join("crates")).expect("a folder") {
+    for entry in std::fs::read_dir(root().join("crates")).expect("the folder is readable") {
         let name = entry.expect("the entry is readable").file_name();
         let path = format!("crates/{}/", name.to_string_lossy());
         assert!(shown.contains(&path), "{path} is not shown");

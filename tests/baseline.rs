@@ -24,15 +24,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use self::fields::{Have, have, is_default};
-use self::lines::{Baseline, Line};
-use self::ours::{Ours, Trace};
+use self::fields::{OurValues, find_our_values, is_default};
+use self::lines::{Baseline, EventLine};
+use self::ours::{DecodedEvent, DecodedTrace};
 use self::rules::RULES;
-use self::values::agree;
+use self::values::values_agree;
 use crate::util::sample;
 
 /// A trace and the text that TraceEvent printed for it.
-struct Pair {
+struct SamplePair {
     trace: &'static str,
     text: &'static str,
     events: usize,
@@ -42,8 +42,8 @@ struct Pair {
 
 const PARTITION: &[(&str, u64)] = &[("left to Windows' own decoder", 1)];
 
-const PAIRS: [Pair; 4] = [
-    Pair {
+const SAMPLE_PAIRS: [SamplePair; 4] = [
+    SamplePair {
         trace: "net.4.5.2.x64.etl.zip",
         text: "net.4.5.2.x64.traceevent.txt",
         events: 179_474,
@@ -58,14 +58,14 @@ const PAIRS: [Pair; 4] = [
             ("thread rundown", 1334),
         ],
     },
-    Pair { trace: "gcevents.etl", text: "gcevents.traceevent.txt", events: 71, hidden: PARTITION },
-    Pair {
+    SamplePair { trace: "gcevents.etl", text: "gcevents.traceevent.txt", events: 71, hidden: PARTITION },
+    SamplePair {
         trace: "gcrundownevents.etl",
         text: "gcrundownevents.traceevent.txt",
         events: 112,
         hidden: &[("CLR method rundown", 80), ("left to Windows' own decoder", 1)],
     },
-    Pair {
+    SamplePair {
         trace: "primitive-types.etl",
         text: "primitive-types.traceevent.txt",
         events: 7,
@@ -75,86 +75,93 @@ const PAIRS: [Pair; 4] = [
 
 /// Comparison of the fields of all EVENT lines.
 #[derive(Default)]
-struct Tally {
+struct FieldComparison {
     lines: usize,
     fields: usize,
-    agree: usize,
-    /// Fields among `agree` that neither side has: TraceEvent prints a default for fields that the
+    agreeing_fields: usize,
+    /// Fields among `agreeing_fields` that neither side has: TraceEvent prints a default for fields that the
     /// version of the event lacks.
     absent: usize,
     /// Number of differing fields by the name of the rule that explains them.
-    ruled: BTreeMap<&'static str, usize>,
+    explained: BTreeMap<&'static str, usize>,
     /// Differences that no rule covers.
-    faults: Vec<String>,
+    unexplained: Vec<String>,
 }
 
-impl Tally {
-    fn compare(&mut self, line: &Line, ours: &Ours, trace: &Trace) {
+impl FieldComparison {
+    fn compare(&mut self, line: &EventLine, ours: &DecodedEvent, trace: &DecodedTrace) {
         self.lines += 1;
-        self.check_actor(line, ours);
+        self.check_process_and_thread(line, ours);
         for (field, value) in &line.fields {
             self.fields += 1;
-            let have = have(&line.name, field, ours, trace);
-            if same(value, &have, ours) {
-                self.agree += 1;
-                self.absent += usize::from(matches!(have, Have::Default));
+            let our_values = find_our_values(&line.name, field, ours, trace);
+            if values_match(value, &our_values, ours) {
+                self.agreeing_fields += 1;
+                self.absent += usize::from(matches!(our_values, OurValues::Default));
             } else if let Some(rule) = RULES.iter().find(|r| r.covers(&line.name, field, value, ours)) {
-                *self.ruled.entry(rule.name).or_default() += 1;
+                *self.explained.entry(rule.name).or_default() += 1;
             } else {
                 let fields = &ours.event["fields"];
-                self.fault(line, &format!("{field} is {value}; ours: {fields}"));
+                self.record_difference(line, &format!("{field} is {value}; ours: {fields}"));
             }
         }
     }
 
     /// Checks that process and thread are those of the header or those that the event is attributed
     /// to.
-    fn check_actor(&mut self, line: &Line, ours: &Ours) {
+    fn check_process_and_thread(&mut self, line: &EventLine, ours: &DecodedEvent) {
         let event = &ours.event;
-        let about = &event["attributed"];
-        let is = |key: &str, id: i64| event[key] == id || about[key] == id;
+        let attributed = &event["attributed"];
+        let is = |key: &str, id: i64| event[key] == id || attributed[key] == id;
         // Here TraceEvent prints the response time as the thread.
-        let misread = line.name.ends_with("/DiskIO/FlushBuffers")
+        let is_misread = line.name.ends_with("/DiskIO/FlushBuffers")
             && i128::from(line.tid) == ours.number("HighResResponseTime");
-        if !is("pid", line.pid) || !(is("tid", line.tid) || misread) {
-            self.fault(line, &format!("process {} thread {}; ours: {event}", line.pid, line.tid));
+        if !is("pid", line.pid) || !(is("tid", line.tid) || is_misread) {
+            self.record_difference(line, &format!("process {} thread {}; ours: {event}", line.pid, line.tid));
         }
         // For the start of a request TraceEvent does not attribute the event; it prints the header.
-        let apart = line.name.ends_with("Init") || misread;
-        let exact = about.is_null() || (about["pid"] == line.pid && about["tid"] == line.tid);
-        if !exact && !apart {
-            self.fault(line, &format!("process {} thread {}; ours is about {about}", line.pid, line.tid));
+        let is_unattributed = line.name.ends_with("Init") || is_misread;
+        let is_exact =
+            attributed.is_null() || (attributed["pid"] == line.pid && attributed["tid"] == line.tid);
+        if !is_exact && !is_unattributed {
+            self.record_difference(
+                line,
+                &format!("process {} thread {}; ours is about {attributed}", line.pid, line.tid),
+            );
         }
-        if !is_process(line, event) {
-            self.fault(line, &format!("process {}; ours: {event}", line.process));
+        if !is_same_process(line, event) {
+            self.record_difference(line, &format!("process {}; ours: {event}", line.process));
         }
     }
 
-    fn fault(&mut self, line: &Line, what: &str) {
+    fn record_difference(&mut self, line: &EventLine, what: &str) {
         let what: String = what.chars().take(600).collect();
-        self.faults.push(format!("{:.3} {}: {what}", line.ms, line.name));
+        self.unexplained.push(format!("{:.3} {}: {what}", line.ms, line.name));
     }
 
     fn print(&self) {
         let percent = |n: usize| n as f64 * 100.0 / self.fields as f64;
-        let Self { lines, fields, agree, absent, .. } = self;
-        println!("{lines} lines, {fields} fields, {agree} agree ({:.2} %)", percent(*agree));
+        let Self { lines, fields, agreeing_fields, absent, .. } = self;
+        println!(
+            "{lines} lines, {fields} fields, {agreeing_fields} agree ({:.2} %)",
+            percent(*agreeing_fields)
+        );
         println!(
             "{absent} of these neither has: the event's version lacks them, and TraceEvent prints a default"
         );
         for rule in RULES {
-            let count = self.ruled.get(rule.name).copied().unwrap_or(0);
+            let count = self.explained.get(rule.name).copied().unwrap_or(0);
             println!("{count:>5} ({:.2} %) {}: {}", percent(count), rule.name, rule.reason);
         }
-        for fault in &self.faults {
-            println!("FAULT {fault}");
+        for record_difference in &self.unexplained {
+            println!("FAULT {record_difference}");
         }
     }
 }
 
 /// Returns whether the process has the same name, without its extension, where TraceEvent knows a
 /// name for the same process.
-fn is_process(line: &Line, event: &Value) -> bool {
+fn is_same_process(line: &EventLine, event: &Value) -> bool {
     let ours = event["process"].as_str();
     let pid = event["attributed"].get("pid").unwrap_or(&event["pid"]);
     let unknown =
@@ -164,64 +171,83 @@ fn is_process(line: &Line, event: &Value) -> bool {
     unknown || is_head || ours.is_some_and(|name| name.strip_suffix(".exe").unwrap_or(name) == line.process)
 }
 
-fn same(value: &str, have: &Have, ours: &Ours) -> bool {
-    match have {
-        Have::Values(values) => values.iter().any(|v| agree(value, v)),
-        Have::Default => is_default(value, ours),
+fn values_match(value: &str, find_our_values: &OurValues, ours: &DecodedEvent) -> bool {
+    match find_our_values {
+        OurValues::Values(values) => values.iter().any(|v| values_agree(value, v)),
+        OurValues::Default => is_default(value, ours),
     }
 }
 
 /// Finds the event of a line by time, CPU, length and name, then by the fields. No event matches
 /// two lines.
-fn find<'t>(line: &Line, trace: &'t Trace, taken: &mut Vec<usize>) -> &'t Ours {
-    let fits = |o: &Ours, field: &str, value: &str| same(value, &have(&line.name, field, o, trace), o);
-    let score = |o: &&Ours| line.fields.iter().filter(|(field, value)| fits(o, field, value)).count();
-    let free = trace.candidates.iter().filter(|o| o.is(line) && !taken.contains(&o.index));
+fn find_event<'t>(
+    line: &EventLine,
+    trace: &'t DecodedTrace,
+    matched_indexes: &mut Vec<usize>,
+) -> &'t DecodedEvent {
+    let matches_pattern = |o: &DecodedEvent, field: &str, value: &str| {
+        values_match(value, &find_our_values(&line.name, field, o, trace), o)
+    };
+    let score = |o: &&DecodedEvent| {
+        line.fields.iter().filter(|(field, value)| matches_pattern(o, field, value)).count()
+    };
+    let free =
+        trace.candidates.iter().filter(|o| o.matches_line(line) && !matched_indexes.contains(&o.index));
     // The first of several equal events, because both print in the order of the file.
     let best = free.rev().max_by_key(score);
     let best =
         best.unwrap_or_else(|| panic!("no event is {:.3} {} of {} bytes", line.ms, line.name, line.len));
-    taken.push(best.index);
+    matched_indexes.push(best.index);
     best
 }
 
 /// Loads a sample with its text. Returns `None` where the samples are absent.
-fn load(pair: &Pair) -> Option<(Baseline, Trace)> {
+fn load_pair(pair: &SamplePair) -> Option<(Baseline, DecodedTrace)> {
     let (trace, text, schemas) = (sample(pair.trace)?, sample(pair.text)?, sample("clretwrc.dll")?);
-    let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text reads"));
-    let trace = Trace::read(&trace, &schemas, &baseline.events);
+    let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text can be read"));
+    let trace = DecodedTrace::read(&trace, &schemas, &baseline.events);
     Some((baseline, trace))
 }
 
 #[test]
 fn events_and_fields_match_traceevent() {
-    let mut tally = Tally::default();
-    for pair in &PAIRS {
-        let Some((baseline, trace)) = load(pair) else { return };
+    let mut comparison = FieldComparison::default();
+    for pair in &SAMPLE_PAIRS {
+        let Some((baseline, trace)) = load_pair(pair) else { return };
         check_counts(pair, &baseline, &trace);
-        let mut taken = Vec::new();
+        let mut matched_indexes = Vec::new();
         for line in &baseline.events {
-            let ours = find(line, &trace, &mut taken);
-            tally.compare(line, ours, &trace);
+            let ours = find_event(line, &trace, &mut matched_indexes);
+            comparison.compare(line, ours, &trace);
         }
     }
-    tally.print();
-    let ruled: usize = tally.ruled.values().sum();
-    assert_eq!(tally.faults.len(), 0, "differences that no rule explains; the first: {}", tally.faults[0]);
-    assert_eq!(tally.lines, 563);
-    assert_eq!(tally.agree + ruled, tally.fields);
+    comparison.print();
+    let explained: usize = comparison.explained.values().sum();
+    assert_eq!(
+        comparison.unexplained.len(),
+        0,
+        "differences that no rule explains; the first: {}",
+        comparison.unexplained[0]
+    );
+    assert_eq!(comparison.lines, 563);
+    assert_eq!(comparison.agreeing_fields + explained, comparison.fields);
     // Fields that neither side has prove little, so they count on neither side.
-    let (compared, agree) = (tally.fields - tally.absent, tally.agree - tally.absent);
-    assert!(agree * 100 >= compared * 97, "{agree} of {compared} fields agree");
-    assert!(ruled * 100 <= compared * 3, "rules cover {ruled} of {compared} fields");
+    let (compared, agreeing_fields) =
+        (comparison.fields - comparison.absent, comparison.agreeing_fields - comparison.absent);
+    assert!(agreeing_fields * 100 >= compared * 97, "{agreeing_fields} of {compared} fields agree");
+    assert!(explained * 100 <= compared * 3, "rules cover {explained} of {compared} fields");
     assert!(RULES.len() <= 25);
     for rule in RULES {
-        assert!(tally.ruled.contains_key(rule.name), "the rule {:?} covers nothing", rule.name);
+        assert!(
+            comparison.explained.contains_key(rule.name),
+            "the rule {:?} explains no difference",
+            rule.name
+        );
     }
 }
 
 /// Compares every COUNT line by name, and fails on events without one.
-fn check_counts(pair: &Pair, baseline: &Baseline, trace: &Trace) {
+fn check_counts(pair: &SamplePair, baseline: &Baseline, trace: &DecodedTrace) {
     let name = pair.trace;
     println!("{name}: {} events; not printed: {:?}", trace.events, trace.hidden);
     assert_eq!(trace.events, pair.events, "{name}");

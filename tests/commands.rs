@@ -18,31 +18,31 @@ use traceweir_format::etl::Options;
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
-use crate::golden::{Maker, SelfDescribing, session};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Run, root, weir};
 
 /// Makes a temporary folder.
-fn folder() -> TempDir {
+fn make_folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
 /// Returns the path of a trace in `fixtures/etl`.
-fn fixture(name: &str) -> PathBuf {
+fn fixture_path(name: &str) -> PathBuf {
     root().join("fixtures/etl").join(format!("{name}.etl"))
 }
 
-fn text(path: &Path) -> &str {
+fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 /// Writes bytes to a file in a folder.
-fn store(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+fn write_file(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
-/// Writes five events, 100 µs apart, that differ in everything that filters compare.
+/// Writes five events, 100 µs apart, that differ in all properties that filters compare.
 ///
 /// ```text
 ///   µs   cpu  pid/tid  provider  event  level  keyword  text
@@ -52,8 +52,8 @@ fn store(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
 ///   400  1    20/22    Shop.B    Gamma  5      0        FOUR
 ///   500  0    30/31    Shop.C    Delta  0      0x1      five
 /// ```
-fn five(maker: &mut Maker) {
-    for (provider, name, level, keyword, ids, cpu, says) in [
+fn write_five_events(maker: &mut TraceMaker) {
+    for (provider, name, level, keyword, ids, cpu, value) in [
         ("Shop.A", "Alpha", 1, 1, (10, 11), 0, "crème brûlée"),
         ("Shop.A", "Beta", 3, 2, (10, 12), 1, "two"),
         ("Shop.B", "Alpha", 4, 4, (20, 21), 0, "three"),
@@ -64,30 +64,30 @@ fn five(maker: &mut Maker) {
         (event.header.process_id, event.header.thread_id) = ids;
         (event.header.descriptor.level, event.header.descriptor.keyword) = (level, keyword);
         let mut payload = Vec::new();
-        payload.put_ansi_z(says);
+        payload.put_ansi_z(value);
         event.write(maker, cpu, MetadataBuilder::new(name, 0).add_field("says", 2, 35, 0), &payload, &[]);
     }
 }
 
-fn five_with(options: Options) -> Vec<u8> {
-    let mut maker = Maker::new(options);
-    five(&mut maker);
+fn five_events_with(options: Options) -> Vec<u8> {
+    let mut maker = TraceMaker::new(options);
+    write_five_events(&mut maker);
     maker.finish()
 }
 
 fn five_events() -> Vec<u8> {
-    five_with(session("five"))
+    five_events_with(session_options("five"))
 }
 
 /// Runs `weir dump --format jsonl` with these arguments.
-fn dump<'a>(path: &'a Path, arguments: &[&'a str]) -> Run {
-    let mut all = vec!["dump", "--format", "jsonl", text(path)];
-    all.extend(arguments);
-    weir(&all)
+fn dump_jsonl<'a>(path: &'a Path, arguments: &[&'a str]) -> Run {
+    let mut command = vec!["dump", "--format", "jsonl", arg(path)];
+    command.extend(arguments);
+    weir(&command)
 }
 
 /// Returns the names of the events that a dump with these arguments prints.
-fn names(path: &Path, arguments: &[&str]) -> Vec<String> {
-    let events = dump(path, arguments).expect(0).json();
+fn dumped_event_names(path: &Path, arguments: &[&str]) -> Vec<String> {
+    let events = dump_jsonl(path, arguments).expect(0).json();
     events.iter().map(|e| e["event"].as_str().unwrap_or("(none)").to_owned()).collect()
 }

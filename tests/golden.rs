@@ -17,7 +17,9 @@ use std::process::Command;
 use crate::util::{Run, root, weir_command};
 
 pub(crate) use make::kernel;
-pub(crate) use make::{ANCHOR, MICROSECOND, Maker, SelfDescribing, session, start_time};
+pub(crate) use make::{
+    ANCHOR, SelfDescribing, TICKS_PER_MICROSECOND, TraceMaker, session_options, start_time,
+};
 
 /// The views, each with the arguments that print it.
 const VIEWS: [(&str, &[&str]); 7] = [
@@ -31,7 +33,7 @@ const VIEWS: [(&str, &[&str]); 7] = [
 ];
 
 /// Returns the arguments that locate the schemas of a trace that does not contain them.
-fn schemas(trace: &str) -> &'static [&'static str] {
+fn schema_arguments(trace: &str) -> &'static [&'static str] {
     match trace {
         "manifest" | "narrow" => &["--manifest", "fixtures/manifests/everything.man"],
         "wpp" => &["--tmf", "fixtures/tmf/sample.tmf"],
@@ -51,19 +53,19 @@ fn exit_code(trace: &str, view: &str) -> i32 {
     }
 }
 
-fn blessing() -> bool {
+fn is_blessing() -> bool {
     std::env::var_os("BLESS").is_some_and(|v| v == "1")
 }
 
-fn run(trace: &str, view: &str) -> Run {
+fn run_view(trace: &str, view: &str) -> Run {
     let Some((_, arguments)) = VIEWS.iter().find(|v| v.0 == view) else {
-        panic!("`{view}` is no view; see VIEWS");
+        panic!("`{view}` is not in VIEWS");
     };
     let file = format!("fixtures/etl/{trace}.etl");
     let mut all: Vec<&str> = arguments.to_vec();
     all.push(&file);
     if matches!(arguments[0], "dump" | "stats") {
-        all.extend(schemas(trace));
+        all.extend(schema_arguments(trace));
     }
     // Relative paths keep machine-specific paths out of the output.
     finish(weir_command(&all).current_dir(root())).expect(exit_code(trace, view))
@@ -84,7 +86,7 @@ pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
     if old.as_ref().is_ok_and(|old| old == new) {
         return false;
     }
-    if blessing() {
+    if is_blessing() {
         // Other tests read the file at the same time: they see the old file or the new one, never a
         // part.
         let mut file = tempfile::NamedTempFile::new_in(root().join("fixtures")).unwrap();
@@ -113,31 +115,31 @@ pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
 
 #[test]
 fn fixtures_match_their_generator() {
-    let wrong = make::all()
+    let differing = make::make_fixtures()
         .iter()
         .filter(|(name, bytes)| differs(&root().join(format!("fixtures/etl/{name}.etl")), bytes))
         .count();
-    assert_eq!(wrong, 0, "fixtures differ; BLESS=1 writes them");
+    assert_eq!(differing, 0, "fixtures differ; BLESS=1 writes them");
 }
 
 #[test]
 fn each_view_of_each_trace_matches_its_golden_output() {
     let expected = root().join("fixtures/expected");
-    let mut wrong = 0;
-    for (trace, bytes) in make::all() {
+    let mut differing = 0;
+    for (trace, bytes) in make::make_fixtures() {
         // The tests may run in any order, and the views need the rewritten trace.
-        let _ = blessing() && differs(&root().join(format!("fixtures/etl/{trace}.etl")), &bytes);
+        let _ = is_blessing() && differs(&root().join(format!("fixtures/etl/{trace}.etl")), &bytes);
         for (view, _) in VIEWS {
             let path = expected.join(format!("{trace}.{view}"));
-            wrong += usize::from(differs(&path, &run(trace, view).stdout));
+            differing += usize::from(differs(&path, &run_view(trace, view).stdout));
         }
     }
-    assert_eq!(wrong, 0, "outputs differ; BLESS=1 writes them");
+    assert_eq!(differing, 0, "outputs differ; BLESS=1 writes them");
 }
 
 #[test]
 fn every_expected_output_belongs_to_a_trace_and_a_view() {
-    let traces: Vec<_> = make::all().into_iter().map(|f| f.0).collect();
+    let traces: Vec<_> = make::make_fixtures().into_iter().map(|f| f.0).collect();
     for entry in root().join("fixtures/expected").read_dir().unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let (trace, view) = name.rsplit_once('.').unwrap();

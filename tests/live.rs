@@ -28,24 +28,24 @@ use crate::util::{Daemon, Process, eventually, root, weir};
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
 const EVENTS_PER_ORDER: usize = 3;
 
-fn text(path: &Path) -> &str {
+fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs the sample program for this many orders and waits for its end.
-fn serve(daemon: &Daemon, orders: u32) {
+/// Runs the sample program for this many coffee orders and waits for its end.
+fn run_shop(daemon: &Daemon, orders: u32) {
     daemon.weir(["demo-shop", "--pause", "0", "--orders", &orders.to_string()]).expect(0);
 }
 
 /// Starts the sample program, which serves orders until it is killed.
-fn open_shop(daemon: &Daemon) -> Process {
-    daemon.begin(["demo-shop", "--pause", "1", "--orders", "1000000"])
+fn start_shop(daemon: &Daemon) -> Process {
+    daemon.spawn_weir(["demo-shop", "--pause", "1", "--orders", "1000000"])
 }
 
 /// Returns the sample program's events in a file. Fails unless `weir check` accepts the file.
-fn events_in(file: &Path) -> Vec<Value> {
-    weir(["check", text(file)]).expect(0);
-    weir(["dump", "--format", "jsonl", "--provider", SHOP, text(file)]).expect(0).json()
+fn shop_events_in(file: &Path) -> Vec<Value> {
+    weir(["check", arg(file)]).expect(0);
+    weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(file)]).expect(0).json()
 }
 
 /// Fails if a `--json` object has a key that its chapter of `docs/cli-json.md` does not document.
@@ -59,20 +59,20 @@ fn check_documented(object: &Value, chapter: &str) {
 }
 
 /// Returns the running sessions.
-fn sessions(daemon: &Daemon) -> Vec<Value> {
-    let mut all = daemon.weir(["list", "--json"]).expect(0).json();
-    all.retain(|session| session["status"] == "running");
-    all
+fn running_sessions(daemon: &Daemon) -> Vec<Value> {
+    let mut all_sessions = daemon.weir(["list", "--json"]).expect(0).json();
+    all_sessions.retain(|session| session["status"] == "running");
+    all_sessions
 }
 
 /// Waits until a session whose name starts with `prefix` has collected events, and returns its
 /// name.
-fn session_with_events(daemon: &Daemon, prefix: &str) -> String {
+fn wait_for_session_with_events(daemon: &Daemon, prefix: &str) -> String {
     eventually("a session with events", || {
-        let all = sessions(daemon);
-        let found = all
+        let all_sessions = running_sessions(daemon);
+        let session = all_sessions
             .iter()
             .find(|s| s["name"].as_str().unwrap().starts_with(prefix) && s["events"].as_u64().unwrap() > 0)?;
-        Some(found["name"].as_str().unwrap().to_owned())
+        Some(session["name"].as_str().unwrap().to_owned())
     })
 }

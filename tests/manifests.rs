@@ -23,29 +23,29 @@ use traceweir_decode::Decoder;
 use traceweir_decode::source::manifest::EventDefinition;
 use traceweir_format::Guid;
 use traceweir_format::etl;
-use values::{Variant, call, provider_module};
+use values::{Variant, build_call, provider_module};
 
 use crate::util::{Daemon, c_library, eventually, nested_build, nested_target, root, sample, weir};
 
-fn text(path: &Path) -> &str {
+fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn workshop() -> PathBuf {
+fn workshop_manifest() -> PathBuf {
     root().join("fixtures/manifests/workshop.man")
 }
 
 /// Returns the available manifests: the one in this repository, and a large one from the samples.
 fn manifests() -> Vec<PathBuf> {
-    [Some(workshop()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
+    [Some(workshop_manifest()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
 }
 
 /// Returns the target folder of cargo, so that nothing is built twice.
-pub(crate) fn target() -> PathBuf {
+pub(crate) fn target_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
-fn run(command: &mut Command) {
+fn run_command(command: &mut Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -56,24 +56,24 @@ fn run(command: &mut Command) {
 }
 
 /// Returns the symbol of an event in generated code.
-fn symbol(event: &EventDefinition) -> String {
+fn event_symbol(event: &EventDefinition) -> String {
     let d = &event.event.descriptor;
     event.event.schema.names.event.as_deref().map_or(format!("Event{}_V{}", d.id, d.version), str::to_owned)
 }
 
-type Expected = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
+type ExpectedPayloads = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
 
 /// Records the program and compares the payloads of its events with the expected ones.
-fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &Expected) {
+fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &ExpectedPayloads) {
     let file = daemon.path("events.etl");
-    let mut arguments = vec!["record".to_owned(), "-o".to_owned(), text(&file).to_owned()];
+    let mut arguments = vec!["record".to_owned(), "-o".to_owned(), arg(&file).to_owned()];
     for provider in manifests.iter().flat_map(Manifest::providers) {
         arguments.extend(["-p".to_owned(), provider.id.to_string()]);
     }
-    arguments.extend(["--".to_owned(), text(program).to_owned()]);
+    arguments.extend(["--".to_owned(), arg(program).to_owned()]);
     daemon.weir(arguments).expect(0);
 
-    let dump = weir(["dump", "--format", "jsonl", text(&file)]).expect(0);
+    let dump = weir(["dump", "--format", "jsonl", arg(&file)]).expect(0);
     let named = dump.json().iter().filter(|event| event.get("event").is_some()).count();
     let total: usize = expected.values().map(Vec::len).sum();
     assert!(
@@ -81,12 +81,15 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
         "{named} of {total} events have names: {}",
         dump.text().lines().nth(3).unwrap_or_default()
     );
-    let blind = weir(["dump", "--no-binaries", "--format", "jsonl", text(&file)]).expect(0);
-    assert!(blind.text().contains("no schema for this event"), "without the program nothing is known");
+    let without_binaries = weir(["dump", "--no-binaries", "--format", "jsonl", arg(&file)]).expect(0);
+    assert!(
+        without_binaries.text().contains("no schema for this event"),
+        "events are decoded without the program"
+    );
 
     let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
     let mut decoder = Decoder::new();
-    let mut seen: Expected = HashMap::new();
+    let mut recorded_payloads: ExpectedPayloads = HashMap::new();
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         decoder.observe(&record);
@@ -102,11 +105,16 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
             assert_eq!(found.prepared.schema.fields(), definition.event.schema.fields());
             assert_eq!(found.prepared.schema.names.event, definition.event.schema.names.event);
             assert_eq!(d, definition.event.descriptor);
-            seen.entry(key).or_default().push(record.payload().to_vec());
+            recorded_payloads.entry(key).or_default().push(record.payload().to_vec());
         }
     }
     for (key, payloads) in expected {
-        assert_eq!(seen.get(key), Some(payloads), "{key:?} {}", symbol(definition(manifests, *key)));
+        assert_eq!(
+            recorded_payloads.get(key),
+            Some(payloads),
+            "{key:?} {}",
+            event_symbol(definition(manifests, *key))
+        );
     }
 }
 
@@ -117,7 +125,7 @@ fn definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) 
 }
 
 /// Builds a manifest whose names try to break out of comments and literals.
-fn hostile() -> Manifest {
+fn hostile_manifest() -> Manifest {
     let hostile = r#"     */ int x; /* &quot; \ ??/ %1 // &#10;#error &lt;b&gt; `x` \"#;
     let xml = format!(
         r#"<instrumentationManifest><provider name="{hostile}" guid="{{11223344-5566-7788-99aa-bbccddeeff00}}" symbol="int">
@@ -138,7 +146,7 @@ fn events_written_by_rust_are_decoded_by_their_program() {
     let daemon = Daemon::start();
     let folder = daemon.path("program");
     std::fs::create_dir_all(folder.join("src")).unwrap();
-    let (mut modules, mut calls, mut expected) = (String::new(), String::new(), Expected::new());
+    let (mut modules, mut calls, mut expected) = (String::new(), String::new(), ExpectedPayloads::new());
     let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
     for manifest in &manifests {
         let [module, _] = manifest.write_rust(folder.join("src")).unwrap();
@@ -153,23 +161,26 @@ fn events_written_by_rust_are_decoded_by_their_program() {
             let _ = writeln!(calls, "{{ use {name}::*; let p = {module}::Provider::register().unwrap();");
             for (event, (function, _)) in provider.events.iter().zip(functions) {
                 for variant in Variant::ALL {
-                    let made =
-                        call(&event.event.schema, event.template.as_deref().unwrap_or_default(), variant);
+                    let generated_call = build_call(
+                        &event.event.schema,
+                        event.template.as_deref().unwrap_or_default(),
+                        variant,
+                    );
                     let _ = writeln!(
                         calls,
                         "assert!(p.{function}_enabled()); p.{function}({}).unwrap();",
-                        made.rust.join(", ")
+                        generated_call.rust.join(", ")
                     );
                     let d = &event.event.descriptor;
-                    expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
+                    expected.entry((provider.id, d.id, d.version)).or_default().push(generated_call.bytes);
                 }
             }
             assert_eq!(module, provider_module(&provider.events[0].event.schema));
             calls.push_str("}\n");
         }
     }
-    let [hostile, _] = hostile().write_rust(folder.join("src")).unwrap();
-    let _ = writeln!(modules, "mod hostile {{ include!({:?}); }}", hostile.file_name().unwrap());
+    let [hostile_module, _] = hostile_manifest().write_rust(folder.join("src")).unwrap();
+    let _ = writeln!(modules, "mod hostile {{ include!({:?}); }}", hostile_module.file_name().unwrap());
     let main = format!("{modules}\n#[allow(unused_imports)]\nfn main() {{\n{calls}}}\n");
     std::fs::write(folder.join("src/main.rs"), main).unwrap();
     let package = format!(
@@ -179,10 +190,9 @@ fn events_written_by_rust_are_decoded_by_their_program() {
     std::fs::write(folder.join("Cargo.toml"), package).unwrap();
     std::fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run(Command::new(cargo)
-        .args(["build", "--offline", "--quiet"])
-        .current_dir(&folder)
-        .envs(nested_build()));
+    run_command(
+        Command::new(cargo).args(["build", "--offline", "--quiet"]).current_dir(&folder).envs(nested_build()),
+    );
     let program = folder.join("events");
     std::fs::copy(nested_target().join("debug/events"), &program).unwrap();
     record_and_compare(&daemon, &program, &manifests, &expected);
@@ -192,7 +202,7 @@ fn events_written_by_rust_are_decoded_by_their_program() {
 fn events_written_by_c_are_decoded_by_their_program() {
     let daemon = Daemon::start();
     let folder = daemon.folder();
-    let (mut source, mut calls, mut expected) = (String::new(), String::new(), Expected::new());
+    let (mut source, mut calls, mut expected) = (String::new(), String::new(), ExpectedPayloads::new());
     let mut files = Vec::new();
     let manifests: Vec<_> = manifests().iter().map(|path| Manifest::open(path).unwrap()).collect();
     for manifest in &manifests {
@@ -204,13 +214,20 @@ fn events_written_by_c_are_decoded_by_their_program() {
             let _ = writeln!(calls, "if (EventRegister{name}() != 0) return 1;");
             for event in &provider.events {
                 for variant in Variant::ALL {
-                    let made =
-                        call(&event.event.schema, event.template.as_deref().unwrap_or_default(), variant);
-                    let symbol = symbol(event);
+                    let generated_call = build_call(
+                        &event.event.schema,
+                        event.template.as_deref().unwrap_or_default(),
+                        variant,
+                    );
+                    let symbol = event_symbol(event);
                     let _ = writeln!(calls, "if (!EventEnabled{symbol}()) return 2;");
-                    let _ = writeln!(calls, "if (EventWrite{symbol}({}) != 0) return 3;", made.c.join(", "));
+                    let _ = writeln!(
+                        calls,
+                        "if (EventWrite{symbol}({}) != 0) return 3;",
+                        generated_call.c.join(", ")
+                    );
                     let d = &event.event.descriptor;
-                    expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
+                    expected.entry((provider.id, d.id, d.version)).or_default().push(generated_call.bytes);
                 }
             }
             let _ = writeln!(calls, "if (EventUnregister{name}() != 0) return 4;");
@@ -230,7 +247,7 @@ fn events_written_by_c_are_decoded_by_their_program() {
         "-Wl,--build-id",
     ]);
     compiler.arg("-I").arg(root().join("crates/ffi/include")).arg(&main).args(&files).arg("-o").arg(&program);
-    run(compiler.arg(c_library()).args(["-lpthread", "-ldl", "-lm"]));
+    run_command(compiler.arg(c_library()).args(["-lpthread", "-ldl", "-lm"]));
     record_and_compare(&daemon, &program, &manifests, &expected);
 }
 
@@ -238,18 +255,18 @@ fn events_written_by_c_are_decoded_by_their_program() {
 fn mistakes_are_listed_with_their_lines_and_no_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.man");
-    let wrong = std::fs::read_to_string(workshop())
+    let wrong = std::fs::read_to_string(workshop_manifest())
         .unwrap()
         .replace("level=\"Chatty\"", "level=\"Loud\"")
         .replace("map=\"Guards\"", "map=\"Nails\"");
     std::fs::write(&file, wrong).unwrap();
-    let run = weir(["mc", text(&file), "--out", text(folder.path())]).expect(1);
+    let run_command = weir(["mc", arg(&file), "--out", arg(folder.path())]).expect(1);
     assert!(
-        run.stderr.contains("wrong.man:") && run.stderr.contains("level Loud is not defined"),
+        run_command.stderr.contains("wrong.man:") && run_command.stderr.contains("level Loud is not defined"),
         "{}",
-        run.stderr
+        run_command.stderr
     );
-    assert!(run.stderr.contains("map Nails is not defined"), "{}", run.stderr);
+    assert!(run_command.stderr.contains("map Nails is not defined"), "{}", run_command.stderr);
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
     weir(["mc", "/no/such/file.man"]).expect(1);
 }
@@ -257,15 +274,15 @@ fn mistakes_are_listed_with_their_lines_and_no_file_is_written() {
 #[test]
 fn generated_code_matches_its_golden_files() {
     let folder = tempfile::tempdir().unwrap();
-    weir(["mc", text(&workshop()), "--out", text(folder.path()), "--prefix", "Write"]).expect(0);
+    weir(["mc", arg(&workshop_manifest()), "--out", arg(folder.path()), "--prefix", "Write"]).expect(0);
     for name in ["workshop.h", "workshop.rs"] {
-        let made = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let generated = std::fs::read_to_string(folder.path().join(name)).unwrap();
         let expected = root().join("fixtures/mc").join(name);
         if std::env::var_os("BLESS").is_some() {
             std::fs::create_dir_all(expected.parent().unwrap()).unwrap();
-            std::fs::write(&expected, &made).unwrap();
+            std::fs::write(&expected, &generated).unwrap();
         }
-        assert_eq!(made, std::fs::read_to_string(&expected).unwrap(), "{name}: BLESS=1 rewrites it");
+        assert_eq!(generated, std::fs::read_to_string(&expected).unwrap(), "{name}: BLESS=1 rewrites it");
     }
     assert!(folder.path().join("workshop_etw.c").exists() && folder.path().join("workshop.etw").exists());
 }
@@ -275,38 +292,47 @@ fn example_is_recorded_by_name_and_decoded_without_its_manifest() {
     let daemon = Daemon::start();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
-    run(Command::new(cargo)
-        .args(example)
-        .current_dir(root())
-        .envs([("CARGO_TARGET_DIR", target().into_os_string()), ("CARGO_INCREMENTAL", "0".into())]));
-    let (program, file) = (target().join("debug/traceweir-example-manifest"), daemon.path("greenhouse.etl"));
+    run_command(
+        Command::new(cargo).args(example).current_dir(root()).envs([
+            ("CARGO_TARGET_DIR", target_folder().into_os_string()),
+            ("CARGO_INCREMENTAL", "0".into()),
+        ]),
+    );
+    let (program, file) =
+        (target_folder().join("debug/traceweir-example-manifest"), daemon.path("greenhouse.etl"));
     let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
-    let by_name = ["record", "--manifest", text(&program), "-p", "Example-Greenhouse:Climate|Water"];
-    daemon.weir(by_name.iter().chain(&["-o", text(&file), "--", text(&program)])).expect(0);
-    let dump = weir(["dump", text(&file)]).expect(0).text();
+    let by_name = ["record", "--manifest", arg(&program), "-p", "Example-Greenhouse:Climate|Water"];
+    daemon.weir(by_name.iter().chain(&["-o", arg(&file), "--", arg(&program)])).expect(0);
+    let dump = weir(["dump", arg(&file)]).expect(0).text();
     assert!(dump.contains("Example-Greenhouse/Measured"), "{dump}");
-    let messages = weir(["dump", "--format", "jsonl", text(&file)]).expect(0).text();
+    let messages = weir(["dump", "--format", "jsonl", arg(&file)]).expect(0).text();
     assert!(messages.contains("Bed tomatoes got 12.5 litres, valve now open"), "{messages}");
-    assert!(weir(["stats", text(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
-    assert!(weir(["info", text(&file)]).expect(0).text().contains("Example-Greenhouse"));
+    assert!(weir(["stats", arg(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
+    assert!(weir(["info", arg(&file)]).expect(0).text().contains("Example-Greenhouse"));
 
     // Another program at the same path: its schemas are not used.
     let copy = daemon.path("program");
     std::fs::copy(&program, &copy).unwrap();
-    daemon.weir(["record", "-p", id, "-o", text(&file), "--", text(&copy)]).expect(0);
-    assert!(weir(["dump", text(&file)]).expect(0).text().contains("Example-Greenhouse/Measured"));
+    daemon.weir(["record", "-p", id, "-o", arg(&file), "--", arg(&copy)]).expect(0);
+    assert!(weir(["dump", arg(&file)]).expect(0).text().contains("Example-Greenhouse/Measured"));
     std::fs::remove_file(&copy).unwrap();
-    assert!(weir(["dump", text(&file)]).expect(0).text().contains("no schema"), "the program is gone");
+    assert!(
+        weir(["dump", arg(&file)]).expect(0).text().contains("no schema"),
+        "schemas of a removed program were used"
+    );
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &copy).unwrap();
-    assert!(weir(["dump", text(&file)]).expect(0).text().contains("no schema"), "another program");
+    assert!(
+        weir(["dump", arg(&file)]).expect(0).text().contains("no schema"),
+        "schemas of another program were used"
+    );
 }
 
 #[test]
 fn headers_compile_without_warnings_for_any_names() {
     let folder = tempfile::tempdir().unwrap();
-    let names = hostile();
+    let hostile = hostile_manifest();
     let manifests = manifests();
-    let all = [names].into_iter().chain(manifests.iter().map(|path| Manifest::open(path).unwrap()));
+    let all = [hostile].into_iter().chain(manifests.iter().map(|path| Manifest::open(path).unwrap()));
     for manifest in all {
         let [header, resource] =
             manifest.write_c(folder.path(), &traceweir_build::COptions::default()).unwrap();
@@ -333,7 +359,7 @@ fn headers_compile_without_warnings_for_any_names() {
             if ending == "c" {
                 command.arg(&resource);
             }
-            run(&mut command);
+            run_command(&mut command);
         }
     }
 }
@@ -343,18 +369,23 @@ fn live_events_are_decoded_by_their_program_too() {
     let daemon = Daemon::start();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
-    run(Command::new(cargo)
-        .args(example)
-        .current_dir(root())
-        .envs([("CARGO_TARGET_DIR", target().into_os_string()), ("CARGO_INCREMENTAL", "0".into())]));
+    run_command(
+        Command::new(cargo).args(example).current_dir(root()).envs([
+            ("CARGO_TARGET_DIR", target_folder().into_os_string()),
+            ("CARGO_INCREMENTAL", "0".into()),
+        ]),
+    );
     let id = "{0c5f9a8e-6a0e-4c0b-8f5e-1d6f0f3f5a11}";
     let mut watch =
-        daemon.begin(["watch", "-p", id, "--head", "1", "--format", "jsonl", "--event", "Watered"]);
-    eventually("an event", || {
-        let mut program = Command::new(target().join("debug/traceweir-example-manifest"));
-        run(program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()));
+        daemon.spawn_weir(["watch", "-p", id, "--head", "1", "--format", "jsonl", "--event", "Watered"]);
+    eventually("the watched event arrives", || {
+        let mut program = Command::new(target_folder().join("debug/traceweir-example-manifest"));
+        run_command(program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()));
         (!watch.is_running()).then_some(())
     });
-    let seen = watch.finish().expect(0).text();
-    assert!(seen.contains("valve now open") && seen.contains("Example-Greenhouse"), "{seen}");
+    let recorded_payloads = watch.finish().expect(0).text();
+    assert!(
+        recorded_payloads.contains("valve now open") && recorded_payloads.contains("Example-Greenhouse"),
+        "{recorded_payloads}"
+    );
 }

@@ -15,12 +15,12 @@ use traceweir_format::header::Family;
 use crate::util::{sample, weir};
 
 /// Known facts about a sample.
-struct Facts {
+struct SampleFacts {
     file: &'static str,
     events: usize,
     buffers: u64,
     compressed_buffers: u64,
-    buffer_size: u64,
+    buffer_bytes: u64,
     mode: &'static str,
     build: u64,
     events_lost: u64,
@@ -32,64 +32,64 @@ struct Facts {
     /// 3.1 loaded.
     undecoded: &'static [(&'static str, u64, u64)],
     /// The same for events with bytes after their last field: they are newer than their schema.
-    left_over: &'static [(&'static str, u64, u64)],
+    extra_bytes: &'static [(&'static str, u64, u64)],
 }
 
-const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
-const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
-const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
+const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
+const PRIVATE_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimePrivate";
+const RUNDOWN_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 
-const AMSI: Facts = Facts {
+const AMSI_TRACE: SampleFacts = SampleFacts {
     file: "AMSITrace.etl",
     events: 21,
     buffers: 6,
     compressed_buffers: 0,
-    buffer_size: 65_536,
+    buffer_bytes: 65_536,
     mode: "0x8000001",
     build: 18_362,
     events_lost: 3,
     session: "AMSITraceSession",
     headers: [2, 0, 0, 0, 0, 19, 0],
     undecoded: &[],
-    left_over: &[],
+    extra_bytes: &[],
 };
 
-const SELF: Facts = Facts {
+const SELF_DESCRIBING: SampleFacts = SampleFacts {
     file: "SelfDescribingSingleEvent.etl",
     events: 23,
     buffers: 3,
     compressed_buffers: 2,
-    buffer_size: 65_536,
+    buffer_bytes: 65_536,
     mode: "0x4010001",
     build: 22_000,
     events_lost: 0,
     session: "Relogger",
     headers: [4, 0, 0, 18, 0, 1, 0],
     undecoded: &[],
-    left_over: &[],
+    extra_bytes: &[],
 };
 
-const SHUT: Facts = Facts {
+const SHUTDOWN: SampleFacts = SampleFacts {
     file: "ShutdownPerfDiagLogger.etl",
     events: 17_078,
     buffers: 49,
     compressed_buffers: 0,
-    buffer_size: 65_536,
+    buffer_bytes: 65_536,
     mode: "0x2000080",
     build: 18_362,
     events_lost: 0,
     session: "PerfDiag Logger",
     headers: [8433, 0, 8645, 0, 0, 0, 0],
     undecoded: &[],
-    left_over: &[],
+    extra_bytes: &[],
 };
 
-const N64: Facts = Facts {
+const DOTNET_X64: SampleFacts = SampleFacts {
     file: "net.4.5.2.x64.etl.zip",
     events: 179_474,
     buffers: 360,
     compressed_buffers: 359,
-    buffer_size: 65_536,
+    buffer_bytes: 65_536,
     mode: "0x4010001",
     build: 9200,
     events_lost: 0,
@@ -98,117 +98,117 @@ const N64: Facts = Facts {
     undecoded: &[],
     // A stack walk has as many frames as its size implies, and its schema has two; the other two
     // are as their providers wrote them.
-    left_over: &[(RUNTIME, 82, 0), (PRIVATE, 4, 2), ("PerfView", 13, 0)],
+    extra_bytes: &[(RUNTIME_PROVIDER, 82, 0), (PRIVATE_PROVIDER, 4, 2), ("PerfView", 13, 0)],
 };
 
-const PRIM: Facts = Facts {
+const PRIMITIVE_TYPES: SampleFacts = SampleFacts {
     file: "primitive-types.etl",
     events: 7,
     buffers: 2,
     compressed_buffers: 0,
-    buffer_size: 8192,
+    buffer_bytes: 8192,
     mode: "0x0",
     build: 19_043,
     events_lost: 0,
     session: "solar_system",
     headers: [2, 0, 0, 0, 0, 5, 0],
     undecoded: &[],
-    left_over: &[],
+    extra_bytes: &[],
 };
 
-const GC: Facts = Facts {
+const GC_EVENTS: SampleFacts = SampleFacts {
     file: "gcevents.etl",
     events: 71,
     buffers: 5,
     compressed_buffers: 0,
-    buffer_size: 65_536,
+    buffer_bytes: 65_536,
     mode: "0x8000002",
     build: 19_045,
     events_lost: 0,
     session: "PerfViewSession",
     headers: [2, 0, 0, 0, 0, 69, 0],
-    undecoded: &[(RUNTIME, 208, 0), (RUNTIME, 209, 0)],
-    left_over: &[(RUNTIME, 4, 2), (RUNTIME, 10, 4), (RUNTIME, 205, 4)],
+    undecoded: &[(RUNTIME_PROVIDER, 208, 0), (RUNTIME_PROVIDER, 209, 0)],
+    extra_bytes: &[(RUNTIME_PROVIDER, 4, 2), (RUNTIME_PROVIDER, 10, 4), (RUNTIME_PROVIDER, 205, 4)],
 };
 
-const GCR: Facts = Facts {
+const GC_RUNDOWN: SampleFacts = SampleFacts {
     file: "gcrundownevents.etl",
     events: 112,
     buffers: 2,
     compressed_buffers: 0,
-    buffer_size: 65_536,
+    buffer_bytes: 65_536,
     mode: "0x8000001",
     build: 19_045,
     events_lost: 0,
     session: "PerfViewSessionRundown",
     headers: [2, 0, 0, 0, 0, 110, 0],
-    undecoded: &[(RUNDOWN, 10, 0)],
-    left_over: &[],
+    undecoded: &[(RUNDOWN_PROVIDER, 10, 0)],
+    extra_bytes: &[],
 };
 
-const WU: Facts = Facts {
+const WINDOWS_UPDATE: SampleFacts = SampleFacts {
     file: "WindowsUpdate.20251008.etl",
     events: 82,
     buffers: 7,
     compressed_buffers: 0,
-    buffer_size: 4096,
+    buffer_bytes: 4096,
     mode: "0x11002009",
     build: 22_631,
     events_lost: 41,
     session: "WindowsUpdate_trace_log",
     headers: [2, 0, 0, 0, 0, 80, 0],
     undecoded: &[],
-    left_over: &[],
+    extra_bytes: &[],
 };
 
 #[test]
 fn amsi_is_read_completely_and_reports_lost_events() {
-    check_sample(&AMSI);
+    check_sample(&AMSI_TRACE);
 }
 
 #[test]
 fn self_describing_single_event_is_read_completely() {
-    check_sample(&SELF);
+    check_sample(&SELF_DESCRIBING);
 }
 
 #[test]
 fn shutdown_is_read_completely() {
-    check_sample(&SHUT);
+    check_sample(&SHUTDOWN);
 }
 
 #[test]
 fn net_64_is_read_completely_from_its_archive() {
-    check_sample(&N64);
+    check_sample(&DOTNET_X64);
 }
 
 #[test]
 fn primitive_types_is_read_completely() {
-    check_sample(&PRIM);
+    check_sample(&PRIMITIVE_TYPES);
 }
 
 #[test]
 fn gc_events_are_read_completely() {
-    check_sample(&GC);
+    check_sample(&GC_EVENTS);
 }
 
 #[test]
 fn gc_rundown_events_are_read_completely() {
-    check_sample(&GCR);
+    check_sample(&GC_RUNDOWN);
 }
 
 #[test]
 fn windows_update_is_read_completely_and_reports_lost_events() {
-    check_sample(&WU);
+    check_sample(&WINDOWS_UPDATE);
 }
 
-fn check_sample(facts: &Facts) {
+fn check_sample(facts: &SampleFacts) {
     let (Some(path), Some(schemas)) = (sample(facts.file), sample("clretwrc.dll")) else { return };
     let code = if facts.events_lost > 0 { 4 } else { 0 };
     check_info(facts, &path);
     let check = weir(["check".as_ref(), path.as_os_str()]).expect(code);
-    assert_eq!(check.stdout, b"", "no finding");
+    assert_eq!(check.stdout, b"", "weir check reports a finding");
     let check = weir(["check".as_ref(), "--json".as_ref(), path.as_os_str()]).expect(code);
-    assert_eq!(check.stdout, b"", "no finding");
+    assert_eq!(check.stdout, b"", "weir check reports a finding");
     check_headers(facts, &path);
     let dump: [&std::ffi::OsStr; 6] = [
         "dump".as_ref(),
@@ -221,7 +221,7 @@ fn check_sample(facts: &Facts) {
     check_events(facts, &weir(dump).expect(code).text());
 }
 
-fn check_info(facts: &Facts, path: &Path) {
+fn check_info(facts: &SampleFacts, path: &Path) {
     let code = if facts.events_lost > 0 { 4 } else { 0 };
     let info = weir(["info".as_ref(), "--json".as_ref(), path.as_os_str()]).expect(code);
     let info = &info.json()[0];
@@ -235,14 +235,17 @@ fn check_info(facts: &Facts, path: &Path) {
     assert_eq!(info["finalised"], true);
     assert_eq!((&info["buffers"], &info["buffers_written"]), (&facts.buffers.into(), &facts.buffers.into()));
     assert_eq!(info["compressed_buffers"], facts.compressed_buffers);
-    assert_eq!(info["buffer_size"], facts.buffer_size);
+    assert_eq!(info["buffer_size"], facts.buffer_bytes);
     assert_eq!((&info["events_lost"], &info["buffers_lost"]), (&facts.events_lost.into(), &0.into()));
-    let by_provider = info["providers"].as_array().expect("providers").iter();
-    assert_eq!(by_provider.map(|p| p["events"].as_u64().expect("a count")).sum::<u64>(), facts.events as u64);
+    let by_provider = info["providers"].as_array().expect("the output lists providers").iter();
+    assert_eq!(
+        by_provider.map(|p| p["events"].as_u64().expect("each provider has a count")).sum::<u64>(),
+        facts.events as u64
+    );
 }
 
-fn check_headers(facts: &Facts, path: &Path) {
-    let trace = Trace::open(bytes_of(path)).expect("the trace opens");
+fn check_headers(facts: &SampleFacts, path: &Path) {
+    let trace = Trace::open(read_trace_bytes(path)).expect("the trace opens");
     let mut headers = [0; 7];
     let mut events = trace.events();
     while let Some(record) = events.next().expect("no read fails") {
@@ -262,50 +265,58 @@ fn check_headers(facts: &Facts, path: &Path) {
 }
 
 /// Returns the bytes of a trace, unpacked.
-fn bytes_of(path: &Path) -> Vec<u8> {
+fn read_trace_bytes(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path).expect("the sample opens");
     if path.extension().is_some_and(|e| e == "zip") {
-        let mut archive = zip::ZipArchive::new(file).expect("an archive");
-        archive.by_index(0).expect("the trace").read_to_end(&mut bytes).expect("the trace unpacks");
+        let mut archive = zip::ZipArchive::new(file).expect("the sample is a ZIP archive");
+        archive
+            .by_index(0)
+            .expect("the archive has a trace")
+            .read_to_end(&mut bytes)
+            .expect("the trace unpacks");
     } else {
         file.read_to_end(&mut bytes).expect("the sample reads");
     }
     bytes
 }
 
-fn check_events(facts: &Facts, lines: &str) {
+fn check_events(facts: &SampleFacts, lines: &str) {
     let (mut count, mut before) = (0, String::new());
-    let (mut undecoded, mut left_over) = (BTreeSet::new(), BTreeSet::new());
+    let (mut undecoded, mut extra_bytes) = (BTreeSet::new(), BTreeSet::new());
     for line in lines.lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         count += 1;
-        check_shape(&event);
-        let time = event["time"].as_str().expect("a time").to_owned();
-        assert!(before <= time, "{time} comes after {before}");
+        check_keys_and_values(&event);
+        let time = event["time"].as_str().expect("each event has a time").to_owned();
+        assert!(before <= time, "an event at {time} follows one at {before}");
         before = time;
         let identity = || {
             let provider = event["provider"].as_str().unwrap_or_default().to_owned();
-            (provider, event["id"].as_u64().expect("an id"), event["version"].as_u64().expect("a version"))
+            (
+                provider,
+                event["id"].as_u64().expect("each event has an id"),
+                event["version"].as_u64().expect("each event has a version"),
+            )
         };
         if !event["undecoded"].is_null() {
             undecoded.insert(identity());
         }
         if !event["extra"].is_null() {
-            left_over.insert(identity());
+            extra_bytes.insert(identity());
         }
     }
     assert_eq!(count, facts.events);
-    let named = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
+    let owned = |rows: &[(&str, u64, u64)]| -> BTreeSet<_> {
         rows.iter().map(|r| (r.0.to_owned(), r.1, r.2)).collect()
     };
-    assert_eq!(undecoded, named(facts.undecoded), "events without schema");
-    assert_eq!(left_over, named(facts.left_over), "events with bytes left over");
+    assert_eq!(undecoded, owned(facts.undecoded), "events without schema");
+    assert_eq!(extra_bytes, owned(facts.extra_bytes), "events with bytes after their last field");
 }
 
 /// Checks the keys of an event and the form of its values.
-fn check_shape(event: &Value) {
-    let text = |key: &str| event[key].as_str().unwrap_or_else(|| panic!("{key} is no text: {event}"));
+fn check_keys_and_values(event: &Value) {
+    let text = |key: &str| event[key].as_str().unwrap_or_else(|| panic!("{key} is not a string: {event}"));
     let time = text("time");
     assert!(time.len() == "2020-07-29T00:07:00.6236167Z".len() && time.ends_with('Z'), "{event}");
     assert!(event["ms"].is_f64() && event["provider"].is_string(), "{event}");
@@ -320,21 +331,21 @@ fn check_shape(event: &Value) {
     }
     assert!(text("keywords").starts_with("0x") && event["fields"].is_object(), "{event}");
     let bytes = |key: &str| event[key].as_str().map_or(0, |hex| hex.len() as u64 / 2);
-    let len = event["len"].as_u64().expect("a length");
+    let len = event["len"].as_u64().expect("each event has a length");
     assert_eq!(event["undecoded"].is_null(), event["raw"].is_null(), "{event}");
     assert!(event["raw"].is_null() || bytes("raw") == len, "{event}");
     assert!(bytes("extra") <= len, "{event}");
 }
 
 /// Returns the events of a sample, or `None` where the samples are absent.
-fn events_of(facts: &Facts) -> Option<Vec<Value>> {
+fn dump_sample(facts: &SampleFacts) -> Option<Vec<Value>> {
     let path = sample(facts.file)?;
     Some(weir(["dump".as_ref(), "--format".as_ref(), "jsonl".as_ref(), path.as_os_str()]).json())
 }
 
 #[test]
 fn primitive_types_have_the_written_values() {
-    let Some(events) = events_of(&PRIM) else { return };
+    let Some(events) = dump_sample(&PRIMITIVE_TYPES) else { return };
     let mercury = &events[2]["fields"];
     let expected = serde_json::json!({
         "string_type": "Mercury",
@@ -352,16 +363,18 @@ fn primitive_types_have_the_written_values() {
         "system_time_type": "2021-09-09T14:59:35.7990000Z",
     });
     assert_eq!(*mercury, expected);
-    let names: Vec<_> =
-        events[2..].iter().map(|e| e["fields"]["string_type"].as_str().expect("a name")).collect();
+    let names: Vec<_> = events[2..]
+        .iter()
+        .map(|e| e["fields"]["string_type"].as_str().expect("each event has a name"))
+        .collect();
     assert_eq!(names, ["Mercury", "Venus", "Earth", "Mars", "Jupiter"]);
     assert_eq!(events[2]["time"], "2021-09-09T14:59:35.8001567Z");
 }
 
 #[test]
 fn structure_keeps_its_members() {
-    let Some(events) = events_of(&SELF) else { return };
-    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the one event");
+    let Some(events) = dump_sample(&SELF_DESCRIBING) else { return };
+    let event = events.iter().find(|e| e["provider"] == "MySource").expect("the trace has the event");
     assert_eq!((&event["event"], &event["id"]), (&"TestEvent".into(), &3.into()));
     assert_eq!(event["guid"], "a61ea624-4944-55fc-c2a8-37838829438d");
     assert_eq!(event["fields"], serde_json::json!({ "a": { "b": "Hello", "c": "World!" } }));
@@ -369,12 +382,14 @@ fn structure_keeps_its_members() {
 
 #[test]
 fn array_of_code_units_is_text() {
-    let Some(events) = events_of(&AMSI) else { return };
+    let Some(events) = dump_sample(&AMSI_TRACE) else { return };
     let scripts: Vec<_> = events.iter().filter(|e| e["provider"] == "AmsiTrace").collect();
     assert_eq!(scripts.len(), 19);
     for event in &scripts {
-        let (script, raw) =
-            (&event["fields"]["Script"], event["fields"]["Raw Script"].as_str().expect("text"));
+        let (script, raw) = (
+            &event["fields"]["Script"],
+            event["fields"]["Raw Script"].as_str().expect("the field is a string"),
+        );
         assert!(script.is_string() && !raw.is_empty(), "{event}");
     }
     let first = &scripts[0]["fields"];
@@ -385,15 +400,15 @@ fn array_of_code_units_is_text() {
 
 #[test]
 fn packed_xml_is_unpacked() {
-    let Some(events) = events_of(&SELF) else { return };
+    let Some(events) = dump_sample(&SELF_DESCRIBING) else { return };
     let packed = events.iter().filter(|e| e["guid"] == "ed54dff8-c409-4cf6-bf83-05e1e61a09c4");
     let found: Vec<_> = packed
         .map(|e| {
-            let xml = e["fields"]["Xml"].as_str().expect("text");
+            let xml = e["fields"]["Xml"].as_str().expect("the field is a string");
             let tag = xml.trim_start_matches('<').split('>').next().unwrap_or_default().to_owned();
             assert!(xml.ends_with(&format!("</{tag}>")), "{xml}");
             // The unpacked bytes end with a terminator.
-            (e["len"].as_u64().expect("a length"), (xml.encode_utf16().count() + 1) * 2, tag)
+            (e["len"].as_u64().expect("each event has a length"), (xml.encode_utf16().count() + 1) * 2, tag)
         })
         .collect();
     let expected = [(412, 1052, "WinSPR"), (633, 2348, "Metrics"), (4146, 17_888, "SystemConfig")];
@@ -402,10 +417,10 @@ fn packed_xml_is_unpacked() {
 
 #[test]
 fn kernel_events_have_their_names_and_numbers() {
-    let Some(events) = events_of(&SHUT) else { return };
+    let Some(events) = dump_sample(&SHUTDOWN) else { return };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for event in &events {
-        *counts.entry(event["event"].as_str().expect("a name")).or_default() += 1;
+        *counts.entry(event["event"].as_str().expect("each event has a name")).or_default() += 1;
     }
     let expected = [
         ("EventTrace/EndExtension", 2),
@@ -433,21 +448,22 @@ fn kernel_events_have_their_names_and_numbers() {
     let names: Vec<_> = events.iter().filter_map(|e| e["fields"]["ThreadName"].as_str()).collect();
     assert_eq!((names.len(), names.iter().filter(|n| !n.is_empty()).count()), (3058, 94));
     assert!(names.contains(&"Win32k Raw Input Thread"));
-    let masks = events.iter().find(|e| e["event"] == "EventTrace/Extension").expect("group masks");
+    let masks =
+        events.iter().find(|e| e["event"] == "EventTrace/Extension").expect("the trace has group masks");
     assert_eq!(masks["fields"]["KernelEventVersion"], 70);
 }
 
 #[test]
 fn one_stream_for_all_cpus_prints_cpu_0() {
-    let Some(events) = events_of(&WU) else { return };
+    let Some(events) = dump_sample(&WINDOWS_UPDATE) else { return };
     assert!(events.iter().all(|e| e["cpu"] == 0));
     assert_eq!(events.iter().filter(|e| e["provider"] == "WUTraceLogging").count(), 80);
-    assert!(events[2..].iter().all(|e| e["fields"]["Info"].is_string()), "each is one line of the log");
+    assert!(events[2..].iter().all(|e| e["fields"]["Info"].is_string()), "an event has no log line");
 }
 
 #[test]
 fn private_events_without_their_manifest_keep_their_bytes() {
-    let Some(path) = sample(N64.file) else { return };
+    let Some(path) = sample(DOTNET_X64.file) else { return };
     let private = "763fd754-7086-4dfe-95eb-c01a46faf4ca";
     let args = ["dump", "--format", "jsonl", "--provider", private].map(std::ffi::OsStr::new);
     let events = weir(args.into_iter().chain([path.as_os_str()])).expect(0).json();
@@ -459,11 +475,11 @@ fn private_events_without_their_manifest_keep_their_bytes() {
 
 #[test]
 fn stack_belongs_to_the_event_that_carries_it() {
-    let Some(path) = sample(N64.file) else { return };
+    let Some(path) = sample(DOTNET_X64.file) else { return };
     let args = ["dump", "--format", "jsonl", "--provider", "System.Threading.Tasks.TplEventSource"];
     let events = weir(args.map(std::ffi::OsStr::new).into_iter().chain([path.as_os_str()])).expect(0).json();
     assert_eq!(events.len(), 8);
-    let stack = events[0]["stack"].as_array().expect("frames");
+    let stack = events[0]["stack"].as_array().expect("the event has a stack");
     assert!(
         stack.len() > 10 && stack.iter().all(|f| f.as_str().is_some_and(|f| f.starts_with("0x"))),
         "{stack:?}"

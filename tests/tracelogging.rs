@@ -9,24 +9,24 @@ use serde_json::{Value, json};
 use crate::util::{Daemon, nested_build, root, skip};
 
 /// Returns the target folder of cargo.
-fn target() -> PathBuf {
+fn target_folder() -> PathBuf {
     let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
     weir.ancestors().nth(2).unwrap().to_path_buf()
 }
 
 /// Records a program and decodes its events.
-fn recorded(providers: &str, program: &Path) -> Vec<Value> {
+fn record_and_decode(providers: &str, program: &Path) -> Vec<Value> {
     let daemon = Daemon::start();
     let trace = daemon.path("trace.etl");
     let file = trace.to_str().unwrap();
     daemon.weir(["record", "-p", providers, "-o", file, "--", program.to_str().unwrap()]).expect(0);
     let events = daemon.weir(["dump", "--format", "jsonl", file]).expect(0).json();
     // Without the events that the session writes about itself.
-    let theirs = |name: &str| providers.split(',').any(|p| p.trim_start_matches('*') == name);
-    events.into_iter().filter(|e| e["provider"].as_str().is_some_and(theirs)).collect()
+    let is_requested = |name: &str| providers.split(',').any(|p| p.trim_start_matches('*') == name);
+    events.into_iter().filter(|e| e["provider"].as_str().is_some_and(is_requested)).collect()
 }
 
-fn find<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+fn events_named<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|e| e["event"] == name).collect()
 }
 
@@ -35,11 +35,11 @@ fn build_example(package: &str) -> PathBuf {
     let built = Command::new(env!("CARGO"))
         .args(["build", "-q", "-p", package])
         .current_dir(root())
-        .env("CARGO_TARGET_DIR", target())
+        .env("CARGO_TARGET_DIR", target_folder())
         .env("CARGO_INCREMENTAL", "0")
         .status();
     assert!(built.unwrap().success());
-    target().join("debug").join(package)
+    target_folder().join("debug").join(package)
 }
 
 #[test]
@@ -57,18 +57,18 @@ fn record_example_prints_its_own_events_decoded() {
 #[test]
 fn rust_example_records_its_orders_and_their_activities() {
     let program = build_example("traceweir-example-rust");
-    let events = recorded("*Example.Kitchen,*Example.Kitchen.Specials", &program);
-    assert_eq!(events.len(), 12, "open, three times three, specials, closed");
-    let orders = find(&events, "Order");
+    let events = record_and_decode("*Example.Kitchen,*Example.Kitchen.Specials", &program);
+    assert_eq!(events.len(), 12, "expected: open, three events for each of three orders, specials, closed");
+    let orders = events_named(&events, "Order");
     let first: Vec<_> = orders.iter().filter(|o| o["activity"] == orders[0]["activity"]).collect();
     assert_eq!((&first[0]["opcode"], &first[0]["fields"]), (&json!(1), &json!({"number": 1, "dish": "pie"})));
     assert_eq!((&first[1]["opcode"], &first[1]["fields"]), (&json!(2), &json!({"price": 12.5})));
-    let cooked = find(&events, "Cooked");
+    let cooked = events_named(&events, "Cooked");
     let fields = json!({"temperatures": [20], "plate": {"warm": true, "mark": 1}});
     assert_eq!((&cooked[0]["keywords"], &cooked[0]["fields"]), (&json!("0x2"), &fields));
-    let specials = find(&events, "Specials");
+    let specials = events_named(&events, "Specials");
     assert_eq!(specials[0]["fields"], json!({"soup of the day": 3, "leftovers": 1}));
-    assert_eq!(find(&events, "Closed")[0]["fields"], json!({"orders": 3}));
+    assert_eq!(events_named(&events, "Closed")[0]["fields"], json!({"orders": 3}));
 }
 
 /// Runs the tests of the packages through the script, then records a program.
@@ -82,8 +82,8 @@ fn published_packages_compile_unchanged_and_record() {
         return skip("registry", stderr.lines().last().unwrap_or("no registry"));
     }
     assert!(output.status.success(), "{}{stderr}", String::from_utf8_lossy(&output.stdout));
-    let events = recorded("*TestProvider", &folder.path().join("generate_events"));
-    let normal = find(&events, "MyEventName")[0];
+    let events = record_and_decode("*TestProvider", &folder.path().join("generate_events"));
+    let normal = events_named(&events, "MyEventName")[0];
     for (field, value) in [
         ("id", json!(1)),
         ("level", json!(4)),
@@ -114,7 +114,7 @@ fn published_packages_compile_unchanged_and_record() {
     assert_eq!(normal["fields"].as_object().unwrap().len(), 32);
     let nested = &normal["fields"]["MyStruct"]["NestedStruct"]["MoreGuids"];
     assert_eq!(nested[0], "de2e8889-5a42-5019-1b9e-90de76e49683");
-    let raw = &find(&events, "Raw")[0]["fields"];
+    let raw = &events_named(&events, "Raw")[0]["fields"];
     let elements = json!([{"RawChar8": "0", "RawChar8s": "ABC"}, {"RawChar8": "1", "RawChar8s": "01"}]);
     assert_eq!(raw["RawStructSlice"], elements);
 }

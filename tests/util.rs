@@ -24,12 +24,12 @@ pub(crate) use wait::eventually;
 /// Returns the root folder of the project.
 pub(crate) fn root() -> PathBuf {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
-    cli.ancestors().nth(2).expect("the crate lies two folders deep").to_owned()
+    cli.ancestors().nth(2).expect("the crate is two folders below the root").to_owned()
 }
 
-/// Returns the path of the static C library, which cargo builds beside the tests.
+/// Returns the path of the static C library, which cargo builds into the folder of the tests.
 pub(crate) fn c_library() -> PathBuf {
-    let test = std::env::current_exe().expect("this program has a path");
+    let test = std::env::current_exe().expect("the test program has a path");
     test.with_file_name("libtraceweir_c.a")
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn nested_target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("nested")
 }
 
-/// Returns the cargo settings for such a package. It is built once, so incremental data and debug
-/// information would be wasted.
+/// Returns the cargo settings of packages that tests build. Each is built once, so incremental data
+/// and debug information would be wasted.
 pub(crate) fn nested_build() -> [(&'static str, OsString); 3] {
     [
         ("CARGO_TARGET_DIR", nested_target().into()),
@@ -91,7 +91,7 @@ pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>)
 
 /// Returns the path of a real Windows trace, or `None` where the samples are not on this machine.
 ///
-/// The folder is `TRACEWEIR_SAMPLES`, or else `../shared/data` beside the project. With
+/// The folder is `TRACEWEIR_SAMPLES`, or else `../shared/data` relative to the project. With
 /// `TRACEWEIR_REQUIRE=all` (or `samples`) a missing sample fails the test.
 #[track_caller]
 pub(crate) fn sample(name: &str) -> Option<PathBuf> {
@@ -124,20 +124,20 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a process id");
-        kill_process(pid, signal).expect("the process is there");
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("the process id is valid");
+        kill_process(pid, signal).expect("the process still runs");
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
-        self.0.try_wait().expect("it can be waited for").is_none()
+        self.0.try_wait().expect("the process can be waited for").is_none()
     }
 
-    /// Returns its standard output, to be read while the process runs.
+    /// Returns the standard output, to be read while the process runs.
     pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
         self.0.stdout.take().expect("standard output is a pipe")
     }
 
-    /// Waits for its end and returns its exit code and what it wrote to pipes.
+    /// Waits for the end of the process and returns its exit code and its output.
     pub(crate) fn finish(mut self) -> Run {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let out = self.0.stdout.take().map(|mut out| {
@@ -150,9 +150,9 @@ impl Process {
             err.read_to_end(&mut stderr).expect("standard error can be read");
         }
         let stdout = out.map(|out| out.join().expect("standard output was read")).unwrap_or_default();
-        let status = self.0.wait().expect("it can be waited for");
+        let status = self.0.wait().expect("the process can be waited for");
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
-        let code = status.code().unwrap_or_else(|| panic!("it was killed ({status}): {stderr}"));
+        let code = status.code().unwrap_or_else(|| panic!("the process was killed ({status}): {stderr}"));
         Run { code, stdout, stderr }
     }
 }
@@ -164,7 +164,7 @@ impl Drop for Process {
     }
 }
 
-/// A temporary folder in which a daemon and its providers meet. Drop stops the daemon.
+/// A temporary folder for a daemon and its providers. Drop stops the daemon.
 pub(crate) struct Daemon {
     folder: TempDir,
     process: Option<DaemonProcess>,
@@ -172,13 +172,13 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Makes a folder without a daemon.
-    pub(crate) fn absent() -> Self {
+    pub(crate) fn not_started() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), process: None }
     }
 
     /// Makes a folder and starts a daemon in it.
     pub(crate) fn start() -> Self {
-        let mut daemon = Self::absent();
+        let mut daemon = Self::not_started();
         daemon.restart();
         daemon
     }
@@ -188,7 +188,7 @@ impl Daemon {
         self.process = Some(DaemonProcess::start(self.folder(), Stdio::null()));
     }
 
-    /// Returns the folder, which may also hold the test's files.
+    /// Returns the folder, which may also contain files of the test.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -199,7 +199,7 @@ impl Daemon {
     }
 
     /// Returns whether a daemon answers requests.
-    pub(crate) fn answers(&self) -> bool {
+    pub(crate) fn is_answering(&self) -> bool {
         let run = self.weir(["list"]);
         run.code == 0 && !run.stderr.contains("no daemon")
     }
@@ -219,7 +219,7 @@ impl Daemon {
     }
 
     /// Starts `weir` in this folder with its output in pipes, which the test reads.
-    pub(crate) fn begin<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Process {
+    pub(crate) fn spawn_weir<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Process {
         Process::start(self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
@@ -232,7 +232,7 @@ impl Daemon {
     pub(crate) fn stop(&mut self) {
         if let Some(process) = self.process.take() {
             let status = process.stop();
-            assert!(status.success(), "the daemon ends well: {status}");
+            assert!(status.success(), "the daemon failed: {status}");
         }
     }
 }

@@ -19,19 +19,21 @@ impl Steps<'_> {
     /// Fails unless the step ended with this exit code and printed all of these words.
     #[track_caller]
     fn expect(&self, step: &str, code: i32, words: &[&str]) {
-        let (output, ended) = (self.output(step), self.output(&format!("{step}.code")));
-        assert_eq!(ended.trim(), code.to_string(), "{step}: {output}");
+        let (output, exit_code) = (self.output(step), self.output(&format!("{step}.code")));
+        assert_eq!(exit_code.trim(), code.to_string(), "{step}: {output}");
         for word in words {
             assert!(output.contains(word), "{step}: no {word:?} in {output}");
         }
     }
 
+    /// Parses the access list that the step printed: (kind and user, rights) for each entry.
     fn entries(&self, step: &str) -> Vec<(String, String)> {
         let output = self.output(step);
-        // A note to people may come first: the step keeps both outputs.
-        let output: Value = output.find('{').map_or("", |at| &output[at..]).parse().expect("JSON");
-        let text = |entry: &Value, key: &str| entry[key].as_str().expect("a text").to_owned();
-        let entries = output["entries"].as_array().expect("entries");
+        // Text of standard error may come before the JSON: the step stores both streams.
+        let output: Value =
+            output.find('{').map_or("", |at| &output[at..]).parse().expect("the output ends with JSON");
+        let text = |entry: &Value, key: &str| entry[key].as_str().expect("the value is a string").to_owned();
+        let entries = output["entries"].as_array().expect("the output has entries");
         entries
             .iter()
             .map(|e| (format!("{} {}", text(e, "kind"), text(e, "who")), text(e, "rights")))
@@ -44,32 +46,41 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     if !rustix::process::geteuid().is_root() {
         return crate::util::skip(
             "root",
-            "becoming other users, and a /run and /etc of one's own, take root",
+            "switching users and mounting a private /run and /etc require root",
         );
     }
     let mount =
         Command::new("unshare").args(["-m", "mount", "--make-rprivate", "/"]).stderr(Stdio::null()).status();
     if !mount.is_ok_and(|status| status.success()) {
-        return crate::util::skip("namespaces", "mounts of one's own are not allowed here");
+        return crate::util::skip("namespaces", "private mount namespaces are not allowed here");
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let work = folder.path();
-    std::fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("open to all");
+    std::fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("the folder can be opened to all users");
     let (script, weir) = (work.join("access.sh"), work.join("weir"));
-    std::fs::write(&script, SCRIPT).expect("the script");
+    std::fs::write(&script, SCRIPT).expect("the script can be written");
     assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp runs").success());
-    let mut play = Command::new("unshare");
-    play.args(["-m", "sh"]).arg(&script).arg(&weir).arg(work).stdin(Stdio::null());
-    let played = play.output().expect("unshare runs");
-    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    let mut script_command = Command::new("unshare");
+    script_command.args(["-m", "sh"]).arg(&script).arg(&weir).arg(work).stdin(Stdio::null());
+    let script_run = script_command.output().expect("unshare runs");
+    assert!(script_run.status.success(), "{}", String::from_utf8_lossy(&script_run.stderr));
     let steps = Steps(work);
 
-    steps.expect("list-as-stranger", 77, &["may not control"]);
-    steps.expect("list-as-stranger", 77, &["uid 64308", "group traceweir", "weir access grant"]);
-    steps.expect("list-beside", 0, &["refuses you", "group traceweir", "no daemon is running"]);
-    steps.expect("list-overruled", 0, &["TRACEWEIR_RUNTIME_DIR is set", "nowhere", "--system is ignored"]);
-    steps.expect("list-shut-out", 77, &["may not connect to /run/traceweir/control.sock", "group traceweir"]);
-    steps.expect("list-shut-beside", 0, &["refuses you", "may not connect"]);
+    steps.expect("list-without-rights", 77, &["may not control"]);
+    steps.expect("list-without-rights", 77, &["uid 64308", "group traceweir", "weir access grant"]);
+    steps.expect("list-user-and-system", 0, &["refuses you", "group traceweir", "no daemon is running"]);
+    steps.expect(
+        "list-with-runtime-dir",
+        0,
+        &["TRACEWEIR_RUNTIME_DIR is set", "nowhere", "--system is ignored"],
+    );
+    steps.expect(
+        "list-closed-folder",
+        77,
+        &["may not connect to /run/traceweir/control.sock", "group traceweir"],
+    );
+    steps.expect("list-user-closed-folder", 0, &["refuses you", "may not connect"]);
     steps.expect("grant-live", 0, &["the default", "create-realtime", "group dev"]);
     steps.expect("start-live", 0, &[]);
     steps.expect("list-shown", 0, &["\"Live\""]);
@@ -88,7 +99,7 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
         77,
         &["TRACELOG_CREATE_ONDISK on the default list", "access grant default", "create-file"],
     );
-    assert!(!work.join("anna/file.etl").exists(), "a file without a writer is removed");
+    assert!(!work.join("anna/file.etl").exists(), "the file of a refused session was not removed");
     steps.expect("grant-refused", 77, &["WMIGUID_SET"]);
     steps.expect("member-starts", 0, &[]);
     steps.expect("member-grants", 0, &["denied enable to user anna"]);
@@ -96,12 +107,12 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     steps.expect("stop-refused", 77, &["TRACELOG_CREATE_ONDISK"]);
     steps.expect("stop-allowed", 0, &[]);
     steps.expect("member-stops", 0, &[]);
-    if work.join("out/root-has-room").exists() {
-        steps.expect("member-has-no-room", 1, &["112"]);
-        steps.expect("root-has-room", 0, &[]);
+    if work.join("out/root-has-space").exists() {
+        steps.expect("member-has-no-space", 1, &["112"]);
+        steps.expect("root-has-space", 0, &[]);
         steps.expect("root-stops", 0, &[]);
     } else {
-        crate::util::skip("root", "a file system that keeps room back cannot be mounted here");
+        crate::util::skip("root", "a file system with reserved space cannot be mounted here");
     }
 
     let files = steps.output("files");
@@ -112,19 +123,27 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     assert_eq!(
         files.lines().count(),
         2 + 2,
-        "the default and the provider, not a session of a made-up GUID: {files}"
+        "only the default list and the provider's list are stored: {files}"
     );
-    // The right to control all sessions of programs does not include the right to see the whole
+    // The right to control all provider sessions does not include the right to record the whole
     // machine.
     steps.expect("member-kernel-refused", 77, &["1314", "CAP_PERFMON"]);
-    assert_eq!(std::fs::read(work.join("bert/old.etl")).expect("the old log"), b"old\n", "and as it was");
+    assert_eq!(
+        std::fs::read(work.join("bert/old.etl")).expect("the old log exists"),
+        b"old\n",
+        "a refused session changed the file"
+    );
     steps.expect("member-kernel-logger", 77, &["TRACELOG_CREATE_REALTIME"]);
     steps.expect("member-kernel-list", 77, &["WMIGUID_SET"]);
     steps.expect("record-refused", 77, &["TRACELOG_GUID_ENABLE on provider", remedy[0]]);
-    assert_eq!(std::fs::read(work.join("anna/old.etl")).expect("the old log"), b"old\n", "and as it was");
-    let kept = steps.entries("show-kept");
-    assert_eq!(kept.first(), Some(&("deny user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
-    assert!(kept.contains(&("allow user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
+    assert_eq!(
+        std::fs::read(work.join("anna/old.etl")).expect("the old log exists"),
+        b"old\n",
+        "a refused session changed the file"
+    );
+    let stored = steps.entries("show-kept");
+    assert_eq!(stored.first(), Some(&("deny user anna".to_owned(), "0x80".to_owned())), "{stored:?}");
+    assert!(stored.contains(&("allow user anna".to_owned(), "0x80".to_owned())), "{stored:?}");
     steps.expect("remove", 0, &["the default applies again"]);
     assert!(!steps.entries("show-removed").iter().any(|(who, _)| who.contains("anna")));
     steps.expect("start-again", 0, &[]);

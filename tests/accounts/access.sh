@@ -52,12 +52,12 @@ done
 unset TRACEWEIR_RUNTIME_DIR
 
 begin_daemon
-step list-as-stranger anna list --system
-step list-beside anna list
-step list-overruled env TRACEWEIR_RUNTIME_DIR="$work/nowhere" "$weir" list --system
+step list-without-rights anna list --system
+step list-user-and-system anna list
+step list-with-runtime-dir env TRACEWEIR_RUNTIME_DIR="$work/nowhere" "$weir" list --system
 chmod 700 /run/traceweir
-step list-shut-out anna list --system
-step list-shut-beside anna list
+step list-closed-folder anna list --system
+step list-user-closed-folder anna list
 chmod 755 /run/traceweir
 step grant-live "$weir" access grant default --group dev create-realtime query --system
 step start-live anna start Live --system
@@ -88,8 +88,8 @@ truncate -s 16M "$work/half.image"
 if mkfs.ext4 -q -m 50 "$work/half.image" && mount -o loop "$work/half.image" "$work/half"; then
     chown 64309 "$work/half"
     setpriv --reuid=64309 --regid=64309 --clear-groups dd if=/dev/zero of="$work/half/full" bs=4k 2>>"$work/out/log" || true
-    step member-has-no-room bert start Own -o "$work/half/own.etl" --system
-    step root-has-room "$weir" start Roots -o "$work/half/roots.etl" --system
+    step member-has-no-space bert start Own -o "$work/half/own.etl" --system
+    step root-has-space "$weir" start Roots -o "$work/half/roots.etl" --system
     step root-stops "$weir" stop Roots --system
     umount "$work/half"
 fi

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use traceweir_format::etl::{Trace, repair};
 use traceweir_transport::message::{Control, Message, SessionConfig, SessionRef};
 
-use crate::fixture::{Daemon, WritePath, reports, to_file, until};
+use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config, until};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::Writer;
 
@@ -13,24 +13,24 @@ fn terminated_daemon_finalises_every_file_without_loss() {
     for path in WritePath::BOTH {
         let mut daemon = Daemon::start();
         let files: Vec<_> = (0..3).map(|n| daemon.path(&format!("{n}.etl"))).collect();
-        let mut control = daemon.control();
+        let mut control = daemon.connect();
         for (n, file) in files.iter().enumerate() {
-            control.start(to_file(&format!("leaving {n}"), file));
+            control.start(file_session_config(&format!("leaving {n}"), file));
         }
         let mut writer = Writer::new(0, 2, 5_000);
-        (writer.burst, writer.pause_ms) = (250, 1);
-        let report = reports(vec![daemon.writer(&writer, path)]);
+        (writer.burst_events, writer.pause_ms) = (250, 1);
+        let report = collect_reports(vec![daemon.spawn_writer(&writer, path)]);
         daemon.signal(Signal::TERM);
         assert!(daemon.wait().success());
         let mut lost = 0;
         for file in &files {
             assert_sound(file);
             let ledger = Ledger::read(file);
-            assert_eq!(ledger.missing(0, 2, 5_000), u64::from(ledger.lost.0));
-            lost += u64::from(ledger.lost.0);
+            assert_eq!(ledger.count_missing(0, 2, 5_000), ledger.events_lost);
+            lost += ledger.events_lost;
         }
-        assert!(lost >= report.refused, "a refused call is lost in one session at least");
-        assert!(!daemon.runtime().join("control.sock").exists(), "its socket is gone");
+        assert!(lost >= report.refused, "more calls were refused than events lost");
+        assert!(!daemon.runtime().join("control.sock").exists(), "the socket still exists");
     }
 }
 
@@ -38,38 +38,39 @@ fn terminated_daemon_finalises_every_file_without_loss() {
 fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     let mut daemon = Daemon::start();
     let file = daemon.path("first.etl");
-    let mut control = daemon.control();
-    let mut config = to_file("first", &file);
+    let mut control = daemon.connect();
+    let mut config = file_session_config("first", &file);
     config.flush_timer = 1;
     let session = control.start(config);
     let mut writer = Writer::new(0, 1, u64::MAX);
-    (writer.burst, writer.pause_ms) = (50, 1);
-    let mut child = daemon.writer(&writer, WritePath::Sequence);
-    until("events flow", || control.flush(session).events > 500);
+    (writer.burst_events, writer.pause_ms) = (50, 1);
+    let mut child = daemon.spawn_writer(&writer, WritePath::Sequence);
+    until("events arrive", || control.flush(session).events > 500);
     daemon.signal(Signal::KILL);
     daemon.wait();
 
-    let unfinished = Trace::open(std::fs::File::open(&file).expect("the file is there")).expect("a trace");
-    assert!(!unfinished.is_finalised());
-    let mended = daemon.path("mended.etl");
-    let sink = std::fs::File::create(&mended).expect("a new file");
-    repair(&unfinished, sink).expect("it can be repaired");
-    assert_sound(&mended);
-    assert!(Ledger::read(&mended).thread_numbers(0, 0).len() >= 500);
+    let unfinished =
+        Trace::open(std::fs::File::open(&file).expect("the file exists")).expect("the file is a trace");
+    assert!(!unfinished.is_finalised(), "the killed daemon finalised the file");
+    let repaired = daemon.path("repaired.etl");
+    let sink = std::fs::File::create(&repaired).expect("a file can be created");
+    repair(&unfinished, sink).expect("the trace can be repaired");
+    assert_sound(&repaired);
+    assert!(Ledger::read(&repaired).thread_numbers(0, 0).len() >= 500);
 
     daemon.restart();
     let second = daemon.path("second.etl");
-    let mut control = daemon.control();
-    let session = control.start(to_file("second", &second));
-    until("the provider that was there is enabled", || control.query(session).processes == 1);
-    until("its events flow", || control.flush(session).events > 100);
-    child.kill().expect("the writer is there");
+    let mut control = daemon.connect();
+    let session = control.start(file_session_config("second", &second));
+    until("the running provider is enabled", || control.query(session).processes == 1);
+    until("events of the provider arrive", || control.flush(session).events > 100);
+    child.kill().expect("the writer still runs");
     child.wait().expect("the writer ends");
     let last = control.stop(session);
     let numbers = Ledger::read(&second).thread_numbers(0, 0);
     assert!(numbers.len() > 100);
     let span = numbers.last().unwrap() - numbers[0] + 1;
-    assert!(span - numbers.len() as u64 <= last.events_lost, "without uncounted gaps");
+    assert!(span - numbers.len() as u64 <= last.events_lost, "missing events that are not counted as lost");
 }
 
 #[test]
@@ -78,22 +79,22 @@ fn provider_registered_before_the_daemon_starts_is_enabled() {
     daemon.signal(Signal::TERM);
     assert!(daemon.wait().success());
     let mut writer = Writer::new(0, 1, u64::MAX);
-    (writer.burst, writer.pause_ms) = (20, 1);
-    let mut child = daemon.writer(&writer, WritePath::Sequence);
-    until("the provider waits", || {
+    (writer.burst_events, writer.pause_ms) = (20, 1);
+    let mut child = daemon.spawn_writer(&writer, WritePath::Sequence);
+    until("the provider's socket exists", || {
         std::fs::read_dir(daemon.runtime().join("providers")).is_ok_and(|mut d| d.next().is_some())
     });
     daemon.restart();
     let file = daemon.path("late.etl");
-    let mut control = daemon.control();
-    let session = control.start(to_file("late", &file));
-    until("its events flow", || control.flush(session).events > 100);
-    child.kill().expect("the writer is there");
+    let mut control = daemon.connect();
+    let session = control.start(file_session_config("late", &file));
+    until("events of the provider arrive", || control.flush(session).events > 100);
+    child.kill().expect("the writer still runs");
     child.wait().expect("the writer ends");
     let last = control.stop(session);
     let numbers = Ledger::read(&file).thread_numbers(0, 0);
     let span = numbers.last().unwrap() - numbers[0] + 1;
-    assert!(span - numbers.len() as u64 <= last.events_lost, "without uncounted gaps");
+    assert!(span - numbers.len() as u64 <= last.events_lost, "missing events that are not counted as lost");
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn stale_socket_is_replaced_but_a_live_daemon_is_not() {
     let mut daemon = Daemon::start();
     daemon.signal(Signal::KILL);
     daemon.wait();
-    assert!(daemon.runtime().join("control.sock").exists(), "a killed daemon leaves its socket");
+    assert!(daemon.runtime().join("control.sock").exists(), "the socket of the killed daemon is missing");
     daemon.restart();
     let second = std::process::Command::new(crate::fixture::weir())
         .args(["daemon", "--runtime-dir"])
@@ -111,24 +112,24 @@ fn stale_socket_is_replaced_but_a_live_daemon_is_not() {
     assert!(!second.status.success());
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(text.contains("already running"), "{text}");
-    drop(daemon.control());
+    drop(daemon.connect());
 }
 
 #[test]
 fn session_tied_to_its_controller_ends_with_it_without_loss() {
     let daemon = Daemon::start();
     let file = daemon.path("tied.etl");
-    let mut control = daemon.control();
-    let session = control.start(SessionConfig { tied: true, ..to_file("tied", &file) });
+    let mut control = daemon.connect();
+    let session = control.start(SessionConfig { tied: true, ..file_session_config("tied", &file) });
     let mut writer = Writer::new(0, 1, 3_000);
-    (writer.burst, writer.pause_ms) = (250, 1);
-    reports(vec![daemon.writer(&writer, WritePath::Sequence)]);
+    (writer.burst_events, writer.pause_ms) = (250, 1);
+    collect_reports(vec![daemon.spawn_writer(&writer, WritePath::Sequence)]);
     drop(control);
-    let mut other = daemon.control();
+    let mut other = daemon.connect();
     let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
     until("the session has ended", || matches!(other.ask(&query, &[]).message, Message::Refused { .. }));
     assert_sound(&file);
     let ledger = Ledger::read(&file);
-    assert_eq!(ledger.missing(0, 1, 3_000), u64::from(ledger.lost.0));
+    assert_eq!(ledger.count_missing(0, 1, 3_000), ledger.events_lost);
     assert_eq!(other.control(session, Control::Outcome).end_status, 0);
 }

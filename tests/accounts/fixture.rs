@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_transport::live::{ConsumerEnds, QueueReader};
 use traceweir_transport::message::{
     Control, EnableCode, EnableParams, Message, Properties, Role, SessionConfig, SessionRef, VERSIONS,
@@ -13,7 +14,7 @@ use traceweir_transport::message::{
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
-use crate::roles::{PROVIDER, Report, Writer};
+use crate::roles::{LEVEL_VERBOSE, PROVIDER, Report, Writer};
 use crate::util::daemon_process::DaemonProcess;
 pub(crate) use crate::util::daemon_process::weir;
 use crate::util::eventually;
@@ -27,7 +28,10 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("weir-accounts-").tempdir().expect("a temporary folder");
+        let folder = tempfile::Builder::new()
+            .prefix("weir-accounts-")
+            .tempdir()
+            .expect("a temporary folder can be made");
         let process = DaemonProcess::start(&folder.path().join("run"), Stdio::inherit());
         Self { process, folder }
     }
@@ -57,24 +61,24 @@ impl Daemon {
         self.process.wait()
     }
 
-    /// Opens a connection for requests.
-    pub(crate) fn control(&self) -> Link {
-        Link::open(&self.runtime(), Role::Controller)
+    /// Opens a connection with the role of a controller.
+    pub(crate) fn connect(&self) -> DaemonConnection {
+        DaemonConnection::open(&self.runtime(), Role::Controller)
     }
 
     /// Builds a command that runs this binary as a child with a role, connected to this daemon.
-    pub(crate) fn child(&self, role: (&str, String)) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    pub(crate) fn role_command(&self, variable: (&str, String)) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("the test program has a path"));
         command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
-        command.env("TRACEWEIR_RUNTIME_DIR", self.runtime()).env(role.0, role.1);
+        command.env("TRACEWEIR_RUNTIME_DIR", self.runtime()).env(variable.0, variable.1);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         command
     }
 
     /// Starts a writer process.
-    pub(crate) fn writer(&self, writer: &Writer, path: WritePath) -> Child {
-        let mut command = self.child(writer.role());
-        path.apply(&mut command);
+    pub(crate) fn spawn_writer(&self, writer: &Writer, path: WritePath) -> Child {
+        let mut command = self.role_command(writer.role_variable());
+        path.set_variable(&mut command);
         command.spawn().expect("a writer starts")
     }
 }
@@ -89,7 +93,7 @@ pub(crate) enum WritePath {
 impl WritePath {
     pub(crate) const BOTH: [Self; 2] = [Self::Sequence, Self::Lock];
 
-    pub(crate) fn apply(self, command: &mut Command) {
+    pub(crate) fn set_variable(self, command: &mut Command) {
         match self {
             Self::Sequence => command.env_remove("TRACEWEIR_NO_RSEQ"),
             Self::Lock => command.env("TRACEWEIR_NO_RSEQ", "1"),
@@ -97,8 +101,18 @@ impl WritePath {
     }
 }
 
-/// Waits for writers, fails unless they succeed, and adds up their reports.
-pub(crate) fn reports(writers: Vec<Child>) -> Report {
+/// A child process that drop kills.
+pub(crate) struct KillOnDrop(pub(crate) Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for writers, fails unless they succeed, and adds up their counts.
+pub(crate) fn collect_reports(writers: Vec<Child>) -> Report {
     let mut sum = Report::default();
     for writer in writers {
         let output = writer.wait_with_output().expect("a writer ends");
@@ -112,38 +126,43 @@ pub(crate) fn reports(writers: Vec<Child>) -> Report {
 }
 
 /// A control connection that speaks the wire protocol without the library's client.
-pub(crate) struct Link {
-    connection: Connection,
-    request: u32,
+pub(crate) struct DaemonConnection {
+    socket: Connection,
+    last_request: u32,
 }
 
-impl Link {
+impl DaemonConnection {
     pub(crate) fn open(runtime: &Path, role: Role) -> Self {
-        let socket = RuntimeDir::from_path(runtime).control_socket();
-        let connection = eventually("a daemon", || Connection::connect(&socket, PATIENCE).ok());
-        let mut link = Self { connection, request: 0 };
+        let path = RuntimeDir::from_path(runtime).control_socket();
+        let socket =
+            eventually("a daemon that accepts connections", || Connection::connect(&path, PATIENCE).ok());
+        let mut connection = Self { socket, last_request: 0 };
         let hello = Message::Hello { versions: VERSIONS, role, instance: 1, program: "accounts".to_owned() };
-        let answer = link.ask(&hello, &[]).message;
+        let answer = connection.ask(&hello, &[]).message;
         assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
-        link
+        connection
     }
 
     /// Sends one request and returns its answer.
     pub(crate) fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Envelope {
-        self.request += 1;
-        self.connection
-            .send(self.request, message, descriptors, PATIENCE)
-            .expect("the daemon takes a request");
-        let answer = self.connection.receive(PATIENCE).expect("the daemon answers").expect("in time");
-        assert_eq!(answer.request, self.request, "{:?}", answer.message);
+        self.last_request += 1;
+        self.socket
+            .send(self.last_request, message, descriptors, PATIENCE)
+            .expect("the daemon accepts a request");
+        let answer = self
+            .socket
+            .receive(PATIENCE)
+            .expect("the daemon answers")
+            .expect("the answer arrives before the timeout");
+        assert_eq!(answer.request, self.last_request, "{:?}", answer.message);
         answer
     }
 
     #[track_caller]
-    fn properties(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Properties {
+    fn ask_for_properties(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Properties {
         match self.ask(message, descriptors).message {
             Message::Properties(properties) => *properties,
-            other => panic!("{other:?}"),
+            other => panic!("unexpected reply: {other:?}"),
         }
     }
 
@@ -165,19 +184,19 @@ impl Link {
                 .create(true)
                 .truncate(true)
                 .open(path)
-                .expect("the log file")
+                .expect("the log file opens")
         });
         let descriptors: Vec<BorrowedFd<'_>> = file.iter().map(|f| f.as_fd()).collect();
         match self.ask(&Message::Start(Box::new(config)), &descriptors).message {
             Message::Properties(properties) => Ok(properties.id),
             Message::Refused { status, .. } => Err(status),
-            other => panic!("{other:?}"),
+            other => panic!("unexpected reply: {other:?}"),
         }
     }
 
     #[track_caller]
     pub(crate) fn enable(&mut self, session: u64, provider: Guid) {
-        let params = EnableParams { level: 5, ..EnableParams::default() };
+        let params = EnableParams { level: LEVEL_VERBOSE, ..EnableParams::default() };
         let message = Message::EnableProvider {
             session: SessionRef::Id(session),
             provider,
@@ -192,7 +211,7 @@ impl Link {
 
     #[track_caller]
     pub(crate) fn control(&mut self, session: u64, control: Control) -> Properties {
-        self.properties(&Message::Control { session: SessionRef::Id(session), control }, &[])
+        self.ask_for_properties(&Message::Control { session: SessionRef::Id(session), control }, &[])
     }
 
     #[track_caller]
@@ -211,25 +230,25 @@ impl Link {
     }
 }
 
-/// Opens a live consumer that speaks the wire protocol itself. Keep the link open while reading.
-pub(crate) fn consume(daemon: &Daemon, session: u64) -> (Link, QueueReader) {
-    let mut link = Link::open(&daemon.runtime(), Role::Consumer);
-    let answer = link.ask(&Message::OpenConsumer { session: SessionRef::Id(session) }, &[]);
+/// Opens a live consumer without the library's client. Keep the connection open while reading.
+pub(crate) fn open_consumer(daemon: &Daemon, session: u64) -> (DaemonConnection, QueueReader) {
+    let mut connection = DaemonConnection::open(&daemon.runtime(), Role::Consumer);
+    let answer = connection.ask(&Message::OpenConsumer { session: SessionRef::Id(session) }, &[]);
     let Message::Consumer { slots, buffer_bytes, .. } = answer.message else {
         panic!("{:?}", answer.message)
     };
     let [queue, cursor, signal] = <[_; 3]>::try_from(answer.descriptors).expect("three descriptors");
-    let reader =
-        QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes).expect("a queue");
-    (link, reader)
+    let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)
+        .expect("the queue can be opened");
+    (connection, reader)
 }
 
 /// Returns the configuration of a session that writes a sequential file.
-pub(crate) fn to_file(name: &str, path: &Path) -> SessionConfig {
+pub(crate) fn file_session_config(name: &str, path: &Path) -> SessionConfig {
     SessionConfig {
         name: name.to_owned(),
         log_file: Some(path.to_owned()),
-        log_file_mode: 1,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         maximum_buffers: 64,
         ..SessionConfig::default()
     }

@@ -1,5 +1,5 @@
-//! Processes that scribble over their own regions, and clients that send nonsense: the accounts of
-//! all other processes stay exact.
+//! Processes that write random words into their regions, and clients that send random bytes: the
+//! event counts of all other processes stay exact.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -9,38 +9,42 @@ use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Connection;
 
-use crate::fixture::{Daemon, PATIENCE, WritePath, reports, to_file};
+use crate::fixture::{Daemon, PATIENCE, WritePath, collect_reports, file_session_config};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::{PROVIDER, Writer, other_role};
+use crate::roles::{PROVIDER, Writer, role_variable};
 
 /// The child role, with the arguments `RUNTIME REGIONS SEED`.
-pub(crate) fn play(words: &[&str]) {
-    let mut state: u64 = words[2].parse().expect("a seed");
+pub(crate) fn run_role(words: &[&str]) {
+    let mut random_state: u64 = words[2].parse().expect("the seed is a number");
     let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
+        random_state ^= random_state << 13;
+        random_state ^= random_state >> 7;
+        random_state ^= random_state << 17;
+        random_state
     };
-    for turn in 0..words[1].parse::<u64>().expect("a number") {
-        scribble(words[0].as_ref(), turn, &mut random);
+    for round in 0..words[1].parse::<u64>().expect("the argument is a number") {
+        corrupt_region(words[0].as_ref(), round, &mut random);
     }
 }
 
-/// Registers by hand, maps the region and fills it with nonsense while the owner reads.
-fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
+/// Registers without the library and fills its region with random words while the owner reads.
+fn corrupt_region(runtime: &Path, round: u64, random: &mut impl FnMut() -> u64) {
     let socket = RuntimeDir::from_path(runtime).control_socket();
-    let connection = Connection::connect(&socket, PATIENCE).expect("connected");
-    let say = |message: &Message| connection.send(1, message, &[], PATIENCE).expect("sent");
-    say(&Message::Hello {
+    let connection = Connection::connect(&socket, PATIENCE).expect("the daemon accepts a connection");
+    let send =
+        |message: &Message| connection.send(1, message, &[], PATIENCE).expect("the daemon accepts a message");
+    send(&Message::Hello {
         versions: VERSIONS,
         role: Role::Provider,
         instance: random(),
-        program: "scribbler".to_owned(),
+        program: "corrupter".to_owned(),
     });
-    say(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
+    send(&Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false });
     loop {
-        let envelope = connection.receive(PATIENCE).expect("the daemon speaks").expect("in time");
+        let envelope = connection
+            .receive(PATIENCE)
+            .expect("the daemon sends a message")
+            .expect("the answer arrives before the timeout");
         match envelope.message {
             Message::Region { params, .. } => {
                 let [memory, wake] = <[_; 2]>::try_from(envelope.descriptors).expect("two descriptors");
@@ -56,10 +60,10 @@ fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
                         0,
                     )
                 }
-                .expect("mapped");
+                .expect("the region can be mapped");
                 for _ in 0..40 {
                     for _ in 0..200 {
-                        nonsense(base.cast(), &params, turn, random);
+                        write_random_word(base.cast(), &params, round, random);
                     }
                     if random().is_multiple_of(4) {
                         let offset = (random() % bytes as u64) & !4095;
@@ -71,7 +75,7 @@ fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
                     std::thread::sleep(Duration::from_micros(random() % 300));
                 }
                 // SAFETY: mapped above, not used any more.
-                unsafe { rustix::mm::munmap(base, bytes) }.expect("unmapped");
+                unsafe { rustix::mm::munmap(base, bytes) }.expect("the region can be unmapped");
                 return;
             }
             Message::Refused { .. } => return,
@@ -80,11 +84,11 @@ fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
     }
 }
 
-/// Writes one word of nonsense, mostly where it does harm.
-fn nonsense(
+/// Writes one random word, usually to a position that the owner reads.
+fn write_random_word(
     base: *mut u64,
     params: &traceweir_transport::abi::RegionParams,
-    turn: u64,
+    round: u64,
     random: &mut impl FnMut() -> u64,
 ) {
     let layout = params.layout;
@@ -102,63 +106,63 @@ fn nonsense(
         2 => (random() % 4096) * 8,
         3 => u64::MAX,
         4 => 1 << (random() % 64),
-        _ => turn,
+        _ => round,
     };
     if offset + 8 <= layout.region_bytes() {
-        // SAFETY: inside the mapping; torn and racing words are the purpose.
+        // SAFETY: the word lies inside the mapping; torn and racing words are the purpose.
         unsafe { base.cast::<u8>().add(offset).cast::<u64>().write_volatile(value) };
     }
 }
 
 fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon is there");
-    let line = status.lines().find(|l| l.starts_with("VmRSS")).expect("a size");
-    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon still runs");
+    let line = status.lines().find(|l| l.starts_with("VmRSS")).expect("the status has a resident size");
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("the argument is a number")
 }
 
 #[test]
-fn scribblers_spoil_their_own_records_and_nothing_else() {
+fn process_that_corrupts_its_region_spoils_only_its_own_records() {
     let daemon = Daemon::start();
     let file = daemon.path("hostile.etl");
-    let mut control = daemon.control();
-    let session = control.start(to_file("hostile", &file));
-    let before = resident_kib(daemon.pid());
-    let mut scribblers: Vec<_> = (0..2_u64)
+    let mut control = daemon.connect();
+    let session = control.start(file_session_config("hostile", &file));
+    let before_kib = resident_kib(daemon.pid());
+    let mut corrupters: Vec<_> = (0..2_u64)
         .map(|n| {
             let words = format!("hostile {} 60 {}", daemon.runtime().display(), 0x9E37_79B9 + n);
-            daemon.child(other_role(&words)).spawn().expect("a scribbler starts")
+            daemon.role_command(role_variable(&words)).spawn().expect("a corrupting process starts")
         })
         .collect();
     let mut honest = Writer::new(3, 2, 6_000);
-    (honest.burst, honest.pause_ms) = (200, 10);
-    let report = reports(vec![daemon.writer(&honest, WritePath::Sequence), {
+    (honest.burst_events, honest.pause_ms) = (200, 10);
+    let report = collect_reports(vec![daemon.spawn_writer(&honest, WritePath::Sequence), {
         let mut other = honest.clone();
         other.number = 4;
-        daemon.writer(&other, WritePath::Lock)
+        daemon.spawn_writer(&other, WritePath::Lock)
     }]);
-    for scribbler in &mut scribblers {
-        assert!(scribbler.wait().expect("a scribbler ends").success());
+    for corrupter in &mut corrupters {
+        assert!(corrupter.wait().expect("a corrupting process ends").success());
     }
     let last = control.stop(session);
     assert_sound(&file);
-    let trace = honest_ledger(&file);
-    let missing = trace.missing(3, 2, 6_000) + trace.missing(4, 2, 6_000);
-    assert_eq!(missing, report.refused, "the accounts of the others are exact");
+    let honest_events = honest_ledger(&file);
+    let missing = honest_events.count_missing(3, 2, 6_000) + honest_events.count_missing(4, 2, 6_000);
+    assert_eq!(missing, report.refused, "events of the honest writers are missing but not counted");
     assert!(last.damaged_regions > 0, "{last:?}");
-    let after = resident_kib(daemon.pid());
-    assert!(after < before + 64 * 1024, "the daemon grew from {before} to {after} KiB");
+    let after_kib = resident_kib(daemon.pid());
+    assert!(after_kib < before_kib + 64 * 1024, "the daemon grew from {before_kib} to {after_kib} KiB");
 }
 
-/// Reads the ledger of writers 3 and 4 only: records of scribblers may hold anything.
+/// Reads the events of writers 3 and 4 only: records of corrupting processes have random contents.
 fn honest_ledger(path: &Path) -> Ledger {
     use traceweir_format::etl::Trace;
     use traceweir_format::wire::u32_at;
-    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("a trace");
+    let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
     let mut ledger = Ledger::default();
     let mut events = trace.events();
     while let Some(record) = events.next().expect("every record can be read") {
         if record.provider() == PROVIDER && matches!(u32_at(record.payload(), 0), 3 | 4) {
-            ledger.add(&record);
+            ledger.add_event(&record);
         }
     }
     ledger
@@ -167,11 +171,11 @@ fn honest_ledger(path: &Path) -> Ledger {
 #[test]
 fn invalid_messages_close_only_their_connection() {
     let daemon = Daemon::start();
-    let file = daemon.path("nonsense.etl");
-    let mut control = daemon.control();
-    let session = control.start(to_file("nonsense", &file));
+    let file = daemon.path("invalid.etl");
+    let mut control = daemon.connect();
+    let session = control.start(file_session_config("invalid", &file));
     let socket = RuntimeDir::from_path(&daemon.runtime()).control_socket();
-    let mut state = 88_172_645_463_325_252_u64;
+    let mut random_state = 88_172_645_463_325_252_u64;
     for length in 0..300_usize {
         let raw = rustix::net::socket_with(
             rustix::net::AddressFamily::UNIX,
@@ -179,19 +183,19 @@ fn invalid_messages_close_only_their_connection() {
             rustix::net::SocketFlags::CLOEXEC,
             None,
         )
-        .expect("a socket");
-        let address = rustix::net::SocketAddrUnix::new(&socket).expect("an address");
-        rustix::net::connect(&raw, &address).expect("connected");
+        .expect("a socket can be made");
+        let address = rustix::net::SocketAddrUnix::new(&socket).expect("the path fits into an address");
+        rustix::net::connect(&raw, &address).expect("the daemon accepts a connection");
         let bytes: Vec<u8> = (0..length)
             .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (state >> 56) as u8
+                random_state = random_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random_state >> 56) as u8
             })
             .collect();
         let _ = rustix::net::send(&raw, &bytes, rustix::net::SendFlags::NOSIGNAL);
     }
-    let report = reports(vec![daemon.writer(&Writer::new(0, 1, 1_000), WritePath::Sequence)]);
+    let report = collect_reports(vec![daemon.spawn_writer(&Writer::new(0, 1, 1_000), WritePath::Sequence)]);
     let last = control.stop(session);
-    assert_eq!(Ledger::read(&file).missing(0, 1, 1_000), last.events_lost);
+    assert_eq!(Ledger::read(&file).count_missing(0, 1, 1_000), last.events_lost);
     assert_eq!(report.refused, last.events_lost);
 }

@@ -17,43 +17,45 @@ pub(crate) struct Ledger {
     last_by_cpu: HashMap<u16, i64>,
     /// Process ids by writer.
     pub(crate) pids: HashMap<u32, u32>,
-    /// Losses that the header of the file counts: events, buffers.
-    pub(crate) lost: (u32, u32),
+    /// Losses that the header of the file counts.
+    pub(crate) events_lost: u64,
+    pub(crate) buffers_lost: u32,
 }
 
 impl Ledger {
     /// Reads a file. Fails the test if it breaks a rule of the format or is not in time order on
     /// each processor.
     pub(crate) fn read(path: &Path) -> Self {
-        let trace = open(path);
-        assert_ne!(trace.header().end_time.0, 0, "{} is finalised", path.display());
+        let trace = open_trace(path);
+        assert_ne!(trace.header().end_time.0, 0, "{} is not finalised", path.display());
         Self::from_trace(&trace, path)
     }
 
-    /// Reads what a running session has written to its file.
+    /// Reads the events that a running session has written to its file so far.
     pub(crate) fn read_running(path: &Path) -> Self {
-        Self::from_trace(&open(path), path)
+        Self::from_trace(&open_trace(path), path)
     }
 
     fn from_trace(trace: &Trace<File>, path: &Path) -> Self {
-        let lost = (trace.header().events_lost, trace.header().buffers_lost);
-        let mut ledger = Self { lost, ..Self::default() };
+        let header = trace.header();
+        let (events_lost, buffers_lost) = (u64::from(header.events_lost), header.buffers_lost);
+        let mut ledger = Self { events_lost, buffers_lost, ..Self::default() };
         let mut events = trace.events();
         while let Some(record) = events.next().expect("every record can be read") {
-            ledger.add(&record);
+            ledger.add_event(&record);
         }
         assert_eq!(events.damage().count, 0, "{}: {:?}", path.display(), events.damage());
         ledger
     }
 
     /// Adds one event of the writers' provider.
-    pub(crate) fn add(&mut self, record: &Record<'_>) {
+    pub(crate) fn add_event(&mut self, record: &Record<'_>) {
         if record.provider() != PROVIDER {
             return;
         }
         let payload = record.payload();
         let (writer, thread, number) = (u32_at(payload, 0), u32_at(payload, 4), u64_at(payload, 8));
-        assert!(payload[16..].iter().all(|&b| b == 0x5A), "torn: {payload:02x?}");
+        assert!(payload[16..].iter().all(|&b| b == 0x5A), "torn event: {payload:02x?}");
         let last = self.last_by_cpu.entry(record.cpu()).or_insert(i64::MIN);
         assert!(
             *last <= record.time(),
@@ -63,7 +65,7 @@ impl Ledger {
         );
         *last = record.time();
         let pid = *self.pids.entry(writer).or_insert(record.process_id());
-        assert_eq!(pid, record.process_id(), "one writer, one process");
+        assert_eq!(pid, record.process_id(), "events of one writer have two process ids");
         self.numbers.entry((writer, thread)).or_default().push(number);
     }
 
@@ -72,30 +74,33 @@ impl Ledger {
         self.numbers.values().map(|n| n.len() as u64).sum()
     }
 
-    /// Returns the event numbers of one thread, sorted. Fails the test if one is there twice.
+    /// Returns the event numbers of one thread, sorted. Fails the test if an event occurs twice.
     pub(crate) fn thread_numbers(&self, writer: u32, thread: u32) -> Vec<u64> {
         let mut numbers = self.numbers.get(&(writer, thread)).cloned().unwrap_or_default();
         numbers.sort_unstable();
-        assert!(numbers.windows(2).all(|w| w[0] != w[1]), "an event of {writer}/{thread} is there twice");
+        assert!(
+            numbers.windows(2).all(|w| w[0] != w[1]),
+            "an event of writer {writer}, thread {thread} occurs twice"
+        );
         numbers
     }
 
     /// Returns how many of the first `events` of each of the `threads` of a writer are missing.
-    /// Fails the test if other events are there, or one is there twice.
-    pub(crate) fn missing(&self, writer: u32, threads: u32, events: u64) -> u64 {
+    /// Fails the test if the writer has other events, or one event occurs twice.
+    pub(crate) fn count_missing(&self, writer: u32, threads: u32, events: u64) -> u64 {
         (0..threads)
             .map(|thread| {
                 let numbers = self.thread_numbers(writer, thread);
                 assert!(
                     numbers.last().is_none_or(|&n| n < events),
-                    "{writer}/{thread}: an event that was never offered"
+                    "writer {writer}, thread {thread}: an event that was never offered"
                 );
                 events - numbers.len() as u64
             })
             .sum()
     }
 
-    /// Returns the writers that have an event here.
+    /// Returns the numbers of the writers that have an event in this ledger.
     pub(crate) fn writers(&self) -> Vec<u32> {
         let mut writers: Vec<u32> = self.numbers.keys().map(|k| k.0).collect();
         writers.sort_unstable();
@@ -106,7 +111,7 @@ impl Ledger {
 
 /// Fails the test if the file breaks a rule of the format.
 pub(crate) fn assert_sound(path: &Path) {
-    let trace = Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace");
+    let trace = open_trace(path);
     let mut findings = Vec::new();
     // Events that a process wrote before the daemon mapped its memory are in late buffers.
     let mut keep_faults = |finding: etl::Finding| {
@@ -118,6 +123,6 @@ pub(crate) fn assert_sound(path: &Path) {
     assert!(findings.is_empty(), "{}: {findings:?}", path.display());
 }
 
-fn open(path: &Path) -> Trace<File> {
+fn open_trace(path: &Path) -> Trace<File> {
     Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace")
 }

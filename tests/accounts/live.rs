@@ -1,41 +1,40 @@
-//! Live consumers get each event or count it as lost to them, and no writer waits for a slow one.
+//! Live consumers get each event or count it as lost. No writer waits for a slow consumer.
 
 use std::time::Duration;
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
 use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
 
-use crate::fixture::{Daemon, WritePath, consume, reports, to_file};
+use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config, open_consumer};
 use crate::ledger::Ledger;
 use crate::roles::Writer;
 
-const REAL_TIME: u32 = 0x100;
-
-fn real_time(name: &str) -> SessionConfig {
+fn real_time_config(name: &str) -> SessionConfig {
     SessionConfig {
         name: name.to_owned(),
-        log_file_mode: REAL_TIME,
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         maximum_buffers: 64,
         ..SessionConfig::default()
     }
 }
 
 /// Reads all available events into the ledger. Returns whether the session has ended.
-fn read(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
+fn read_available(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
     let mut buffer = Vec::new();
     loop {
         match queue.pop(&mut buffer).expect("the queue is sound") {
             Next::Ended => return true,
             Next::Empty => return false,
             Next::Buffer(bytes) => {
-                let head = buffer[..HEADER_SIZE].try_into().expect("a whole header");
+                let head = buffer[..HEADER_SIZE].try_into().expect("the buffer has a header");
                 let header = BufferHeader::parse(head);
                 let valid = header.valid_bytes(bytes);
                 let mut records =
                     Records::new(&buffer[..valid], HEADER_SIZE, 0, header.processor_index, false);
                 while let Some(record) = records.next().expect("every record can be read") {
-                    ledger.add(&record);
+                    ledger.add_event(&record);
                 }
             }
         }
@@ -43,9 +42,9 @@ fn read(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
 }
 
 /// Reads until the session ends.
-fn read_all(queue: &mut QueueReader, ledger: &mut Ledger) {
+fn read_until_end(queue: &mut QueueReader, ledger: &mut Ledger) {
     crate::fixture::until("the session ends", || {
-        let ended = read(queue, ledger);
+        let ended = read_available(queue, ledger);
         if !ended {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -57,22 +56,22 @@ fn read_all(queue: &mut QueueReader, ledger: &mut Ledger) {
 fn live_consumer_gets_every_event_once_or_counts_it() {
     for (path, low_latency) in [(WritePath::Sequence, true), (WritePath::Lock, false)] {
         let daemon = Daemon::start();
-        let mut control = daemon.control();
-        let session = control.start(SessionConfig { low_latency, ..real_time("live") });
-        let (_link, mut queue) = consume(&daemon, session);
+        let mut control = daemon.connect();
+        let session = control.start(SessionConfig { low_latency, ..real_time_config("live") });
+        let (_connection, mut queue) = open_consumer(&daemon, session);
         let reading = std::thread::spawn(move || {
             let mut ledger = Ledger::default();
-            read_all(&mut queue, &mut ledger);
+            read_until_end(&mut queue, &mut ledger);
             (ledger, queue.lost())
         });
-        let children = (0..4).map(|n| daemon.writer(&Writer::new(n, 2, 10_000), path)).collect();
-        let report = reports(children);
+        let children = (0..4).map(|n| daemon.spawn_writer(&Writer::new(n, 2, 10_000), path)).collect();
+        let report = collect_reports(children);
         let last = control.stop(session);
         let (ledger, lost) = reading.join().expect("the consumer ends");
-        let missing: u64 = (0..4).map(|w| ledger.missing(w, 2, 10_000)).sum();
+        let missing: u64 = (0..4).map(|w| ledger.count_missing(w, 2, 10_000)).sum();
         assert_eq!(report.offered, 80_000);
         assert_eq!(missing, last.events_lost + last.real_time_events_lost, "{last:?}");
-        assert_eq!(lost.1, last.real_time_events_lost, "the consumer knows what it lost");
+        assert_eq!(lost.1, last.real_time_events_lost, "the consumer counts different losses");
         assert_eq!(report.refused, last.events_lost);
     }
 }
@@ -80,46 +79,53 @@ fn live_consumer_gets_every_event_once_or_counts_it() {
 #[test]
 fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
     let daemon = Daemon::start();
-    let mut control = daemon.control();
+    let mut control = daemon.connect();
     let file = daemon.path("both.etl");
-    let config = SessionConfig { log_file_mode: REAL_TIME | 1, ..to_file("both", &file) };
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        ..file_session_config("both", &file)
+    };
     let session = control.start(config);
-    let (_idle_link, mut idle) = consume(&daemon, session);
-    let (_busy_link, mut busy) = consume(&daemon, session);
+    let (_idle_connection, mut idle) = open_consumer(&daemon, session);
+    let (_busy_connection, mut busy) = open_consumer(&daemon, session);
     let reading = std::thread::spawn(move || {
         let mut ledger = Ledger::default();
-        read_all(&mut busy, &mut ledger);
+        read_until_end(&mut busy, &mut ledger);
         (ledger, busy.lost())
     });
     let mut writer = Writer::new(0, 2, 60_000);
-    (writer.filler, writer.burst, writer.pause_ms) = (200, 500, 4);
-    reports(vec![daemon.writer(&writer, WritePath::Sequence)]);
+    (writer.filler_bytes, writer.burst_events, writer.pause_ms) = (200, 500, 4);
+    collect_reports(vec![daemon.spawn_writer(&writer, WritePath::Sequence)]);
     let last = control.stop(session);
     let (ledger, busy_lost) = reading.join().expect("the consumer ends");
     let in_file = Ledger::read(&file);
-    assert_eq!(in_file.missing(0, 2, 60_000), last.events_lost, "the file waits for no consumer");
-    assert_eq!(ledger.missing(0, 2, 60_000), last.events_lost + busy_lost.1);
+    assert_eq!(
+        in_file.count_missing(0, 2, 60_000),
+        last.events_lost,
+        "the idle consumer caused losses in the file"
+    );
+    assert_eq!(ledger.count_missing(0, 2, 60_000), last.events_lost + busy_lost.1);
     let mut late = Ledger::default();
-    assert!(read(&mut idle, &mut late), "what was queued is still there, then the end");
+    assert!(read_available(&mut idle, &mut late), "the queue does not end after the queued buffers");
     let idle_lost = idle.lost();
     assert!(idle_lost.0 > 0 && idle_lost.1 > 0, "{idle_lost:?}");
-    assert_eq!(late.missing(0, 2, 60_000), last.events_lost + idle_lost.1);
+    assert_eq!(late.count_missing(0, 2, 60_000), last.events_lost + idle_lost.1);
     assert_eq!(last.real_time_events_lost, idle_lost.1 + busy_lost.1);
 }
 
 #[test]
 fn events_before_the_first_consumer_are_kept_for_it() {
     let daemon = Daemon::start();
-    let mut control = daemon.control();
-    let session = control.start(real_time("backlog"));
+    let mut control = daemon.connect();
+    let session = control.start(real_time_config("backlog"));
     let mut writer = Writer::new(0, 1, 1_000);
-    (writer.burst, writer.pause_ms) = (200, 2);
-    reports(vec![daemon.writer(&writer, WritePath::Sequence)]);
+    (writer.burst_events, writer.pause_ms) = (200, 2);
+    collect_reports(vec![daemon.spawn_writer(&writer, WritePath::Sequence)]);
     control.flush(session);
-    let (_link, mut queue) = consume(&daemon, session);
+    let (_connection, mut queue) = open_consumer(&daemon, session);
     let last = control.stop(session);
     let mut ledger = Ledger::default();
-    read_all(&mut queue, &mut ledger);
-    assert_eq!(ledger.missing(0, 1, 1_000), last.events_lost + last.real_time_events_lost);
+    read_until_end(&mut queue, &mut ledger);
+    assert_eq!(ledger.count_missing(0, 1, 1_000), last.events_lost + last.real_time_events_lost);
     assert_eq!(last.real_time_events_lost, 0);
 }

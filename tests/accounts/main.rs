@@ -8,7 +8,7 @@
 //!   afterwards: ledger.rs reads the file and compares the set with what was offered
 //! ```
 //!
-//! Nothing is mocked. Tests that need root skip without it.
+//! Nothing is mocked. Tests that need root are skipped without it.
 
 #[path = "../util.rs"]
 #[allow(dead_code)] // Shared with the other end-to-end tests.
@@ -37,5 +37,5 @@ use util::wait;
 /// Not a test: the entry point of a child process with a role. Does nothing without a role.
 #[test]
 fn role() {
-    roles::play();
+    roles::run_role();
 }

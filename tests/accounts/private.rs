@@ -8,32 +8,33 @@ use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir_format::etl::{Trace, repair};
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 use crate::fixture::{WritePath, until};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::{PROVIDER, Progress, other_role, write_one};
+use crate::roles::{PROVIDER, Progress, role_variable, write_event};
 
 /// The child role, with the arguments `FILE EVENTS PROGRESS`: exits without stopping its session.
-pub(crate) fn play(words: &[&str]) {
+pub(crate) fn run_role(words: &[&str]) {
     let config = SessionConfig {
         name: "private".to_owned(),
         log_file: Some(PathBuf::from(words[0])),
-        log_file_mode: 1,
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         flush_timer: 1,
         ..SessionConfig::default()
     };
-    let session = PrivateSession::start(&config).expect("a private session");
-    session.enable(PROVIDER, &EnableParams::default()).expect("enabled");
-    let provider = Provider::register(PROVIDER, None).expect("registered");
+    let session = PrivateSession::start(&config).expect("the private session starts");
+    session.enable(PROVIDER, &EnableParams::default()).expect("the provider can be enabled");
+    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
     let progress = Progress::open(words[2].as_ref());
-    for number in 0..words[1].parse().expect("a number") {
-        write_one(&provider, 0, 0, number, &[0x5A; 24]);
+    for number in 0..words[1].parse().expect("the argument is a number") {
+        write_event(&provider, 0, 0, number, &[0x5A; 24]);
         progress.counter(0).store(number + 1, Ordering::Release);
         if number % 256 == 255 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         if number % 4_096 == 4_095 {
-            session.flush(None).expect("flushed");
+            session.flush(None).expect("the session can be flushed");
             progress.counter(1).store(number + 1, Ordering::Release);
         }
     }
@@ -41,28 +42,28 @@ pub(crate) fn play(words: &[&str]) {
     std::mem::forget(session);
 }
 
-fn child(folder: &std::path::Path, events: u64, path: WritePath) -> Command {
+fn private_session_command(folder: &std::path::Path, events: u64, path: WritePath) -> Command {
     let words =
         format!("private {} {events} {}", folder.join("p.etl").display(), folder.join("progress").display());
-    let (name, value) = other_role(&words);
-    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    let (name, value) = role_variable(&words);
+    let mut command = Command::new(std::env::current_exe().expect("the test program has a path"));
     command.args(["--exact", "role", "--nocapture", "--test-threads=1"]).env(name, value);
-    // No daemon can be found, and none is needed.
-    command.env("TRACEWEIR_RUNTIME_DIR", folder.join("nobody")).stdin(Stdio::null()).stdout(Stdio::null());
-    path.apply(&mut command);
+    // A folder without a daemon: private sessions need none.
+    command.env("TRACEWEIR_RUNTIME_DIR", folder.join("no-daemon")).stdin(Stdio::null()).stdout(Stdio::null());
+    path.set_variable(&mut command);
     command
 }
 
 #[test]
 fn private_session_is_finalised_at_exit_without_loss() {
     for path in WritePath::BOTH {
-        let folder = tempfile::tempdir().expect("a folder");
-        let status = child(folder.path(), 20_000, path).status().expect("the child runs");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let status = private_session_command(folder.path(), 20_000, path).status().expect("the child runs");
         assert!(status.success(), "{status}");
         let file = folder.path().join("p.etl");
         assert_sound(&file);
         let ledger = Ledger::read(&file);
-        assert_eq!(ledger.missing(0, 1, 20_000), u64::from(ledger.lost.0));
+        assert_eq!(ledger.count_missing(0, 1, 20_000), ledger.events_lost);
         assert!(ledger.len() > 0);
     }
 }
@@ -70,20 +71,23 @@ fn private_session_is_finalised_at_exit_without_loss() {
 #[test]
 fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
     for path in WritePath::BOTH {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut owner = child(folder.path(), u64::MAX, path).spawn().expect("the child runs");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let mut session_process =
+            private_session_command(folder.path(), u64::MAX, path).spawn().expect("the child runs");
         let progress = Progress::open(&folder.path().join("progress"));
         until("two flushes", || progress.counter(1).load(Ordering::Acquire) >= 8_192);
-        owner.kill().expect("the owner is there");
-        owner.wait().expect("the owner ends");
+        session_process.kill().expect("the child still runs");
+        session_process.wait().expect("the child ends");
         let flushed = progress.counter(1).load(Ordering::Acquire);
         let file = folder.path().join("p.etl");
-        let trace = Trace::open(std::fs::File::open(&file).expect("the file")).expect("a trace");
+        let trace =
+            Trace::open(std::fs::File::open(&file).expect("the file exists")).expect("the file is a trace");
         assert!(!trace.is_finalised());
-        let mended = folder.path().join("mended.etl");
-        repair(&trace, std::fs::File::create(&mended).expect("a new file")).expect("repaired");
-        assert_sound(&mended);
-        let numbers = Ledger::read(&mended).thread_numbers(0, 0);
+        let repaired = folder.path().join("repaired.etl");
+        repair(&trace, std::fs::File::create(&repaired).expect("a file can be created"))
+            .expect("the trace can be repaired");
+        assert_sound(&repaired);
+        let numbers = Ledger::read(&repaired).thread_numbers(0, 0);
         assert!(numbers.len() as u64 + 500 >= flushed, "{} of {flushed} flushed events", numbers.len());
         assert!(numbers.last().is_some_and(|&n| n <= progress.counter(0).load(Ordering::Acquire)));
     }

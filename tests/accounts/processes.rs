@@ -7,27 +7,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use traceweir::Provider;
 
 use crate::alarm;
-use crate::fixture::{Daemon, WritePath, reports, to_file};
+use crate::fixture::{Daemon, WritePath, collect_reports, file_session_config};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::{PROVIDER, Progress, Report, Writer, other_role, write_one};
+use crate::roles::{PROVIDER, Progress, Report, Writer, role_variable, write_event};
 
 const FILLER: [u8; 24] = [0x5A; 24];
 
 /// The child role: runs one of the scenarios below.
-pub(crate) fn play(words: &[&str]) {
+pub(crate) fn run_role(words: &[&str]) {
     match words[0] {
-        "fork" => fork(words[1], || {
+        "fork" => write_around_fork(words[1], || {
             // SAFETY: the child only writes events and leaves by `_exit`.
             unsafe { libc::fork() }
         }),
-        "clone" => fork(words[1], || {
-            // SAFETY: as fork, but without the C library: none of its fork handlers runs in the
-            // child.
+        "clone" => write_around_fork(words[1], || {
+            // SAFETY: the child only writes events and leaves by `_exit`. This call bypasses the C
+            // library, so none of its fork handlers runs in the child.
             unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
         }),
-        "exec" => exec(),
-        "signal" => signal(),
-        "sandbox" => sandbox(words[1]),
+        "exec" => write_around_exec(),
+        "signal" => write_in_signal_handler(),
+        "sandbox" => write_in_sandbox(words[1]),
         other => panic!("no such scenario: {other}"),
     }
 }
@@ -37,76 +37,80 @@ fn print_report(offered: u64, refused: u64) {
     writeln!(std::io::stdout(), "\nreport {offered} {refused}").expect("standard output is open");
 }
 
-fn write_all(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>) -> u64 {
-    numbers.filter(|&n| !write_one(provider, writer, 0, n, &FILLER)).count() as u64
+fn write_events(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>) -> u64 {
+    numbers.filter(|&n| !write_event(provider, writer, 0, n, &FILLER)).count() as u64
 }
 
 /// Writes as writer 0 in the parent, before and after the fork, and as writer 1 in the child: until
 /// a write succeeds (at most ten thousand attempts), then a hundred more.
-fn fork(pages: &str, split: impl Fn() -> libc::pid_t) {
+fn write_around_fork(pages: &str, fork_process: impl Fn() -> libc::pid_t) {
     let progress = Progress::open(pages.as_ref());
-    let provider = Provider::register(PROVIDER, None).expect("registered");
-    let mut refused = write_all(&provider, 0, 0..100);
-    let child = split();
+    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
+    let mut refused = write_events(&provider, 0, 0..100);
+    let child = fork_process();
     if child == 0 {
         let mut number = 0;
-        while !write_one(&provider, 1, 0, number, &FILLER) && number < 10_000 {
+        while !write_event(&provider, 1, 0, number, &FILLER) && number < 10_000 {
             number += 1;
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
-        write_all(&provider, 1, number + 1..number + 101);
+        write_events(&provider, 1, number + 1..number + 101);
         progress.counter(0).store(number + 101, Ordering::Release);
         // SAFETY: ends the child at once; nothing of the harness may run twice.
         unsafe { libc::_exit(0) };
     }
     assert!(child > 0);
-    refused += write_all(&provider, 0, 100..200);
+    refused += write_events(&provider, 0, 100..200);
     let mut status = 0;
     // SAFETY: waits for the child made above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child ends well");
+    assert_eq!(status, 0, "the child failed");
     print_report(200, refused);
 }
 
 /// Writes as writer 0, then as writer 1 in the same process after exec.
-fn exec() {
-    let provider = Provider::register(PROVIDER, None).expect("registered");
-    write_all(&provider, 0, 0..100);
-    let (name, value) = Writer::new(1, 1, 100).role();
-    let mut again = std::process::Command::new(std::env::current_exe().expect("this binary"));
-    again.args(["--exact", "role", "--nocapture", "--test-threads=1"]).env(name, value);
-    panic!("exec failed: {}", again.exec());
+fn write_around_exec() {
+    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
+    write_events(&provider, 0, 0..100);
+    let (name, value) = Writer::new(1, 1, 100).role_variable();
+    let mut command =
+        std::process::Command::new(std::env::current_exe().expect("the test program has a path"));
+    command.args(["--exact", "role", "--nocapture", "--test-threads=1"]).env(name, value);
+    panic!("exec failed: {}", command.exec());
 }
 
 static PROVIDER_OF_HANDLER: OnceLock<Provider> = OnceLock::new();
-static HANDLED: AtomicU64 = AtomicU64::new(0);
+static HANDLER_OFFERED: AtomicU64 = AtomicU64::new(0);
 static HANDLER_REFUSED: AtomicU64 = AtomicU64::new(0);
 
-fn in_handler() {
+fn write_from_handler() {
     let Some(provider) = PROVIDER_OF_HANDLER.get() else { return };
-    let number = HANDLED.fetch_add(1, Ordering::Relaxed);
-    if !write_one(provider, 1, 0, number, &FILLER) {
+    let number = HANDLER_OFFERED.fetch_add(1, Ordering::Relaxed);
+    if !write_event(provider, 1, 0, number, &FILLER) {
         HANDLER_REFUSED.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Writes as writer 0 in the thread, and as writer 1 in a signal handler that interrupts it every
 /// hundred microseconds.
-fn signal() {
-    let provider =
-        PROVIDER_OF_HANDLER.get_or_init(|| Provider::register(PROVIDER, None).expect("registered"));
-    alarm::start(100, in_handler);
+fn write_in_signal_handler() {
+    let provider = PROVIDER_OF_HANDLER
+        .get_or_init(|| Provider::register(PROVIDER, None).expect("the provider registers"));
+    alarm::start(100, write_from_handler);
     let mut refused = 0;
     for burst in 0..100 {
-        refused += write_all(provider, 0, burst * 300..(burst + 1) * 300);
+        refused += write_events(provider, 0, burst * 300..(burst + 1) * 300);
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     alarm::stop();
-    print_report(30_000 + HANDLED.load(Ordering::Relaxed), refused + HANDLER_REFUSED.load(Ordering::Relaxed));
+    print_report(
+        30_000 + HANDLER_OFFERED.load(Ordering::Relaxed),
+        refused + HANDLER_REFUSED.load(Ordering::Relaxed),
+    );
 }
 
 /// Makes these system calls fail with EPERM in this process and all its threads from now on.
-fn forbid(calls: &[libc::c_long]) {
+fn forbid_system_calls(calls: &[libc::c_long]) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
     for &call in calls {
@@ -120,58 +124,62 @@ fn forbid(calls: &[libc::c_long]) {
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
-        let done = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter);
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        let result =
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter);
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     }
 }
 
-/// Registers and writes in a sandbox: both succeed, even if the sandbox keeps the daemon from
-/// learning of it.
-fn sandbox(refused: &str) {
-    forbid(match refused {
+/// Registers and writes in a sandbox: both succeed, even if the sandbox prevents the connection to
+/// the daemon.
+fn write_in_sandbox(forbidden: &str) {
+    forbid_system_calls(match forbidden {
         "sockets" => &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind],
         "memory" => &[libc::SYS_memfd_create],
         "threads" => &[libc::SYS_clone, libc::SYS_clone3],
         other => panic!("no such sandbox: {other}"),
     });
     let provider = Provider::register(PROVIDER, None).expect("registering succeeds in a sandbox");
-    let refused = write_all(&provider, 0, 0..100);
+    let refused = write_events(&provider, 0, 0..100);
     print_report(100, refused);
 }
 
-/// Outcome of a scenario.
-struct Outcome {
+struct ScenarioOutcome {
     report: Report,
     ledger: Ledger,
     lost: u64,
     /// Events that the scenario's child process offered, if it has one.
-    by_child: u64,
+    offered_by_child: u64,
 }
 
 /// Runs a scenario against a session.
-fn run_scenario(scenario: &str, path: WritePath) -> Outcome {
+fn run_scenario(scenario: &str, path: WritePath) -> ScenarioOutcome {
     let daemon = Daemon::start();
     let pages = daemon.path("progress");
     let progress = Progress::open(&pages);
     let file = daemon.path("scenario.etl");
-    let mut control = daemon.control();
-    let session = control.start(to_file("scenario", &file));
-    let mut command = daemon.child(other_role(&format!("special {scenario} {}", pages.display())));
-    path.apply(&mut command);
-    let report = reports(vec![command.spawn().expect("the scenario begins")]);
+    let mut control = daemon.connect();
+    let session = control.start(file_session_config("scenario", &file));
+    let mut command = daemon.role_command(role_variable(&format!("special {scenario} {}", pages.display())));
+    path.set_variable(&mut command);
+    let report = collect_reports(vec![command.spawn().expect("the scenario begins")]);
     let last = control.stop(session);
     assert_sound(&file);
-    let by_child = progress.counter(0).load(Ordering::Acquire);
-    Outcome { report, ledger: Ledger::read(&file), lost: last.events_lost, by_child }
+    let offered_by_child = progress.counter(0).load(Ordering::Acquire);
+    ScenarioOutcome { report, ledger: Ledger::read(&file), lost: last.events_lost, offered_by_child }
 }
 
 #[test]
 fn forked_child_writes_as_its_own_process_and_the_parent_continues() {
     for path in WritePath::BOTH {
-        let Outcome { report, ledger, lost, by_child } = run_scenario("fork", path);
-        assert_eq!((report.offered, ledger.missing(0, 1, 200)), (200, 0));
-        assert_eq!(ledger.missing(1, 1, by_child), lost, "what the child wrote is there or counted");
-        assert!(!ledger.thread_numbers(1, 0).is_empty(), "the child has a region of its own");
+        let ScenarioOutcome { report, ledger, lost, offered_by_child } = run_scenario("fork", path);
+        assert_eq!((report.offered, ledger.count_missing(0, 1, 200)), (200, 0));
+        assert_eq!(
+            ledger.count_missing(1, 1, offered_by_child),
+            lost,
+            "events of the child are missing but not counted as lost"
+        );
+        assert!(!ledger.thread_numbers(1, 0).is_empty(), "no event of the child was recorded");
         assert_ne!(ledger.pids[&0], ledger.pids[&1]);
     }
 }
@@ -179,43 +187,43 @@ fn forked_child_writes_as_its_own_process_and_the_parent_continues() {
 #[test]
 fn child_by_raw_clone_counts_its_events_as_lost_and_the_parent_continues() {
     for path in WritePath::BOTH {
-        let Outcome { ledger, lost, by_child, .. } = run_scenario("clone", path);
-        assert_eq!(ledger.missing(0, 1, 200), 0);
-        assert!(by_child > 100);
-        assert_eq!(ledger.missing(1, 1, by_child), lost);
+        let ScenarioOutcome { ledger, lost, offered_by_child, .. } = run_scenario("clone", path);
+        assert_eq!(ledger.count_missing(0, 1, 200), 0);
+        assert!(offered_by_child > 100);
+        assert_eq!(ledger.count_missing(1, 1, offered_by_child), lost);
     }
 }
 
 #[test]
 fn exec_keeps_events_written_before_it() {
     for path in WritePath::BOTH {
-        let Outcome { ledger, lost, .. } = run_scenario("exec", path);
-        assert_eq!((ledger.missing(0, 1, 100), ledger.missing(1, 1, 100), lost), (0, 0, 0));
-        assert_eq!(ledger.pids[&0], ledger.pids[&1], "the same process");
+        let ScenarioOutcome { ledger, lost, .. } = run_scenario("exec", path);
+        assert_eq!((ledger.count_missing(0, 1, 100), ledger.count_missing(1, 1, 100), lost), (0, 0, 0));
+        assert_eq!(ledger.pids[&0], ledger.pids[&1], "exec changed the process id");
     }
 }
 
 #[test]
 fn signal_handlers_may_write_while_their_thread_writes() {
     for path in WritePath::BOTH {
-        let Outcome { report, ledger, lost, .. } = run_scenario("signal", path);
+        let ScenarioOutcome { report, ledger, lost, .. } = run_scenario("signal", path);
         let handled = report.offered - 30_000;
         assert!(handled > 10, "the handler ran {handled} times");
-        assert_eq!(ledger.missing(0, 1, 30_000) + ledger.missing(1, 1, handled), lost);
+        assert_eq!(ledger.count_missing(0, 1, 30_000) + ledger.count_missing(1, 1, handled), lost);
         assert_eq!(report.refused, lost);
     }
 }
 
 #[test]
 fn registering_and_writing_succeed_in_sandboxes() {
-    for refused in ["sockets", "memory", "threads"] {
-        let Outcome { report, ledger, lost, .. } =
-            run_scenario(&format!("sandbox {refused}"), WritePath::Sequence);
-        assert_eq!(report, Report { offered: 100, refused: 0 }, "{refused}");
-        match refused {
+    for forbidden in ["sockets", "memory", "threads"] {
+        let ScenarioOutcome { report, ledger, lost, .. } =
+            run_scenario(&format!("sandbox {forbidden}"), WritePath::Sequence);
+        assert_eq!(report, Report { offered: 100, refused: 0 }, "{forbidden}");
+        match forbidden {
             // The daemon makes the memory: the process needs no permission for that.
-            "memory" => assert_eq!((ledger.missing(0, 1, 100), lost), (0, 0)),
-            _ => assert_eq!((ledger.len(), lost), (0, 0), "{refused}: the daemon does not learn of it"),
+            "memory" => assert_eq!((ledger.count_missing(0, 1, 100), lost), (0, 0)),
+            _ => assert_eq!((ledger.len(), lost), (0, 0), "{forbidden}: the daemon recorded events"),
         }
     }
 }

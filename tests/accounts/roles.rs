@@ -10,11 +10,21 @@ use traceweir::{EventDescriptor, Guid, Provider};
 /// The provider that all writers register.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x7ace_0000_1111_4222_8333_0123_4567_89ab);
 
-const ROLE: &str = "ACCOUNTS_ROLE";
+const ROLE_VARIABLE: &str = "ACCOUNTS_ROLE";
+
+const LEVEL_INFORMATION: u8 = 4;
+pub(crate) const LEVEL_VERBOSE: u8 = 5;
 
 /// The event that writers write.
-pub(crate) const EVENT: EventDescriptor =
-    EventDescriptor { id: 7, version: 1, channel: 0, level: 4, opcode: 0, task: 0, keyword: 1 };
+pub(crate) const EVENT: EventDescriptor = EventDescriptor {
+    id: 7,
+    version: 1,
+    channel: 0,
+    level: LEVEL_INFORMATION,
+    opcode: 0,
+    task: 0,
+    keyword: 1,
+};
 
 /// The processors that the threads of a writer run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +34,7 @@ pub(crate) enum Placement {
     /// Each thread is pinned to its own processor, as far as there are enough.
     Pinned,
     /// Threads move from one processor to the next.
-    Hopping,
+    Migrating,
 }
 
 /// Parameters of a writer.
@@ -36,9 +46,9 @@ pub(crate) struct Writer {
     /// Events of each thread; `u64::MAX` means until the writer is killed.
     pub(crate) events: u64,
     /// Payload bytes after the 16 that identify an event.
-    pub(crate) filler: usize,
+    pub(crate) filler_bytes: usize,
     /// Number of events between pauses of `pause_ms`; 0 means no pauses.
-    pub(crate) burst: u64,
+    pub(crate) burst_events: u64,
     pub(crate) pause_ms: u64,
     pub(crate) placement: Placement,
     /// A file with one number per thread: how many calls have returned. It survives a kill.
@@ -51,8 +61,8 @@ impl Writer {
             number,
             threads,
             events,
-            filler: 24,
-            burst: 0,
+            filler_bytes: 24,
+            burst_events: 0,
             pause_ms: 0,
             placement: Placement::Any,
             progress: None,
@@ -60,28 +70,28 @@ impl Writer {
     }
 
     /// Returns the environment variable, name and value, that gives a child this role.
-    pub(crate) fn role(&self) -> (&'static str, String) {
+    pub(crate) fn role_variable(&self) -> (&'static str, String) {
         let progress = self.progress.as_ref().map_or(String::new(), |p| p.display().to_string());
-        let Self { number, threads, events, filler, burst, pause_ms, placement, .. } = self;
+        let Self { number, threads, events, filler_bytes, burst_events, pause_ms, placement, .. } = self;
         (
-            ROLE,
+            ROLE_VARIABLE,
             format!(
-                "writer {number} {threads} {events} {filler} {burst} {pause_ms} {} {progress}",
+                "writer {number} {threads} {events} {filler_bytes} {burst_events} {pause_ms} {} {progress}",
                 *placement as u8
             ),
         )
     }
 
     fn parse(words: &[&str]) -> Self {
-        let number = |i: usize| words[i].parse::<u64>().expect("a number");
+        let number = |i: usize| words[i].parse::<u64>().expect("the argument is a number");
         Self {
             number: number(0) as u32,
             threads: number(1) as u32,
             events: number(2),
-            filler: number(3) as usize,
-            burst: number(4),
+            filler_bytes: number(3) as usize,
+            burst_events: number(4),
             pause_ms: number(5),
-            placement: [Placement::Any, Placement::Pinned, Placement::Hopping][number(6) as usize],
+            placement: [Placement::Any, Placement::Pinned, Placement::Migrating][number(6) as usize],
             progress: words.get(7).map(PathBuf::from),
         }
     }
@@ -90,7 +100,7 @@ impl Writer {
 /// Counts that a writer prints at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Calls made while the provider was enabled.
+    /// Write calls made while the provider was enabled.
     pub(crate) offered: u64,
     /// Calls among `offered` that returned an error.
     pub(crate) refused: u64,
@@ -101,10 +111,10 @@ impl Report {
     pub(crate) fn parse(output: &str) -> Self {
         let line =
             output.lines().find_map(|l| l.split_once("report ").map(|(_, r)| r)).unwrap_or_else(|| {
-                panic!("the writer gave no report:\n{output}");
+                panic!("the writer printed no report:\n{output}");
             });
-        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("a number"));
-        let mut next = || numbers.next().expect("two numbers");
+        let mut numbers = line.split(' ').map(|n| n.parse::<u64>().expect("the argument is a number"));
+        let mut next = || numbers.next().expect("the report has two numbers");
         Self { offered: next(), refused: next() }
     }
 
@@ -116,25 +126,25 @@ impl Report {
     }
 }
 
-/// Plays the role that the environment names and exits. Returns if there is no role.
-pub(crate) fn play() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+/// Runs the role that the environment names and exits. Returns if there is no role.
+pub(crate) fn run_role() {
+    let Ok(role) = std::env::var(ROLE_VARIABLE) else { return };
     let words: Vec<&str> = role.split(' ').filter(|w| !w.is_empty()).collect();
     match words[0] {
-        "writer" => write(&Writer::parse(&words[1..])).print(),
-        "special" => crate::processes::play(&words[1..]),
-        "private" => crate::private::play(&words[1..]),
-        "providers" => crate::bounds::play(&words[1..]),
-        "registering" => crate::kills::play(&words[1..]),
-        "hostile" => crate::hostile::play(&words[1..]),
+        "writer" => write_events(&Writer::parse(&words[1..])).print(),
+        "special" => crate::processes::run_role(&words[1..]),
+        "private" => crate::private::run_role(&words[1..]),
+        "providers" => crate::bounds::run_role(&words[1..]),
+        "registering" => crate::kills::run_role(&words[1..]),
+        "hostile" => crate::hostile::run_role(&words[1..]),
         other => panic!("no such role: {other}"),
     }
     std::process::exit(0);
 }
 
 /// Returns the environment variable that gives a child a role of another module.
-pub(crate) fn other_role(words: &str) -> (&'static str, String) {
-    (ROLE, words.to_owned())
+pub(crate) fn role_variable(words: &str) -> (&'static str, String) {
+    (ROLE_VARIABLE, words.to_owned())
 }
 
 /// One number per thread, in a shared page.
@@ -142,9 +152,9 @@ pub(crate) struct Progress {
     page: *const AtomicU64,
 }
 
-// SAFETY: the page is only accessed through atomics.
+// SAFETY: the page is never unmapped, so any thread may use the pointer.
 unsafe impl Send for Progress {}
-// SAFETY: as above.
+// SAFETY: the page is only accessed through atomics, so threads may share it.
 unsafe impl Sync for Progress {}
 
 impl Progress {
@@ -157,8 +167,8 @@ impl Progress {
             .create(true)
             .truncate(false)
             .open(path)
-            .expect("progress file");
-        file.set_len(4096).expect("progress file grows");
+            .expect("the progress file opens");
+        file.set_len(4096).expect("the progress file can grow");
         // SAFETY: a fresh shared mapping of one page of the file, never unmapped.
         let page = unsafe {
             rustix::mm::mmap(
@@ -170,7 +180,7 @@ impl Progress {
                 0,
             )
         }
-        .expect("progress page");
+        .expect("the progress file can be mapped");
         Self { page: page.cast_const().cast() }
     }
 
@@ -182,57 +192,57 @@ impl Progress {
     }
 }
 
-/// Writes one event of the ledger. Returns whether the call succeeded.
-pub(crate) fn write_one(provider: &Provider, writer: u32, thread: u32, number: u64, filler: &[u8]) -> bool {
+/// Writes one event with its numbers. Returns whether the call succeeded.
+pub(crate) fn write_event(provider: &Provider, writer: u32, thread: u32, number: u64, filler: &[u8]) -> bool {
     provider
         .write(&EVENT, &[&writer.to_le_bytes(), &thread.to_le_bytes(), &number.to_le_bytes(), filler])
         .is_ok()
 }
 
-fn write(role: &Writer) -> Report {
-    let provider = Provider::register(PROVIDER, None).expect("registered");
+fn write_events(role: &Writer) -> Report {
+    let provider = Provider::register(PROVIDER, None).expect("the provider registers");
     let progress = role.progress.as_deref().map(Progress::open);
     let refused = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..role.threads {
             let (provider, progress, refused) = (&provider, progress.as_ref(), &refused);
-            scope.spawn(move || write_thread(role, thread, provider, progress, refused));
+            scope.spawn(move || write_thread_events(role, thread, provider, progress, refused));
         }
     });
     Report { offered: role.events.saturating_mul(u64::from(role.threads)), refused: refused.into_inner() }
 }
 
-fn write_thread(
+fn write_thread_events(
     role: &Writer,
     thread: u32,
     provider: &Provider,
     progress: Option<&Progress>,
     refused: &AtomicU64,
 ) {
-    let filler = vec![0x5A_u8; role.filler];
+    let filler = vec![0x5A_u8; role.filler_bytes];
     if role.placement == Placement::Pinned {
-        move_to(u64::from(thread));
+        pin_to_processor(u64::from(thread));
     }
     for number in 0..role.events {
-        if !write_one(provider, role.number, thread, number, &filler) {
+        if !write_event(provider, role.number, thread, number, &filler) {
             refused.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(progress) = progress {
             progress.counter(thread as usize).store(number + 1, Ordering::Release);
         }
-        if role.placement == Placement::Hopping && number % 97 == 0 {
-            move_to(number / 97);
+        if role.placement == Placement::Migrating && number % 97 == 0 {
+            pin_to_processor(number / 97);
         }
-        if role.burst != 0 && number % role.burst == role.burst - 1 {
+        if role.burst_events != 0 && number % role.burst_events == role.burst_events - 1 {
             std::thread::sleep(Duration::from_millis(role.pause_ms));
         }
     }
 }
 
-/// Moves this thread to another processor.
-fn move_to(turn: u64) {
+/// Pins this thread to processor `index`, modulo the number of processors.
+fn pin_to_processor(index: u64) {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut set = rustix::thread::CpuSet::new();
-    set.set(turn as usize % processors);
+    set.set(index as usize % processors);
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }

@@ -32,73 +32,75 @@ impl User<'_> {
     }
 }
 
-fn kill_processes_of_both() {
+fn kill_processes_of_both_users() {
     // The command fails where these users have no processes.
     let _ = Command::new("pkill").args(["-KILL", "-U", &format!("{ANNA},{BERT}")]).status();
 }
 
 /// Kills all processes of the two users on drop.
-struct KillOnDrop;
+struct KillUserProcessesOnDrop;
 
-impl Drop for KillOnDrop {
+impl Drop for KillUserProcessesOnDrop {
     fn drop(&mut self) {
-        kill_processes_of_both();
+        kill_processes_of_both_users();
     }
 }
 
-fn text(output: &Output) -> String {
+fn combined_output(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 #[test]
 fn two_users_neither_see_nor_disturb_each_other() {
     if !rustix::process::geteuid().is_root() {
-        crate::util::skip("root", "becoming two users takes root");
+        crate::util::skip("root", "switching to two other users requires root");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
     // A run that was killed may have left processes of these users.
-    kill_processes_of_both();
-    let _kill_on_drop = KillOnDrop;
+    kill_processes_of_both_users();
+    let _kill_on_drop = KillUserProcessesOnDrop;
     let shared = folder.path();
     let weir = shared.join("weir");
     // Copied by another process: a descriptor open for writing in this one might be inherited by a
     // child of another test, and would keep the copy from being executed.
     assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp runs").success());
-    std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777)).expect("shared by all");
+    std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777))
+        .expect("the folder can be shared");
     for uid in [ANNA, BERT] {
         let home = shared.join(uid.to_string());
-        std::fs::create_dir(&home).expect("a folder");
+        std::fs::create_dir(&home).expect("a temporary folder can be made");
         std::os::unix::fs::chown(&home, Some(uid), Some(uid)).expect("chown");
-        std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700)).expect("private");
+        std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700))
+            .expect("the folder can be made private");
     }
     let anna = User { uid: ANNA, weir: &weir, shared };
     let bert = User { uid: BERT, weir: &weir, shared };
     let started = anna.weir(&["start", "secret", "-o", "anna.etl", "-p", "Some.Provider"]);
-    assert!(started.status.success(), "{}", text(&started));
-    let mine = anna.weir(&["list"]);
-    assert!(text(&mine).contains("secret"), "{}", text(&mine));
+    assert!(started.status.success(), "{}", combined_output(&started));
+    let own_list = anna.weir(&["list"]);
+    assert!(combined_output(&own_list).contains("secret"), "{}", combined_output(&own_list));
 
-    let seen = bert.weir(&["list"]);
-    assert!(!text(&seen).contains("secret"), "{}", text(&seen));
-    let stopped = bert.weir(&["stop", "secret"]);
-    assert!(!stopped.status.success(), "{}", text(&stopped));
-    // Not even by naming Anna's folder.
+    let bert_list = bert.weir(&["list"]);
+    assert!(!combined_output(&bert_list).contains("secret"), "{}", combined_output(&bert_list));
+    let bert_stop = bert.weir(&["stop", "secret"]);
+    assert!(!bert_stop.status.success(), "{}", combined_output(&bert_stop));
+    // Naming Anna's runtime folder does not help.
     let runtime = shared.join(format!("traceweir-{ANNA}"));
     for args in [&["list"][..], &["stop", "secret"], &["watch", "secret"]] {
-        let tried =
+        let attempt =
             bert.command().env("TRACEWEIR_RUNTIME_DIR", &runtime).args(args).output().expect("weir starts");
-        assert!(!tried.status.success(), "{args:?}: {}", text(&tried));
-        assert!(!text(&tried).contains("Some.Provider"), "{}", text(&tried));
+        assert!(!attempt.status.success(), "{args:?}: {}", combined_output(&attempt));
+        assert!(!combined_output(&attempt).contains("Some.Provider"), "{}", combined_output(&attempt));
     }
     // Each user may use the same name.
-    let own = bert.weir(&["start", "secret", "-o", "bert.etl"]);
-    assert!(own.status.success(), "{}", text(&own));
+    let bert_start = bert.weir(&["start", "secret", "-o", "bert.etl"]);
+    assert!(bert_start.status.success(), "{}", combined_output(&bert_start));
     assert!(bert.weir(&["stop", "secret"]).status.success());
-    let still = anna.weir(&["query", "secret"]);
-    assert!(still.status.success(), "{}", text(&still));
+    let query = anna.weir(&["query", "secret"]);
+    assert!(query.status.success(), "{}", combined_output(&query));
     let ended = anna.weir(&["stop", "secret"]);
-    assert!(ended.status.success(), "{}", text(&ended));
-    let file = shared.join(ANNA.to_string()).join("anna.etl").metadata().expect("the file");
+    assert!(ended.status.success(), "{}", combined_output(&ended));
+    let file = shared.join(ANNA.to_string()).join("anna.etl").metadata().expect("the trace file exists");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), ANNA);
 }

@@ -16,17 +16,18 @@ struct Cycle {
 
 /// Returns the cycles of a graph of imports.
 fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
-    let mut reached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut reachable_files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for import in imports {
-        reached.entry(&import.from).or_default().insert(&import.to);
+        reachable_files.entry(&import.from).or_default().insert(&import.to);
     }
     // Follows the imports of imports until nothing is added.
     loop {
         let mut has_grown = false;
-        for file in reached.keys().copied().collect::<Vec<_>>() {
-            let next = reached[file].iter().filter_map(|next| reached.get(next)).flatten().copied();
+        for file in reachable_files.keys().copied().collect::<Vec<_>>() {
+            let next =
+                reachable_files[file].iter().filter_map(|next| reachable_files.get(next)).flatten().copied();
             let next: BTreeSet<&str> = next.collect();
-            let all = reached.entry(file).or_default();
+            let all = reachable_files.entry(file).or_default();
             let before = all.len();
             all.extend(next);
             has_grown |= all.len() > before;
@@ -35,13 +36,13 @@ fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
             break;
         }
     }
-    let reaches = |from: &str, to: &str| reached.get(from).is_some_and(|files| files.contains(to));
+    let reaches = |from: &str, to: &str| reachable_files.get(from).is_some_and(|files| files.contains(to));
     let mut cycles: Vec<Cycle> = Vec::new();
-    for file in reached.keys().copied().filter(|file| reaches(file, file)) {
+    for file in reachable_files.keys().copied().filter(|file| reaches(file, file)) {
         if cycles.iter().any(|cycle| cycle.files.contains(file)) {
             continue;
         }
-        let files = reached[file].iter().filter(|other| reaches(other, file));
+        let files = reachable_files[file].iter().filter(|other| reaches(other, file));
         let files: BTreeSet<String> = files.map(|other| (*other).to_owned()).collect();
         let mut imports: Vec<Import> = imports
             .iter()
@@ -63,7 +64,7 @@ fn cycles_of(sources: &Sources, root: &str) -> Vec<Cycle> {
 /// Adds the source files below a folder; `prefix` is its path in the result.
 fn add_sources(folder: &Path, prefix: &str, sources: &mut Sources) {
     for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
-        let path = entry.expect("an entry").path();
+        let path = entry.expect("the entry is readable").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let key = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
         if path.is_dir() {
@@ -79,8 +80,8 @@ fn add_sources(folder: &Path, prefix: &str, sources: &mut Sources) {
 fn crate_folders() -> BTreeMap<String, std::path::PathBuf> {
     let mut folders = BTreeMap::from([("benches".to_owned(), root().join("benches"))]);
     for parent in ["crates", "compat", "examples"] {
-        for entry in std::fs::read_dir(root().join(parent)).expect("a folder") {
-            let path = entry.expect("an entry").path();
+        for entry in std::fs::read_dir(root().join(parent)).expect("the folder is readable") {
+            let path = entry.expect("the entry is readable").path();
             if path.join("Cargo.toml").is_file() {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let name = if parent == "crates" { name } else { format!("{parent}/{name}") };
@@ -92,7 +93,7 @@ fn crate_folders() -> BTreeMap<String, std::path::PathBuf> {
 }
 
 /// Describes cycles with the imports that close them.
-fn describe(cycles: &[(String, Cycle)]) -> String {
+fn describe_cycles(cycles: &[(String, Cycle)]) -> String {
     let mut report = String::new();
     for (name, cycle) in cycles {
         let _ = writeln!(report, "\nThese files of {name} import each other in a circle.");
@@ -113,17 +114,17 @@ fn files_do_not_import_each_other_in_circles() {
         let found = roots.flat_map(|root| cycles_of(&sources, root));
         cycles.extend(found.map(|cycle| (name.clone(), cycle)));
     }
-    assert!(cycles.is_empty(), "{}", describe(&cycles));
+    assert!(cycles.is_empty(), "{}", describe_cycles(&cycles));
 }
 
 /// Returns the cycles of a made-up crate, each as the names of its files.
-fn cycles_in(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+fn cycles_of_files(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let sources = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
     cycles_of(&sources, "lib.rs").into_iter().map(|cycle| cycle.files.into_iter().collect()).collect()
 }
 
 /// Returns the imports of a made-up crate as "from -> to: path".
-fn imports_in(files: &[(&str, &str)]) -> Vec<String> {
+fn imports_of_files(files: &[(&str, &str)]) -> Vec<String> {
     let sources = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
     let imports = Crate::read(&sources, "lib.rs").imports();
     imports.into_iter().map(|Import { from, to, path }| format!("{from} -> {to}: {path}")).collect()
@@ -137,9 +138,9 @@ fn cycle_through_an_inline_path_is_found() {
         ("b.rs", "pub struct B; fn f() { if true { super::c::g(); } }"),
         ("c.rs", "pub fn g() { let _ = matches!(x, crate::a::A(_)); }"),
     ];
-    assert_eq!(cycles_in(&files), [["a.rs", "b.rs", "c.rs"]]);
+    assert_eq!(cycles_of_files(&files), [["a.rs", "b.rs", "c.rs"]]);
     let imports = ["a.rs -> b.rs: crate::b::B", "b.rs -> c.rs: super::c::g", "c.rs -> a.rs: crate::a::A"];
-    assert_eq!(imports_in(&files), imports);
+    assert_eq!(imports_of_files(&files), imports);
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn cycle_through_an_imported_module_is_found() {
         ("a.rs", "use crate::b; pub fn f() { b::g::<u8>() }"),
         ("b.rs", "use super::{a as other}; pub fn g<T>() { other::f() }"),
     ];
-    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]]);
+    assert_eq!(cycles_of_files(&files), [["a.rs", "b.rs"]]);
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn separate_cycles_are_reported_separately() {
         ("c.rs", "use crate::d::D; pub struct C;"),
         ("d.rs", "use crate::c::C; pub struct D;"),
     ];
-    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"], ["c.rs", "d.rs"]]);
+    assert_eq!(cycles_of_files(&files), [["a.rs", "b.rs"], ["c.rs", "d.rs"]]);
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn re_export_leads_to_the_defining_file() {
         "a.rs -> front/deep.rs: crate::Renamed",
         "a.rs -> front/deep.rs: crate::front::Deep",
     ];
-    assert_eq!(imports_in(&files), imports);
+    assert_eq!(imports_of_files(&files), imports);
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn item_and_module_may_share_a_name() {
         ("front/table.rs", "pub fn table() {}"),
         ("a.rs", "use crate::front::table; fn f() { table() }"),
     ];
-    assert_eq!(imports_in(&files), ["a.rs -> front/table.rs: crate::front::table"]);
+    assert_eq!(imports_of_files(&files), ["a.rs -> front/table.rs: crate::front::table"]);
 }
 
 #[test]
@@ -200,8 +201,8 @@ fn glob_import_leads_to_the_files_of_the_names_that_are_used() {
         ("a.rs", "pub struct A;"),
         ("b.rs", "use crate::prelude::*; pub struct B(A);"),
     ];
-    assert_eq!(cycles_in(&files), [["b.rs", "prelude.rs"]]);
-    assert!(imports_in(&files).contains(&"b.rs -> a.rs: crate::prelude".to_owned()));
+    assert_eq!(cycles_of_files(&files), [["b.rs", "prelude.rs"]]);
+    assert!(imports_of_files(&files).contains(&"b.rs -> a.rs: crate::prelude".to_owned()));
 }
 
 #[test]
@@ -211,11 +212,11 @@ fn module_and_its_ancestors_may_import_each_other() {
         ("a.rs", "pub mod child; pub struct A; use child::Child;"),
         ("a/child.rs", "use super::A; use crate::Root; pub struct Child;"),
     ];
-    assert_eq!(imports_in(&files), [""; 0]);
+    assert_eq!(imports_of_files(&files), [""; 0]);
 }
 
 #[test]
-fn cousins_may_not_import_each_other() {
+fn modules_of_different_parents_may_not_import_each_other() {
     let files = [
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "pub mod x;"),
@@ -223,7 +224,7 @@ fn cousins_may_not_import_each_other() {
         ("b.rs", "pub mod y;"),
         ("b/y.rs", "use crate::a::x::X; pub struct Y;"),
     ];
-    assert_eq!(cycles_in(&files), [["a/x.rs", "b/y.rs"]]);
+    assert_eq!(cycles_of_files(&files), [["a/x.rs", "b/y.rs"]]);
 }
 
 #[test]
@@ -238,7 +239,7 @@ fn imports_of_tests_do_not_count() {
              #[cfg(any(test, unix))] fn g() { crate::b::B; }",
         ),
     ];
-    assert_eq!(imports_in(&files), ["a.rs -> b.rs: crate::b::B"]);
+    assert_eq!(imports_of_files(&files), ["a.rs -> b.rs: crate::b::B"]);
 }
 
 #[test]
@@ -248,7 +249,7 @@ fn inline_modules_belong_to_their_file() {
         ("a.rs", "pub mod inner { pub fn f() { super::super::b::g() } }"),
         ("b.rs", "pub fn g() { crate::a::inner::f() }"),
     ];
-    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]]);
+    assert_eq!(cycles_of_files(&files), [["a.rs", "b.rs"]]);
 }
 
 #[test]
@@ -258,5 +259,5 @@ fn exported_macro_is_found_at_the_root() {
         ("a.rs", "#[macro_export] macro_rules! m { ($e:expr) => { $crate::b::g($e) } }"),
         ("b.rs", "pub fn g(n: u8) { crate::m!(n) }"),
     ];
-    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]]);
+    assert_eq!(cycles_of_files(&files), [["a.rs", "b.rs"]]);
 }

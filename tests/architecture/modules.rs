@@ -1,5 +1,5 @@
-//! The modules of a crate, read from its source text: what each defines, imports and names, and the
-//! file that defines what a path names.
+//! The modules of a crate, read from its source text: the names that each module defines, imports
+//! and uses, and the file that defines the target of a path.
 //!
 //! Macros are not expanded. A path to an item that only a macro defines leads to the file of the
 //! module that the path names.
@@ -42,7 +42,7 @@ struct Module {
     /// Paths of at least two segments outside of imports.
     paths: BTreeSet<Path>,
     /// All identifiers of the text, of which some may come from a glob import.
-    words: BTreeSet<String>,
+    identifiers: BTreeSet<String>,
 }
 
 impl Module {
@@ -52,15 +52,15 @@ impl Module {
     }
 }
 
-/// What a path leads to.
+/// The module or item that a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Target {
+enum PathTarget {
     Module(ModuleId),
     /// The file that defines an item.
     Item(String),
 }
 
-impl Target {
+impl PathTarget {
     fn module(&self) -> Option<ModuleId> {
         match self {
             Self::Module(id) => Some(*id),
@@ -92,9 +92,9 @@ impl Crate {
     pub(super) fn imports(&self) -> BTreeSet<Import> {
         let mut imports = BTreeSet::new();
         for (id, module) in self.modules.iter().enumerate() {
-            let mut add = |targets: BTreeSet<Target>, path: &[String]| {
+            let mut add = |targets: BTreeSet<PathTarget>, path: &[String]| {
                 for target in targets {
-                    if let Target::Item(to) = target
+                    if let PathTarget::Item(to) = target
                         && !self.are_related(&module.file, &to)
                     {
                         imports.insert(Import { from: module.file.clone(), to, path: path.join("::") });
@@ -108,10 +108,12 @@ impl Crate {
             }
             for path in &module.globs {
                 let targets = self.resolve(id, path, &mut BTreeSet::new());
-                for source in targets.iter().filter_map(Target::module) {
-                    add(BTreeSet::from([Target::Item(self.modules[source].file.clone())]), path);
-                    for word in module.words.iter().filter(|word| !module.defines(word)) {
-                        add(self.find_name(source, word, &mut BTreeSet::new()), path);
+                for source in targets.iter().filter_map(PathTarget::module) {
+                    add(BTreeSet::from([PathTarget::Item(self.modules[source].file.clone())]), path);
+                    for identifier in
+                        module.identifiers.iter().filter(|identifier| !module.defines(identifier))
+                    {
+                        add(self.find_name(source, identifier, &mut BTreeSet::new()), path);
                     }
                 }
             }
@@ -148,16 +150,16 @@ impl Crate {
         from: ModuleId,
         path: &[String],
         visited: &mut BTreeSet<(ModuleId, String)>,
-    ) -> BTreeSet<Target> {
+    ) -> BTreeSet<PathTarget> {
         let Some((first, rest)) = path.split_first() else { return BTreeSet::new() };
         let mut targets = match first.as_str() {
-            "crate" => BTreeSet::from([Target::Module(0)]),
-            "self" => BTreeSet::from([Target::Module(from)]),
-            "super" => self.modules[from].parent.map(Target::Module).into_iter().collect(),
+            "crate" => BTreeSet::from([PathTarget::Module(0)]),
+            "self" => BTreeSet::from([PathTarget::Module(from)]),
+            "super" => self.modules[from].parent.map(PathTarget::Module).into_iter().collect(),
             name => self.find_name(from, name, visited),
         };
         for name in rest {
-            let modules: Vec<ModuleId> = targets.iter().filter_map(Target::module).collect();
+            let modules: Vec<ModuleId> = targets.iter().filter_map(PathTarget::module).collect();
             if modules.is_empty() {
                 // The rest of the path names a variant or an associated item.
                 break;
@@ -166,11 +168,11 @@ impl Crate {
             for id in modules {
                 let module = &self.modules[id];
                 let found = if name == "super" {
-                    module.parent.map(Target::Module).into_iter().collect()
+                    module.parent.map(PathTarget::Module).into_iter().collect()
                 } else {
                     self.find_name(id, name, visited)
                 };
-                let unknown = found.is_empty().then(|| Target::Item(module.file.clone()));
+                let unknown = found.is_empty().then(|| PathTarget::Item(module.file.clone()));
                 targets.extend(found.into_iter().chain(unknown));
             }
         }
@@ -183,23 +185,23 @@ impl Crate {
         id: ModuleId,
         name: &str,
         visited: &mut BTreeSet<(ModuleId, String)>,
-    ) -> BTreeSet<Target> {
+    ) -> BTreeSet<PathTarget> {
         let module = &self.modules[id];
         let children = module.children.get(name).into_iter().flatten().copied();
-        let mut targets: BTreeSet<Target> = children.map(Target::Module).collect();
+        let mut targets: BTreeSet<PathTarget> = children.map(PathTarget::Module).collect();
         // `use table::table` finds the module `table` while it searches for the function `table`.
         if !visited.insert((id, name.to_owned())) {
             return targets;
         }
         if module.items.contains(name) {
-            targets.insert(Target::Item(module.file.clone()));
+            targets.insert(PathTarget::Item(module.file.clone()));
         }
         for path in module.imports.get(name).into_iter().flatten() {
             targets.extend(self.resolve(id, path, visited));
         }
         if targets.is_empty() {
             for path in &module.globs {
-                for source in self.resolve(id, path, visited).iter().filter_map(Target::module) {
+                for source in self.resolve(id, path, visited).iter().filter_map(PathTarget::module) {
                     targets.extend(self.find_name(source, name, visited));
                 }
             }
@@ -262,7 +264,7 @@ impl Scanner<'_> {
                         self.scan(group.stream(), TextKind::Inside);
                         at += 1;
                         if attributes.is_test {
-                            at = end_of_item(&tokens, at);
+                            at = skip_item(&tokens, at);
                             attributes = Attributes::default();
                         }
                     }
@@ -272,7 +274,7 @@ impl Scanner<'_> {
                     self.scan(group.stream(), if kind == TextKind::Items { TextKind::Inside } else { kind });
                     at += 1;
                 }
-                TokenTree::Ident(_) => at = self.scan_word(&tokens, at, kind, &attributes),
+                TokenTree::Ident(_) => at = self.scan_identifier(&tokens, at, kind, &attributes),
                 _ => {
                     at += 1;
                     continue;
@@ -283,27 +285,27 @@ impl Scanner<'_> {
     }
 
     /// Scans from an identifier on and returns the position after what was read.
-    fn scan_word(
+    fn scan_identifier(
         &mut self,
         tokens: &[TokenTree],
         at: usize,
         kind: TextKind,
         attributes: &Attributes,
     ) -> usize {
-        let Some(word) = word(tokens.get(at)) else { return at + 1 };
-        let next = word_at(tokens, at + 1);
-        match (word.as_str(), next) {
+        let Some(identifier) = identifier(tokens.get(at)) else { return at + 1 };
+        let next = identifier_at(tokens, at + 1);
+        match (identifier.as_str(), next) {
             // The visibility belongs to the item that follows, whose attributes are still needed.
             ("pub", _) => {
                 let is_restricted = matches!(tokens.get(at + 1), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis);
                 let item = at + if is_restricted { 2 } else { 1 };
                 return match tokens.get(item) {
-                    Some(TokenTree::Ident(_)) => self.scan_word(tokens, item, kind, attributes),
+                    Some(TokenTree::Ident(_)) => self.scan_identifier(tokens, item, kind, attributes),
                     _ => item,
                 };
             }
             ("use", _) if kind != TextKind::MacroRules && !is_punct(tokens.get(at + 1), '<') => {
-                let end = position(tokens, at, ';');
+                let end = find_punct(tokens, at, ';');
                 self.read_use(&tokens[at + 1..end], &[]);
                 return end + 1;
             }
@@ -318,7 +320,7 @@ impl Scanner<'_> {
                 }
             }
             ("macro_rules", _) if is_punct(tokens.get(at + 1), '!') => {
-                let Some(name) = word_at(tokens, at + 2) else { return at + 1 };
+                let Some(name) = identifier_at(tokens, at + 2) else { return at + 1 };
                 if attributes.is_exported_macro && self.module != 0 {
                     let own = self.path_from_root(&name);
                     self.krate.modules[0].imports.entry(name.clone()).or_default().push(own);
@@ -330,19 +332,19 @@ impl Scanner<'_> {
                 return at + 4;
             }
             ("extern", Some(krate))
-                if krate == "crate" && word_at(tokens, at + 2).as_deref() == Some("self") =>
+                if krate == "crate" && identifier_at(tokens, at + 2).as_deref() == Some("self") =>
             {
-                if let Some(name) = word_at(tokens, at + 4) {
+                if let Some(name) = identifier_at(tokens, at + 4) {
                     self.module().imports.entry(name).or_default().push(vec!["crate".to_owned()]);
                 }
-                return position(tokens, at, ';') + 1;
+                return find_punct(tokens, at, ';') + 1;
             }
             (
                 "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static" | "macro",
                 Some(name),
             ) if kind == TextKind::Items => {
                 let is_mutable = name == "mut";
-                let name = if is_mutable { word_at(tokens, at + 2).unwrap_or(name) } else { name };
+                let name = if is_mutable { identifier_at(tokens, at + 2).unwrap_or(name) } else { name };
                 self.module().items.insert(name);
                 // `const fn`: the name of the function follows.
                 return at + if is_mutable { 3 } else { 1 };
@@ -364,7 +366,7 @@ impl Scanner<'_> {
     fn scan_path(&mut self, tokens: &[TokenTree], start: usize, kind: TextKind) -> usize {
         let mut at = start;
         let mut path = Vec::new();
-        while let Some(segment) = word(tokens.get(at)) {
+        while let Some(segment) = identifier(tokens.get(at)) {
             path.push(segment);
             at += 1;
             if !is_path_separator(tokens, at) {
@@ -377,7 +379,7 @@ impl Scanner<'_> {
             return at;
         }
         let module = self.module();
-        module.words.extend(path.iter().cloned());
+        module.identifiers.extend(path.iter().cloned());
         if path.len() >= 2 && !is_continued {
             module.paths.insert(path);
         }
@@ -417,7 +419,7 @@ impl Scanner<'_> {
         if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
             path.pop();
         }
-        let renamed = word_at(tokens, at + 1);
+        let renamed = identifier_at(tokens, at + 1);
         let name = renamed.or_else(|| path.last().cloned()).unwrap_or_default();
         let module = self.module();
         if name == "_" {
@@ -429,31 +431,32 @@ impl Scanner<'_> {
 
     fn add_inline_module(&mut self, name: &str, body: TokenStream) {
         let Module { file, folder, .. } = self.module();
-        let (file, folder) = (file.clone(), join(folder, name));
-        let child = self.child(name, file, folder);
-        let child = self.krate.add_module(self.sources, child, body);
-        self.module().children.entry(name.to_owned()).or_default().push(child);
+        let (file, folder) = (file.clone(), join_path(folder, name));
+        let new_child_module = self.new_child_module(name, file, folder);
+        let new_child_module = self.krate.add_module(self.sources, new_child_module, body);
+        self.module().children.entry(name.to_owned()).or_default().push(new_child_module);
     }
 
     fn add_file_module(&mut self, name: &str, path: Option<&str>) {
         let Module { file, folder, .. } = &self.krate.modules[self.module];
-        let beside = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let parent_folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let (file, folder) = match path {
-            // The children of such a module are beside its file.
-            Some(path) => (join(beside, path), beside.to_owned()),
+            // The children of such a module are in the folder of its file.
+            Some(path) => (join_path(parent_folder, path), parent_folder.to_owned()),
             None => {
-                let files = [join(folder, &format!("{name}.rs")), join(folder, &format!("{name}/mod.rs"))];
+                let files =
+                    [join_path(folder, &format!("{name}.rs")), join_path(folder, &format!("{name}/mod.rs"))];
                 let found = files.into_iter().find(|file| self.sources.contains_key(file));
                 let found = found.unwrap_or_else(|| panic!("the module {name} of {file} has no file"));
-                (found, join(folder, name))
+                (found, join_path(folder, name))
             }
         };
-        let child = self.child(name, file, folder);
-        let child = self.krate.add_file(self.sources, child);
-        self.module().children.entry(name.to_owned()).or_default().push(child);
+        let new_child_module = self.new_child_module(name, file, folder);
+        let new_child_module = self.krate.add_file(self.sources, new_child_module);
+        self.module().children.entry(name.to_owned()).or_default().push(new_child_module);
     }
 
-    fn child(&self, name: &str, file: String, folder: String) -> Module {
+    fn new_child_module(&self, name: &str, file: String, folder: String) -> Module {
         Module { name: name.to_owned(), file, folder, parent: Some(self.module), ..Module::default() }
     }
 
@@ -484,7 +487,7 @@ impl Attributes {
     /// Reads the text between the brackets of an attribute.
     fn read(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        match (word(tokens.first()).as_deref(), tokens.get(1), tokens.get(2)) {
+        match (identifier(tokens.first()).as_deref(), tokens.get(1), tokens.get(2)) {
             (Some("cfg"), Some(TokenTree::Group(group)), _) => self.is_test |= is_test_only(group.stream()),
             (Some("test"), None, _) => self.is_test = true,
             (Some("macro_export"), ..) => self.is_exported_macro = true,
@@ -504,7 +507,7 @@ fn is_test_only(condition: TokenStream) -> bool {
         let parts = tokens.split(|token| is_punct(Some(token), ','));
         parts.filter(|part| !part.is_empty()).map(|part| part.iter().cloned().collect()).collect()
     };
-    match (word(tokens.first()).as_deref(), tokens.get(1)) {
+    match (identifier(tokens.first()).as_deref(), tokens.get(1)) {
         (Some("test"), None) => true,
         (Some("all"), Some(TokenTree::Group(group))) => parts(group).into_iter().any(is_test_only),
         (Some("any"), Some(TokenTree::Group(group))) => parts(group).into_iter().all(is_test_only),
@@ -513,7 +516,7 @@ fn is_test_only(condition: TokenStream) -> bool {
 }
 
 /// Returns the position after the item, statement or field that starts at `start`.
-fn end_of_item(tokens: &[TokenTree], start: usize) -> usize {
+fn skip_item(tokens: &[TokenTree], start: usize) -> usize {
     let mut at = start;
     // Further attributes and the visibility come first.
     loop {
@@ -524,11 +527,11 @@ fn end_of_item(tokens: &[TokenTree], start: usize) -> usize {
             _ => break,
         }
     }
-    let (ends_at_brace, ends_at_comma) = match word(tokens.get(at)).as_deref() {
+    let (ends_at_brace, ends_at_comma) = match identifier(tokens.get(at)).as_deref() {
         Some("use" | "let" | "static" | "type") => (false, false),
         // `const fn` has a body.
         Some("const") => {
-            (word_at(tokens, at + 1).is_some_and(|next| next == "fn" || next == "unsafe"), false)
+            (identifier_at(tokens, at + 1).is_some_and(|next| next == "fn" || next == "unsafe"), false)
         }
         Some(
             "fn" | "mod" | "struct" | "enum" | "union" | "trait" | "impl" | "unsafe" | "extern" | "async",
@@ -547,15 +550,15 @@ fn end_of_item(tokens: &[TokenTree], start: usize) -> usize {
     at
 }
 
-fn word(token: Option<&TokenTree>) -> Option<String> {
+fn identifier(token: Option<&TokenTree>) -> Option<String> {
     match token {
         Some(TokenTree::Ident(ident)) => Some(ident.to_string()),
         _ => None,
     }
 }
 
-fn word_at(tokens: &[TokenTree], at: usize) -> Option<String> {
-    word(tokens.get(at))
+fn identifier_at(tokens: &[TokenTree], at: usize) -> Option<String> {
+    identifier(tokens.get(at))
 }
 
 fn is_punct(token: Option<&TokenTree>, c: char) -> bool {
@@ -567,13 +570,13 @@ fn is_path_separator(tokens: &[TokenTree], at: usize) -> bool {
 }
 
 /// Returns the position of the first `c` from `start` on, or the end.
-fn position(tokens: &[TokenTree], start: usize, c: char) -> usize {
+fn find_punct(tokens: &[TokenTree], start: usize, c: char) -> usize {
     let found = tokens.iter().skip(start).position(|token| is_punct(Some(token), c));
     found.map_or(tokens.len(), |offset| start + offset)
 }
 
 /// Joins a folder and a relative path, which may lead out of the folder.
-fn join(folder: &str, path: &str) -> String {
+fn join_path(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
         match part {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 /// One EVENT line.
-pub(super) struct Line {
+pub(super) struct EventLine {
     pub(super) ms: f64,
     /// `provider/event`, as TraceEvent names them.
     pub(super) name: String,
@@ -24,49 +24,53 @@ pub(super) struct Line {
 
 /// The EVENT and COUNT lines of a file.
 pub(super) struct Baseline {
-    pub(super) events: Vec<Line>,
+    pub(super) events: Vec<EventLine>,
     pub(super) counts: BTreeMap<String, u64>,
 }
 
 impl Baseline {
     pub(super) fn parse(text: &str) -> Self {
-        let events = text.lines().filter_map(|l| l.strip_prefix("EVENT ")).map(event).collect();
-        let counts = text.lines().filter_map(|l| l.strip_prefix("COUNT ")).map(count).collect();
+        let events = text.lines().filter_map(|l| l.strip_prefix("EVENT ")).map(parse_event).collect();
+        let counts = text.lines().filter_map(|l| l.strip_prefix("COUNT ")).map(parse_count).collect();
         let all = text.lines().count();
         let baseline = Self { events, counts };
-        assert_eq!(baseline.events.len() + baseline.counts.len(), all, "every line is an EVENT or a COUNT");
+        assert_eq!(
+            baseline.events.len() + baseline.counts.len(),
+            all,
+            "a line is neither an EVENT nor a COUNT"
+        );
         baseline
     }
 }
 
-fn count(line: &str) -> (String, u64) {
-    let (name, number) = line.rsplit_once(':').expect("a number");
-    (name.to_owned(), number.parse().expect("a number"))
+fn parse_count(line: &str) -> (String, u64) {
+    let (name, number) = line.rsplit_once(':').expect("the text is a number");
+    (name.to_owned(), number.parse().expect("the text is a number"))
 }
 
-fn event(line: &str) -> Line {
-    let (ms, rest) = line.split_once(": ").expect("a time");
-    let (name, rest) = rest.split_once(" PID=").expect("a process");
-    let (pid, rest) = rest.split_once("; TID=").expect("a thread");
-    let (tid, rest) = rest.split_once("; PName=").expect("a process name");
-    let (process, rest) = rest.split_once("; ProceNum=").expect("a processor");
-    let (cpu, rest) = rest.split_once("; DataLen=").expect("a length");
-    let (len, rest) = rest.split_once(';').expect("fields");
-    Line {
-        ms: ms.replace(',', "").parse().expect("a number"),
+fn parse_event(line: &str) -> EventLine {
+    let (ms, rest) = line.split_once(": ").expect("the line has a time");
+    let (name, rest) = rest.split_once(" PID=").expect("the line has a process id");
+    let (pid, rest) = rest.split_once("; TID=").expect("the line has a thread id");
+    let (tid, rest) = rest.split_once("; PName=").expect("the line has a process name");
+    let (process, rest) = rest.split_once("; ProceNum=").expect("the line has a processor number");
+    let (cpu, rest) = rest.split_once("; DataLen=").expect("the line has a length");
+    let (len, rest) = rest.split_once(';').expect("the line has fields");
+    EventLine {
+        ms: ms.replace(',', "").parse().expect("the text is a number"),
         name: name.to_owned(),
-        pid: pid.parse().expect("a number"),
-        tid: tid.parse().expect("a number"),
+        pid: pid.parse().expect("the text is a number"),
+        tid: tid.parse().expect("the text is a number"),
         process: process.to_owned(),
-        cpu: cpu.parse().expect("a number"),
-        len: len.parse().expect("a number"),
-        fields: fields(rest),
+        cpu: cpu.parse().expect("the text is a number"),
+        len: len.parse().expect("the text is a number"),
+        fields: parse_fields(rest),
     }
 }
 
 /// Splits `name=value; name=value; `. Text that does not begin with a name belongs to the value
 /// before it.
-fn fields(rest: &str) -> Vec<(String, String)> {
+fn parse_fields(rest: &str) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for part in rest.trim_start().split("; ") {
         let is_name =

@@ -7,7 +7,7 @@ use std::process::{ChildStdout, Stdio};
 
 use serde_json::Value;
 
-use super::lines::Line;
+use super::lines::EventLine;
 use super::names::{RUNDOWN, RUNTIME, trace_event_name};
 use super::values::number;
 use crate::util::weir_command;
@@ -16,7 +16,7 @@ use crate::util::weir_command;
 const TOLERANCE_MS: f64 = 0.000_51;
 
 /// One of our events that may match an EVENT line.
-pub(super) struct Ours {
+pub(super) struct DecodedEvent {
     /// Index in the output.
     pub(super) index: usize,
     /// `provider/event` as TraceEvent names them.
@@ -27,7 +27,7 @@ pub(super) struct Ours {
     pub(super) numbers: Value,
 }
 
-impl Ours {
+impl DecodedEvent {
     /// Returns a field by its name, ignoring case.
     pub(super) fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a Value> {
         fields.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -38,7 +38,7 @@ impl Ours {
         let value =
             Self::field(&self.numbers, name).unwrap_or_else(|| panic!("{} has no field {name}", self.name));
         number(value.to_string().trim_matches('"'))
-            .unwrap_or_else(|| panic!("{name} of {} is no number", self.name))
+            .unwrap_or_else(|| panic!("{name} of {} is not a number", self.name))
     }
 
     /// Returns a field as text.
@@ -49,14 +49,14 @@ impl Ours {
 
     /// Returns the bytes that no field of the schema covers, or all of them where there is no
     /// schema.
-    pub(super) fn left_over(&self) -> Vec<u8> {
+    pub(super) fn undecoded_bytes(&self) -> Vec<u8> {
         let hex = self.event["extra"].as_str().or(self.event["raw"].as_str()).unwrap_or_default();
-        let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("two digits");
+        let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("the text is hexadecimal");
         (0..hex.len()).step_by(2).map(byte).collect()
     }
 
-    pub(super) fn is(&self, line: &Line) -> bool {
-        let ms = self.event["ms"].as_f64().expect("a time").max(0.0);
+    pub(super) fn matches_line(&self, line: &EventLine) -> bool {
+        let ms = self.event["ms"].as_f64().expect("the line has a time").max(0.0);
         self.name == line.name
             && (ms - line.ms).abs() <= TOLERANCE_MS
             && self.event["cpu"] == line.cpu
@@ -66,13 +66,13 @@ impl Ours {
 
 /// Our view of a trace: the events that EVENT lines may match, and the counts.
 #[derive(Default)]
-pub(super) struct Trace {
+pub(super) struct DecodedTrace {
     pub(super) events: usize,
     /// Counts of events that TraceEvent prints, by its names.
     pub(super) counts: BTreeMap<String, u64>,
     /// Counts of events that TraceEvent does not print, by the reason.
     pub(super) hidden: BTreeMap<&'static str, u64>,
-    pub(super) candidates: Vec<Ours>,
+    pub(super) candidates: Vec<DecodedEvent>,
     /// NT paths and their replacements.
     pub(super) volumes: Vec<(String, String)>,
     /// Names of files by key.
@@ -80,50 +80,50 @@ pub(super) struct Trace {
     /// Names of types by process and type id.
     pub(super) types: HashMap<(i64, i128), String>,
     /// Raw clock at the start.
-    pub(super) anchor: i64,
+    pub(super) start_ticks: i64,
 }
 
-impl Trace {
+impl DecodedTrace {
     /// Reads a trace and keeps the events at the time of a line.
-    pub(super) fn read(path: &Path, schemas: &Path, lines: &[Line]) -> Self {
+    pub(super) fn read(path: &Path, schemas: &Path, lines: &[EventLine]) -> Self {
         let mut times: Vec<f64> = lines.iter().map(|l| l.ms).collect();
         times.sort_by(f64::total_cmp);
-        let mut trace = Self { anchor: anchor(path), ..Self::default() };
-        for_each_line(path, schemas, false, |index, line| trace.add(index, line, &times));
+        let mut trace = Self { start_ticks: start_ticks(path), ..Self::default() };
+        for_each_line(path, schemas, false, |index, line| trace.add_event(index, line, &times));
         let mut next = 0;
         for_each_line(path, schemas, true, |index, line| {
             if let Some(ours) = trace.candidates.get_mut(next).filter(|o| o.index == index) {
-                ours.numbers = parse(line)["fields"].take();
+                ours.numbers = parse_line(line)["fields"].take();
                 next += 1;
             }
         });
-        assert_eq!(next, trace.candidates.len(), "--numeric prints the same events");
+        assert_eq!(next, trace.candidates.len(), "--numeric prints other events");
         trace
     }
 
-    fn add(&mut self, index: usize, line: &str, times: &[f64]) {
-        let event = parse(line);
+    fn add_event(&mut self, index: usize, line: &str, times: &[f64]) {
+        let event = parse_line(line);
         self.events = index + 1;
-        self.learn(&event);
+        self.record_facts(&event);
         let name = trace_event_name(
             event["provider"].as_str().unwrap_or_default(),
             event["event"].as_str(),
-            event["id"].as_u64().expect("an id"),
+            event["id"].as_u64().expect("the value has an id"),
         );
-        if let Some(reason) = hidden(&event) {
+        if let Some(reason) = hidden_reason(&event) {
             *self.hidden.entry(reason).or_default() += 1;
             return;
         }
-        let ms = event["ms"].as_f64().expect("a time").max(0.0);
+        let ms = event["ms"].as_f64().expect("the line has a time").max(0.0);
         let near = times.partition_point(|t| *t < ms - TOLERANCE_MS);
         if times.get(near).is_some_and(|t| *t <= ms + TOLERANCE_MS) {
-            self.candidates.push(Ours { index, name: name.clone(), event, numbers: Value::Null });
+            self.candidates.push(DecodedEvent { index, name: name.clone(), event, numbers: Value::Null });
         }
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// Stores facts that TraceEvent looks up from other events.
-    fn learn(&mut self, event: &Value) {
+    /// Stores facts that TraceEvent takes from other events.
+    fn record_facts(&mut self, event: &Value) {
         let fields = &event["fields"];
         let text = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
         match event["event"].as_str().unwrap_or_default() {
@@ -134,10 +134,12 @@ impl Trace {
                 }
             }
             "Type/BulkType" => {
-                let pid = event["pid"].as_i64().expect("a process");
-                for value in fields["Values"].as_array().expect("an array") {
-                    let id = number(value["TypeID"].as_str().expect("an id")).expect("a number");
-                    self.types.insert((pid, id), value["Name"].as_str().expect("a name").to_owned());
+                let pid = event["pid"].as_i64().expect("the event has a process id");
+                for value in fields["Values"].as_array().expect("the field is an array") {
+                    let id = number(value["TypeID"].as_str().expect("the value has an id"))
+                        .expect("the text is a number");
+                    self.types
+                        .insert((pid, id), value["Name"].as_str().expect("the type has a name").to_owned());
                 }
             }
             _ => {}
@@ -146,7 +148,7 @@ impl Trace {
 }
 
 /// Returns why TraceEvent does not print an event, or `None` if it does.
-fn hidden(event: &Value) -> Option<&'static str> {
+fn hidden_reason(event: &Value) -> Option<&'static str> {
     const KERNEL: &[(&str, &[u64], &str)] = &[
         ("3d6fa8d1-fe05-11d0-9dda-00c04fd7ba7c", &[3, 4], "thread rundown"),
         ("90cbdc39-4a3e-11d1-84f4-0000f80464e3", &[0, 0x20, 0x23, 0x24], "file names"),
@@ -182,7 +184,7 @@ fn hidden(event: &Value) -> Option<&'static str> {
     }
 }
 
-fn parse(line: &str) -> Value {
+fn parse_line(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
 }
 
@@ -191,7 +193,7 @@ fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMu
     let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
     command.arg(schemas).arg(path).args(numeric.then_some("--numeric"));
     let mut weir = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weir starts");
-    let stdout: ChildStdout = weir.stdout.take().expect("piped");
+    let stdout: ChildStdout = weir.stdout.take().expect("standard output is a pipe");
     for (index, line) in BufReader::new(stdout).lines().enumerate() {
         each(index, &line.expect("output is UTF-8"));
     }
@@ -199,15 +201,19 @@ fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMu
 }
 
 /// Returns the raw time of the first event: the zero of the trace.
-fn anchor(path: &Path) -> i64 {
-    const OFFSET: usize = 0x58;
-    let mut head = [0; OFFSET + 8];
+fn start_ticks(path: &Path) -> i64 {
+    const FIRST_STAMP_OFFSET: usize = 0x58;
+    let mut head = [0; FIRST_STAMP_OFFSET + 8];
     let mut file = std::fs::File::open(path).expect("the sample opens");
     if path.extension().is_some_and(|e| e == "zip") {
-        let mut archive = zip::ZipArchive::new(file).expect("an archive");
-        archive.by_index(0).expect("the trace").read_exact(&mut head).expect("a header");
+        let mut archive = zip::ZipArchive::new(file).expect("the sample is a ZIP archive");
+        archive
+            .by_index(0)
+            .expect("the archive has a trace")
+            .read_exact(&mut head)
+            .expect("the file has a header");
     } else {
-        file.read_exact(&mut head).expect("a header");
+        file.read_exact(&mut head).expect("the file has a header");
     }
-    i64::from_le_bytes(head[OFFSET..].try_into().expect("eight bytes"))
+    i64::from_le_bytes(head[FIRST_STAMP_OFFSET..].try_into().expect("the slice has eight bytes"))
 }

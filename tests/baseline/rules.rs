@@ -1,9 +1,9 @@
 //! The remaining differences, each with its reason. A difference that no rule covers fails the
 //! test.
 
-use super::fields::{fits, little_endian};
-use super::ours::Ours;
-use super::values::{agree, date, number};
+use super::fields::{little_endian, matches_pattern};
+use super::ours::DecodedEvent;
+use super::values::{date, number, values_agree};
 
 /// The reason for a difference, and the fields that it applies to.
 pub(super) struct Rule {
@@ -14,12 +14,14 @@ pub(super) struct Rule {
     /// The field, or `*`.
     field: &'static str,
     /// Returns whether the rule explains this value of this field.
-    explains: fn(&str, &str, &Ours) -> bool,
+    explains: fn(&str, &str, &DecodedEvent) -> bool,
 }
 
 impl Rule {
-    pub(super) fn covers(&self, event: &str, field: &str, value: &str, ours: &Ours) -> bool {
-        fits(self.event, event) && fits(self.field, field) && (self.explains)(field, value, ours)
+    pub(super) fn covers(&self, event: &str, field: &str, value: &str, ours: &DecodedEvent) -> bool {
+        matches_pattern(self.event, event)
+            && matches_pattern(self.field, field)
+            && (self.explains)(field, value, ours)
     }
 }
 
@@ -31,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
         field: "*",
         explains: |field, value, ours| {
             let Some((at, size)) = offset_and_size(&ours.name, field) else { return false };
-            let kept = little_endian(&ours.left_over(), at, size);
+            let kept = little_endian(&ours.undecoded_bytes(), at, size);
             !ours.event["undecoded"].is_null() && number(value).is_none_or(|n| n == kept)
         },
     },
@@ -42,8 +44,8 @@ pub(super) const RULES: &[Rule] = &[
         field: "*",
         explains: |field, value, ours| {
             let Some((at, size)) = offset_and_size(&ours.name, field) else { return false };
-            let rest = ours.left_over();
-            ours.event["extra"].is_string() && number(value) == Some(little_endian(&rest, at, size))
+            let undecoded = ours.undecoded_bytes();
+            ours.event["extra"].is_string() && number(value) == Some(little_endian(&undecoded, at, size))
         },
     },
     Rule {
@@ -52,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
         event: "Microsoft-Windows-DotNETRuntimePrivate/GC/PerHeapHistory",
         field: "*",
         explains: |field, value, ours| {
-            let bytes = ours.left_over();
+            let bytes = ours.undecoded_bytes();
             // The last byte is the instance; the other bytes that TraceEvent prints are all 0.
             let expected = if field == "ClrInstanceID" { bytes.last().copied() } else { Some(0) };
             let expected = expected.map(i128::from);
@@ -72,9 +74,11 @@ pub(super) const RULES: &[Rule] = &[
         event: "solar_system/PrimitiveTypesTest",
         field: "system_time_type",
         explains: |field, value, ours| {
-            let right = ours.event["fields"][field].as_str().and_then(date).unwrap_or_default();
-            let (Some(prefix), Some(seconds)) = (right.get(..18), right.get(15..17)) else { return false };
-            agree(value, &format!("{prefix}0{seconds}0000").into())
+            let expected = ours.event["fields"][field].as_str().and_then(date).unwrap_or_default();
+            let (Some(prefix), Some(seconds)) = (expected.get(..18), expected.get(15..17)) else {
+                return false;
+            };
+            values_agree(value, &format!("{prefix}0{seconds}0000").into())
         },
     },
     Rule {

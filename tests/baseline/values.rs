@@ -4,32 +4,32 @@
 use serde_json::Value;
 
 /// TraceEvent truncates text after this many characters and adds three dots.
-const CUT: usize = 20;
+const TRUNCATED_CHARS: usize = 20;
 
 /// Returns whether both spell the same value.
-pub(super) fn agree(theirs: &str, ours: &Value) -> bool {
+pub(super) fn values_agree(theirs: &str, ours: &Value) -> bool {
     let text = match ours {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         Value::Bool(flag) => flag.to_string(),
         _ => return false,
     };
-    same_text(theirs, &text)
-        || same_number(theirs, &text)
+    texts_match(theirs, &text)
+        || numbers_match(theirs, &text)
         || theirs.eq_ignore_ascii_case(&text)
         || (theirs == "None" && number(&text) == Some(0))
-        || date(&text).is_some_and(|date| same_text(theirs, &date))
-        || same_flags(theirs, &text)
-        || is_code_of(theirs, &text)
+        || date(&text).is_some_and(|date| texts_match(theirs, &date))
+        || flags_match(theirs, &text)
+        || is_character_code(theirs, &text)
 }
 
-fn uncut(theirs: &str) -> Option<&str> {
-    theirs.strip_suffix("...").filter(|head| head.chars().count() == CUT)
+fn truncated_prefix(theirs: &str) -> Option<&str> {
+    theirs.strip_suffix("...").filter(|head| head.chars().count() == TRUNCATED_CHARS)
 }
 
-fn same_text(theirs: &str, ours: &str) -> bool {
-    match uncut(theirs) {
-        Some(head) => ours.starts_with(head) && ours.chars().count() > CUT,
+fn texts_match(theirs: &str, ours: &str) -> bool {
+    match truncated_prefix(theirs) {
+        Some(head) => ours.starts_with(head) && ours.chars().count() > TRUNCATED_CHARS,
         None => theirs == ours,
     }
 }
@@ -44,17 +44,17 @@ pub(super) fn number(text: &str) -> Option<i128> {
 }
 
 /// Compares numbers; TraceEvent does not distinguish signed from unsigned.
-fn same_number(theirs: &str, ours: &str) -> bool {
+fn numbers_match(theirs: &str, ours: &str) -> bool {
     let Some(b) = number(ours) else { return false };
-    if let Some(head) = uncut(theirs) {
-        return grouped(b).starts_with(head);
+    if let Some(head) = truncated_prefix(theirs) {
+        return with_thousands_separators(b).starts_with(head);
     }
     let Some(a) = number(theirs) else { return false };
     let within = |bits: u32| a.abs() < 1 << bits && b.abs() < 1 << bits;
     a == b || (within(32) && a as u32 == b as u32) || (within(64) && !within(32) && a as u64 == b as u64)
 }
 
-fn grouped(number: i128) -> String {
+fn with_thousands_separators(number: i128) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut out = if number < 0 { "-".to_owned() } else { String::new() };
     for (i, digit) in digits.chars().enumerate() {
@@ -74,12 +74,12 @@ pub(super) fn date(ours: &str) -> Option<String> {
 }
 
 /// Compares flags, which are in any order, with commas in TraceEvent and bars in ours.
-fn same_flags(theirs: &str, ours: &str) -> bool {
+fn flags_match(theirs: &str, ours: &str) -> bool {
     if !ours.contains('|') {
         return false;
     }
     let ours: Vec<_> = ours.split('|').collect();
-    let cut = uncut(theirs);
+    let cut = truncated_prefix(theirs);
     let mut names: Vec<_> = cut.unwrap_or(theirs).split([',', '|']).map(str::trim).collect();
     let last = cut.and_then(|_| names.pop());
     names.iter().all(|n| ours.contains(n))
@@ -90,7 +90,7 @@ fn same_flags(theirs: &str, ours: &str) -> bool {
 }
 
 /// Compares a character with its code, which TraceEvent prints.
-fn is_code_of(theirs: &str, ours: &str) -> bool {
+fn is_character_code(theirs: &str, ours: &str) -> bool {
     let mut chars = ours.chars();
     let (first, rest) = (chars.next(), chars.next());
     rest.is_none() && first.is_some_and(|c| number(theirs) == Some(i128::from(u32::from(c))))
@@ -99,19 +99,22 @@ fn is_code_of(theirs: &str, ours: &str) -> bool {
 #[test]
 fn values_agree_in_either_spelling() {
     let text = |t: &str| Value::from(t);
-    assert!(agree("1,404,928", &Value::from(1_404_928)));
-    assert!(agree("0x00187000", &text("0x187000")));
-    assert!(agree("-1", &Value::from(u32::MAX)));
-    assert!(agree("21/09/09 14:59:42.05...", &text("2021-09-09T14:59:42.0512345Z")));
-    assert!(agree("DomainNeutral, Manif...", &text("DomainNeutral|Manifest")));
-    assert!(agree("None", &Value::from(0)));
-    assert!(agree("77", &text("M")));
-    assert!(agree("-2,305,843,009,213,6...", &Value::from(-2_305_843_009_213_693_952_i64)));
+    assert!(values_agree("1,404,928", &Value::from(1_404_928)));
+    assert!(values_agree("0x00187000", &text("0x187000")));
+    assert!(values_agree("-1", &Value::from(u32::MAX)));
+    assert!(values_agree("21/09/09 14:59:42.05...", &text("2021-09-09T14:59:42.0512345Z")));
+    assert!(values_agree("DomainNeutral, Manif...", &text("DomainNeutral|Manifest")));
+    assert!(values_agree("None", &Value::from(0)));
+    assert!(values_agree("77", &text("M")));
+    assert!(values_agree("-2,305,843,009,213,6...", &Value::from(-2_305_843_009_213_693_952_i64)));
     for (theirs, ours) in
         [("1", text("M")), ("DomainNeutral", text("DomainNeutral|Manifest")), ("", Value::from(0))]
     {
-        assert!(!agree(theirs, &ours), "{theirs} is not {ours}");
+        assert!(!values_agree(theirs, &ours), "{theirs} is not {ours}");
     }
-    assert!(!agree("0x1", &text("0x100000001")), "the upper half counts");
-    assert!(!agree("C:\\Windows\\System32\\...", &text("C:\\Windows\\System32\\")), "a cut value is longer");
+    assert!(!values_agree("0x1", &text("0x100000001")), "the upper 32 bits were ignored");
+    assert!(
+        !values_agree("C:\\Windows\\System32\\...", &text("C:\\Windows\\System32\\")),
+        "a truncated value matched a value of the same length"
+    );
 }

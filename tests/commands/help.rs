@@ -19,7 +19,7 @@ fn weir_without_arguments_shows_its_commands() {
         "Examples:",
         "Exit status:",
     ] {
-        assert!(run.stderr.contains(word), "{word} in {}", run.stderr);
+        assert!(run.stderr.contains(word), "no {word} in {}", run.stderr);
     }
     assert_eq!(weir(["--help"]).expect(0).text(), run.stderr);
     assert!(weir(["--version"]).expect(0).text().starts_with("weir "));
@@ -42,7 +42,7 @@ fn help_of_each_command_names_its_options() {
         "--grep",
     ];
     let common: Vec<&str> = SCHEMAS.into_iter().chain(FILTERS).collect();
-    for (verb, own, shares) in [
+    for (command, options, has_filters) in [
         ("info", &["--json", ".etl.zip"][..], false),
         ("dump", &["--format", "jsonl", "csv", "xml", "--output", "--numeric"], true),
         ("stats", &["--by", "--top", "--json"], true),
@@ -57,10 +57,10 @@ fn help_of_each_command_names_its_options() {
         ("relog", &["--output", "--force", "--compress", "--decompress", "--drop", "--bare"], true),
         ("demo", &["--output"], false),
     ] {
-        let page = weir([verb, "--help"]).expect(0).text();
-        let shared = if shares { &common[..] } else { &[] };
-        for word in own.iter().chain(shared) {
-            assert!(page.contains(word), "{word} in the help of {verb}:\n{page}");
+        let page = weir([command, "--help"]).expect(0).text();
+        let common_options = if has_filters { &common[..] } else { &[] };
+        for word in options.iter().chain(common_options) {
+            assert!(page.contains(word), "no {word} in the help of {command}:\n{page}");
         }
     }
 }
@@ -71,16 +71,16 @@ fn typo_is_answered_with_a_suggestion() {
     assert!(run.stderr.contains("'dump'"), "{}", run.stderr);
     let run = weir(["dump", "x.etl", "--formt", "csv"]).expect(2);
     assert!(run.stderr.contains("--format"), "{}", run.stderr);
-    for verb in ["info", "dump", "stats", "check", "repair", "relog"] {
-        let run = weir([verb]).expect(2);
-        assert!(run.stderr.contains("FILE"), "{verb}: {}", run.stderr);
+    for command in ["info", "dump", "stats", "check", "repair", "relog"] {
+        let run = weir([command]).expect(2);
+        assert!(run.stderr.contains("FILE"), "{command}: {}", run.stderr);
     }
 }
 
 #[test]
 fn help_pages_match_their_golden_text() {
-    let mut wrong = 0;
-    for verb in [
+    let mut differing_pages = 0;
+    for command in [
         "record",
         "watch",
         "start",
@@ -103,8 +103,9 @@ fn help_pages_match_their_golden_text() {
         "ask",
         "doctor",
     ] {
-        let page = finish(weir_command([verb, "--help"]).env_remove("COLUMNS")).expect(0).text();
-        wrong += usize::from(differs(&root().join(format!("fixtures/help/{verb}.txt")), page.as_bytes()));
+        let page = finish(weir_command([command, "--help"]).env_remove("COLUMNS")).expect(0).text();
+        differing_pages +=
+            usize::from(differs(&root().join(format!("fixtures/help/{command}.txt")), page.as_bytes()));
     }
-    assert_eq!(wrong, 0, "help pages differ; BLESS=1 writes them");
+    assert_eq!(differing_pages, 0, "help pages differ; BLESS=1 writes them");
 }

@@ -12,17 +12,17 @@ use flate2::write::GzEncoder;
 use traceweir_format::time::FileTime;
 use zip::write::SimpleFileOptions;
 
-use super::{five_events, five_with, fixture, folder, names, store, text};
-use crate::golden::{finish, session, start_time};
+use super::{arg, dumped_event_names, five_events, five_events_with, fixture_path, make_folder, write_file};
+use crate::golden::{finish, session_options, start_time};
 use crate::util::{skip, weir, weir_command};
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+fn gzip_compress(bytes: &[u8]) -> Vec<u8> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::best());
     packer.write_all(bytes).unwrap();
     packer.finish().unwrap()
 }
 
-fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
+fn zip_archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in members {
         archive.start_file(*name, SimpleFileOptions::default().compression_level(Some(9))).unwrap();
@@ -33,14 +33,14 @@ fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
 
 #[test]
 fn several_traces_are_merged_by_time_whatever_their_clocks() {
-    let folder = folder();
-    let first = store(&folder, "first.etl", &five_events());
+    let folder = make_folder();
+    let first = write_file(&folder, "first.etl", &five_events());
     // Twice the clock rate: events 50 µs apart, from 125 µs after the start of the other trace.
-    let mut options = session("second");
+    let mut options = session_options("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
-    let second = store(&folder, "second.etl", &five_with(options));
-    let events = weir(["dump", "--format", "jsonl", text(&second), text(&first)]).expect(0).json();
+    let second = write_file(&folder, "second.etl", &five_events_with(options));
+    let events = weir(["dump", "--format", "jsonl", arg(&second), arg(&first)]).expect(0).json();
     let times: Vec<_> = events.iter().map(|e| e["ms"].as_f64().unwrap()).collect();
     assert_eq!(times, [0.0, 0.1, 0.125, 0.175, 0.2, 0.225, 0.275, 0.3, 0.325, 0.375, 0.4, 0.5]);
     let stamps: Vec<_> = events.iter().map(|e| e["time"].as_str().unwrap()).collect();
@@ -49,24 +49,24 @@ fn several_traces_are_merged_by_time_whatever_their_clocks() {
 
 #[test]
 fn archives_are_recognised_by_content_not_by_name() {
-    let folder = folder();
-    let plain = names(&store(&folder, "five.etl", &five_events()), &[]);
+    let folder = make_folder();
+    let plain = dumped_event_names(&write_file(&folder, "five.etl", &five_events()), &[]);
     assert_eq!(plain.len(), 6);
-    let gz = gzip(&five_events());
+    let gz = gzip_compress(&five_events());
     for name in ["five.etl.gz", "five.etlgz", "five.bin"] {
-        assert_eq!(names(&store(&folder, name, &gz), &[]), plain, "{name}");
+        assert_eq!(dumped_event_names(&write_file(&folder, name, &gz), &[]), plain, "{name}");
     }
-    let zip = zipped(&[("readme.txt", b"not a trace"), ("sub/FIVE.ETL", &five_events())]);
-    assert_eq!(names(&store(&folder, "five.etl.zip", &zip), &[]), plain);
+    let zip = zip_archive(&[("readme.txt", b"not a trace"), ("sub/FIVE.ETL", &five_events())]);
+    assert_eq!(dumped_event_names(&write_file(&folder, "five.etl.zip", &zip), &[]), plain);
 }
 
 #[test]
 fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
-    let folder = folder();
-    let zip = zipped(&[("a.etl", &five_events()), ("b.etl", &five_events())]);
-    let path = store(&folder, "two.zip", &zip);
-    assert_eq!(names(&path, &[]).len(), 12);
-    let infos = weir(["info", "--json", text(&path)]).expect(0).json();
+    let folder = make_folder();
+    let zip = zip_archive(&[("a.etl", &five_events()), ("b.etl", &five_events())]);
+    let path = write_file(&folder, "two.zip", &zip);
+    assert_eq!(dumped_event_names(&path, &[]).len(), 12);
+    let infos = weir(["info", "--json", arg(&path)]).expect(0).json();
     let files: Vec<_> =
         infos.iter().map(|i| i["file"].as_str().unwrap().rsplit_once(':').unwrap().1).collect();
     assert_eq!(files, ["a.etl", "b.etl"]);
@@ -74,21 +74,25 @@ fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
 
 #[test]
 fn archives_that_expand_too_much_are_refused() {
-    let folder = folder();
+    let folder = make_folder();
     let zeros = vec![0; 80 << 20];
-    let gz = store(&folder, "bomb.etl.gz", &gzip(&zeros));
-    let one = store(&folder, "one.etl.zip", &zipped(&[("bomb.etl", &zeros)]));
+    let gz = write_file(&folder, "bomb.etl.gz", &gzip_compress(&zeros));
+    let one_member = write_file(&folder, "one.etl.zip", &zip_archive(&[("bomb.etl", &zeros)]));
     // Neither member alone exceeds the limit.
-    let half = five_events_before(&zeros[..40 << 20]);
-    let two = store(&folder, "two.etl.zip", &zipped(&[("a.etl", &half), ("b.etl", &half)]));
-    for bomb in [&gz, &one, &two] {
-        let run = weir(["info", text(bomb)]).expect(1);
+    let half_of_limit = five_events_before(&zeros[..40 << 20]);
+    let two_members = write_file(
+        &folder,
+        "two.etl.zip",
+        &zip_archive(&[("a.etl", &half_of_limit), ("b.etl", &half_of_limit)]),
+    );
+    for bomb in [&gz, &one_member, &two_members] {
+        let run = weir(["info", arg(bomb)]).expect(1);
         assert!(
             run.stderr.contains("expands to more than") && run.stderr.contains("refusing"),
             "{}",
             run.stderr
         );
-        assert!(run.stderr.contains(text(bomb)), "{}", run.stderr);
+        assert!(run.stderr.contains(arg(bomb)), "{}", run.stderr);
     }
 }
 
@@ -101,61 +105,61 @@ fn five_events_before(zeros: &[u8]) -> Vec<u8> {
 
 #[test]
 fn truncated_archive_is_read_as_far_as_possible_and_reported() {
-    let folder = folder();
-    let archive = gzip(&five_events());
-    // Without its checksum all data is there, but nothing confirms that it is intact.
-    let path = store(&folder, "cut.etl.gz", &archive[..archive.len() - 4]);
-    let run = weir(["dump", "--format", "jsonl", text(&path)]).expect(3);
+    let folder = make_folder();
+    let archive = gzip_compress(&five_events());
+    // Without its checksum the archive has all data, but cannot prove that they are intact.
+    let path = write_file(&folder, "cut.etl.gz", &archive[..archive.len() - 4]);
+    let run = weir(["dump", "--format", "jsonl", arg(&path)]).expect(3);
     assert_eq!(run.json().len(), 6);
     assert!(run.stderr.contains("the archive is damaged"), "{}", run.stderr);
-    weir(["check", text(&path)]).expect(3);
+    weir(["check", arg(&path)]).expect(3);
 }
 
 #[test]
 fn file_that_is_no_trace_fails_with_a_reason() {
-    let folder = folder();
-    let here = folder.path().join("folder.etl");
-    std::fs::create_dir(&here).unwrap();
-    let zip = zipped(&[("readme.txt", b"hello")]);
+    let folder = make_folder();
+    let folder_path = folder.path().join("folder.etl");
+    std::fs::create_dir(&folder_path).unwrap();
+    let zip = zip_archive(&[("readme.txt", b"hello")]);
     for (path, reason) in [
-        (store(&folder, "empty.etl", b""), "shorter than a buffer header"),
-        (store(&folder, "note.etl", &b"Dear reader, ".repeat(40)), "log-file header"),
-        (store(&folder, "zeros.etl", &[0; 8192]), "log-file header"),
-        (store(&folder, "empty.gz", &gzip(b"")), "shorter than a buffer header"),
-        (store(&folder, "half.zip", &zip[..zip.len() / 2]), "unreadable ZIP archive"),
-        (store(&folder, "other.zip", &zip), "no .etl file"),
+        (write_file(&folder, "empty.etl", b""), "shorter than a buffer header"),
+        (write_file(&folder, "note.etl", &b"Dear reader, ".repeat(40)), "log-file header"),
+        (write_file(&folder, "zeros.etl", &[0; 8192]), "log-file header"),
+        (write_file(&folder, "empty.gz", &gzip_compress(b"")), "shorter than a buffer header"),
+        (write_file(&folder, "half.zip", &zip[..zip.len() / 2]), "unreadable ZIP archive"),
+        (write_file(&folder, "other.zip", &zip), "no .etl file"),
         (folder.path().join("missing.etl"), "No such file"),
-        (here, "is a folder"),
+        (folder_path, "is a folder"),
     ] {
         for verb in ["info", "dump", "stats", "check"] {
-            let run = weir([verb, text(&path)]).expect(1);
+            let run = weir([verb, arg(&path)]).expect(1);
             assert!(
                 run.stderr.starts_with("error: ") && run.stderr.contains(reason),
                 "{verb}: {}",
                 run.stderr
             );
-            assert!(run.stderr.contains(text(&path)), "the file is named: {}", run.stderr);
-            assert!(run.stdout.is_empty(), "no data");
+            assert!(run.stderr.contains(arg(&path)), "the error does not name the file: {}", run.stderr);
+            assert!(run.stdout.is_empty(), "a failed command printed data");
         }
     }
 }
 
 #[test]
 fn one_bad_file_among_several_is_named() {
-    let folder = folder();
-    let good = store(&folder, "good.etl", &five_events());
-    let bad = store(&folder, "bad.etl", b"");
-    let run = weir(["dump", text(&good), text(&bad)]).expect(1);
+    let folder = make_folder();
+    let good = write_file(&folder, "good.etl", &five_events());
+    let bad = write_file(&folder, "bad.etl", b"");
+    let run = weir(["dump", arg(&good), arg(&bad)]).expect(1);
     assert!(run.stderr.contains("bad.etl"), "{}", run.stderr);
 }
 
 #[test]
 fn unreadable_file_exits_with_77() {
-    let folder = folder();
+    let folder = make_folder();
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-    let path = store(&folder, "secret.etl", &five_events());
+    let path = write_file(&folder, "secret.etl", &five_events());
     std::fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
-    let mut command = weir_command(["info", text(&path)]);
+    let mut command = weir_command(["info", arg(&path)]);
     if File::open(&path).is_ok() {
         // Root can read everything, so the test runs the command as the user nobody.
         command.uid(65_534).gid(65_534);
@@ -169,7 +173,8 @@ fn unreadable_file_exits_with_77() {
 
 #[test]
 fn trace_can_be_read_from_a_pipe() {
-    for bytes in [five_events(), gzip(&five_events()), zipped(&[("five.etl", &five_events())])] {
+    for bytes in [five_events(), gzip_compress(&five_events()), zip_archive(&[("five.etl", &five_events())])]
+    {
         let mut child = weir_command(["dump", "--format", "jsonl", "/dev/stdin"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -184,28 +189,30 @@ fn trace_can_be_read_from_a_pipe() {
 
 #[test]
 fn unpacking_leaves_no_temporary_files() {
-    let folder = folder();
-    let temporary = super::folder();
-    let path = store(&folder, "five.etl.gz", &gzip(&five_events()));
-    finish(weir_command(["info", text(&path)]).env("TMPDIR", temporary.path())).expect(0);
+    let folder = make_folder();
+    let temporary = make_folder();
+    let path = write_file(&folder, "five.etl.gz", &gzip_compress(&five_events()));
+    finish(weir_command(["info", arg(&path)]).env("TMPDIR", temporary.path())).expect(0);
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
 }
 
 #[test]
 fn schemas_are_read_from_files_and_folders() {
     let manifests = crate::util::root().join("fixtures/manifests");
-    let trace = fixture("manifest");
-    let with_file = names(&trace, &["--manifest", text(&manifests.join("everything.man"))]);
+    let trace = fixture_path("manifest");
+    let with_file = dumped_event_names(&trace, &["--manifest", arg(&manifests.join("everything.man"))]);
     assert!(with_file.contains(&"Connecting/Start".to_owned()), "{with_file:?}");
-    assert_eq!(names(&trace, &["--manifest", text(&manifests)]), with_file);
+    assert_eq!(dumped_event_names(&trace, &["--manifest", arg(&manifests)]), with_file);
     let formats = crate::util::root().join("fixtures/tmf");
-    assert!(names(&fixture("wpp"), &["--tmf", text(&formats)]).contains(&"queue_c41".to_owned()));
+    assert!(
+        dumped_event_names(&fixture_path("wpp"), &["--tmf", arg(&formats)]).contains(&"queue_c41".to_owned())
+    );
 }
 
 #[test]
 fn unusable_schema_file_is_named_in_the_error() {
-    let folder = folder();
-    let note = store(&folder, "note.man", b"no XML at all");
+    let folder = make_folder();
+    let note = write_file(&folder, "note.man", b"no XML at all");
     let missing = folder.path().join("missing.man");
     for (option, path) in [
         ("--manifest", note.as_path()),
@@ -214,7 +221,7 @@ fn unusable_schema_file_is_named_in_the_error() {
         ("--tmf", missing.as_path()),
         ("--pdb", missing.as_path()),
     ] {
-        let run = weir([Path::new("dump"), &fixture("manifest"), Path::new(option), path]).expect(1);
-        assert!(run.stderr.contains(text(path)), "{option}: {}", run.stderr);
+        let run = weir([Path::new("dump"), &fixture_path("manifest"), Path::new(option), path]).expect(1);
+        assert!(run.stderr.contains(arg(path)), "{option}: {}", run.stderr);
     }
 }

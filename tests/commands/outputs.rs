@@ -9,40 +9,40 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
-use super::{dump, five_events, fixture, folder, store, text};
-use crate::golden::{Maker, SelfDescribing, session};
+use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{skip, weir, weir_command};
 
 #[test]
 fn only_data_goes_to_standard_output() {
-    let folder = folder();
-    let path = store(&folder, "five.etl", &five_events());
-    let run = dump(&path, &[]).expect(0);
+    let folder = make_folder();
+    let path = write_file(&folder, "five.etl", &five_events());
+    let run = dump_jsonl(&path, &[]).expect(0);
     assert_eq!((run.json().len(), run.stderr.as_str()), (6, ""));
 }
 
 #[test]
-fn minus_o_writes_the_same_bytes_to_a_file() {
-    let folder = folder();
+fn output_option_writes_the_same_bytes_to_a_file() {
+    let folder = make_folder();
     let out = folder.path().join("out");
     for format in ["text", "jsonl", "csv", "xml"] {
-        let printed = weir(["dump", "--format", format, text(&fixture("tracelogging"))]).expect(0).stdout;
+        let printed = weir(["dump", "--format", format, arg(&fixture_path("tracelogging"))]).expect(0).stdout;
         let run =
-            weir(["dump", "--format", format, text(&fixture("tracelogging")), "-o", text(&out)]).expect(0);
+            weir(["dump", "--format", format, arg(&fixture_path("tracelogging")), "-o", arg(&out)]).expect(0);
         assert!(run.stdout.is_empty());
         assert_eq!(std::fs::read(&out).unwrap(), printed, "{format}");
     }
 }
 
 #[test]
-fn minus_o_never_overwrites_an_input() {
-    let folder = folder();
+fn output_option_never_overwrites_an_input() {
+    let folder = make_folder();
     let bytes = five_events();
-    let path = store(&folder, "five.etl", &bytes);
+    let path = write_file(&folder, "five.etl", &bytes);
     let link = folder.path().join("link.etl");
     std::fs::hard_link(&path, &link).unwrap();
     for out in [&path, &link] {
-        let run = weir(["dump", text(&path), "-o", text(out)]).expect(1);
+        let run = weir(["dump", arg(&path), "-o", arg(out)]).expect(1);
         assert!(run.stderr.contains("is an input"), "{}", run.stderr);
     }
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
@@ -50,23 +50,23 @@ fn minus_o_never_overwrites_an_input() {
 
 #[test]
 fn unwritable_output_is_named() {
-    let folder = folder();
+    let folder = make_folder();
     let out = folder.path().join("missing/out.txt");
-    let run = weir(["dump", text(&fixture("tracelogging")), "-o", text(&out)]).expect(1);
+    let run = weir(["dump", arg(&fixture_path("tracelogging")), "-o", arg(&out)]).expect(1);
     assert!(run.stderr.contains("cannot write") && run.stderr.contains("missing/out.txt"), "{}", run.stderr);
 }
 
 #[test]
-fn closed_output_pipe_is_no_error() {
-    let folder = folder();
-    let mut maker = Maker::new(session("long"));
+fn closed_output_pipe_is_not_an_error() {
+    let folder = make_folder();
+    let mut maker = TraceMaker::new(session_options("long"));
     let event = SelfDescribing::new("Shop.Long");
     for _ in 0..20_000 {
         event.write(&mut maker, 0, &mut MetadataBuilder::new("Tick", 0), &[], &[]);
     }
-    let path = store(&folder, "long.etl", &maker.finish());
+    let path = write_file(&folder, "long.etl", &maker.finish());
     for format in ["text", "jsonl", "csv", "xml"] {
-        let mut child = weir_command(["dump", "--format", format, text(&path)])
+        let mut child = weir_command(["dump", "--format", format, arg(&path)])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -75,20 +75,23 @@ fn closed_output_pipe_is_no_error() {
         BufReader::with_capacity(64, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(!line.is_empty());
         let status = child.wait().unwrap();
-        let mut words = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut words).unwrap();
-        assert_eq!((status.code(), words.as_str()), (Some(0), ""), "{format}");
+        let mut messages = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut messages).unwrap();
+        assert_eq!((status.code(), messages.as_str()), (Some(0), ""), "{format}");
     }
 }
 
 #[test]
-fn colours_are_printed_only_to_terminals_that_want_them() {
+fn colours_are_printed_only_to_terminals_without_no_color() {
     const ESCAPE: &str = "\x1b[";
-    let trace = fixture("undecodable");
-    let piped = weir(["dump", text(&trace)]).expect(0);
-    assert!(!piped.text().contains(ESCAPE) && !piped.stderr.contains(ESCAPE), "no colours in a pipe");
+    let trace = fixture_path("undecodable");
+    let piped = weir(["dump", arg(&trace)]).expect(0);
+    assert!(
+        !piped.text().contains(ESCAPE) && !piped.stderr.contains(ESCAPE),
+        "colours are printed to a pipe"
+    );
     let on_terminal = |no_color: Option<&str>| {
-        let command = format!("{} dump {}", env!("CARGO_BIN_EXE_weir"), text(&trace));
+        let command = format!("{} dump {}", env!("CARGO_BIN_EXE_weir"), arg(&trace));
         let mut script = Command::new("script");
         script
             .args(["-qec", &command, "/dev/null"])
@@ -104,37 +107,37 @@ fn colours_are_printed_only_to_terminals_that_want_them() {
             .filter(|o| o.status.success())
             .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
     };
-    let (Some(plain), Some(wanted)) = (on_terminal(None), on_terminal(Some("1"))) else {
+    let (Some(coloured), Some(without_colours)) = (on_terminal(None), on_terminal(Some("1"))) else {
         return skip("script", "there is no `script` to make a terminal with");
     };
-    assert!(plain.contains(ESCAPE), "{plain}");
-    assert!(!wanted.contains(ESCAPE), "{wanted}");
+    assert!(coloured.contains(ESCAPE), "{coloured}");
+    assert!(!without_colours.contains(ESCAPE), "{without_colours}");
 }
 
 #[test]
 fn hostile_names_cannot_reach_the_terminal() {
-    let folder = folder();
-    let mut maker = Maker::new(session("hostile"));
+    let folder = make_folder();
+    let mut maker = TraceMaker::new(session_options("hostile"));
     let event = SelfDescribing::new("Shop\x1b]0;owned\x07");
     let mut metadata = MetadataBuilder::new("Evil\r\n\u{9b}2J", 0);
     metadata.add_field("na\x1bme", 4, 2, 0).add_field("text", 2, 35, 0);
     event.write(&mut maker, 0, &mut metadata, b"\x1b\xC2\x9B2J\x08\0", &[]);
-    let path = store(&folder, "hostile.etl", &maker.finish());
+    let path = write_file(&folder, "hostile.etl", &maker.finish());
     for verb in ["dump", "stats", "info"] {
-        let printed = weir([verb, text(&path)]).expect(0).text();
+        let printed = weir([verb, arg(&path)]).expect(0).text();
         let control = |c: char| c.is_control() && c != '\n';
         assert!(!printed.contains(control), "{verb}: {printed:?}");
     }
-    let lines = weir(["dump", text(&path)]).expect(0).text().lines().count();
-    assert_eq!(lines, 2, "one line an event");
+    let lines = weir(["dump", arg(&path)]).expect(0).text().lines().count();
+    assert_eq!(lines, 2, "an event has more than one line");
 }
 
 #[test]
 fn undecoded_events_are_counted_by_reason_in_every_format() {
     for format in ["text", "jsonl", "csv", "xml"] {
-        let run = weir(["dump", "--format", format, text(&fixture("undecodable"))]).expect(0);
-        let words: Vec<_> = run.stderr.lines().map(str::trim).collect();
-        assert_eq!(words[0], "13 of 16 events could not be decoded:", "{format}");
+        let run = weir(["dump", "--format", format, arg(&fixture_path("undecodable"))]).expect(0);
+        let messages: Vec<_> = run.stderr.lines().map(str::trim).collect();
+        assert_eq!(messages[0], "13 of 16 events could not be decoded:", "{format}");
         for reason in [
             "4  no schema: give the provider's manifest or binary with --manifest",
             "3  damaged metadata in the event",
@@ -142,25 +145,29 @@ fn undecoded_events_are_counted_by_reason_in_every_format() {
             "1  kernel events without a published layout",
             "1  WPP messages without a format: give --tmf or --pdb",
         ] {
-            assert!(words.contains(&reason), "{format}: {reason} in {words:?}");
+            assert!(messages.contains(&reason), "{format}: no {reason} in {messages:?}");
         }
     }
-    let run = weir(["dump", text(&fixture("undecodable")), "--event", "Long"]).expect(0);
+    let run = weir(["dump", arg(&fixture_path("undecodable")), "--event", "Long"]).expect(0);
     assert!(
         !run.stderr.contains("could not be decoded"),
-        "what is not printed is not counted: {}",
+        "events that were not printed are counted: {}",
         run.stderr
     );
-    assert!(run.stderr.contains("were not compared by name"), "but a filter by name says so: {}", run.stderr);
+    assert!(
+        run.stderr.contains("were not compared by name"),
+        "the filter by name does not report them: {}",
+        run.stderr
+    );
 }
 
 #[test]
 fn numeric_prints_numbers_for_names() {
     let manifest = crate::util::root().join("fixtures/manifests/everything.man");
     let states = |arguments: &[&str]| {
-        let mut all = vec!["--manifest", text(&manifest), "--event", "MapsEvent"];
+        let mut all = vec!["--manifest", arg(&manifest), "--event", "MapsEvent"];
         all.extend(arguments);
-        let events = dump(&fixture("manifest"), &all).expect(0).json();
+        let events = dump_jsonl(&fixture_path("manifest"), &all).expect(0).json();
         events.iter().map(|e| e["fields"]["State"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(states(&[]), [serde_json::json!("Open"), "Closed".into(), 3.into(), 7.into()]);
@@ -169,12 +176,12 @@ fn numeric_prints_numbers_for_names() {
 
 /// Builds a trace of one event with a call stack, after an event that records where a program was
 /// loaded.
-fn one_stack() -> Vec<u8> {
-    let mut maker = Maker::new(session("stack"));
+fn trace_with_one_stack() -> Vec<u8> {
+    let mut maker = TraceMaker::new(session_options("stack"));
     let mut image = Vec::new();
     image.put_u64(0x7FF6_0000_0000).put_u64(0x4_0000).put_u32(1200).put(&[0; 12]).put_u64(0x7FF6_0000_0000);
     image.put(&[0; 16]).put_wide_z("\\Device\\HarddiskVolume1\\shop.exe");
-    maker.system(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
+    maker.write_system(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (1200, 1204);
     let mut stack = Vec::new();
@@ -190,26 +197,26 @@ fn one_stack() -> Vec<u8> {
 
 #[test]
 fn requested_stacks_are_printed_below_their_event() {
-    let folder = folder();
-    let path = store(&folder, "stack.etl", &one_stack());
-    let plain = weir(["dump", text(&path), "--event", "Sold"]).expect(0).text();
+    let folder = make_folder();
+    let path = write_file(&folder, "stack.etl", &trace_with_one_stack());
+    let plain = weir(["dump", arg(&path), "--event", "Sold"]).expect(0).text();
     assert_eq!(plain.lines().count(), 1, "{plain}");
-    let run = weir(["dump", text(&path), "--event", "Sold", "--stacks"]).expect(0).text();
+    let run = weir(["dump", arg(&path), "--event", "Sold", "--stacks"]).expect(0).text();
     assert_eq!(run, format!("{plain}    shop.exe+0x1234\n    0x7ffb00003000\n"));
 }
 
 #[test]
 fn requested_extended_data_items_have_columns() {
-    let folder = folder();
-    let path = store(&folder, "items.etl", &one_stack());
-    let csv = |more: &[&str]| {
-        let mut all = vec!["dump", "--format", "csv", "--event", "Sold", text(&path)];
-        all.extend(more);
+    let folder = make_folder();
+    let path = write_file(&folder, "items.etl", &trace_with_one_stack());
+    let csv = |options: &[&str]| {
+        let mut all = vec!["dump", "--format", "csv", "--event", "Sold", arg(&path)];
+        all.extend(options);
         let lines = weir(&all).expect(0).text();
         lines.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let (plain, with) = (csv(&[]), csv(&["--items"]));
+    let (plain, with_items) = (csv(&[]), csv(&["--items"]));
     assert!(plain[0].ends_with(",related,stack"), "{}", plain[0]);
-    assert_eq!(with[0], format!("{},sid,session,app,start_key,event_key,container", plain[0]));
-    assert_eq!(with[1], format!("{},,3,,0x9,,", plain[1]));
+    assert_eq!(with_items[0], format!("{},sid,session,app,start_key,event_key,container", plain[0]));
+    assert_eq!(with_items[1], format!("{},,3,,0x9,,", plain[1]));
 }

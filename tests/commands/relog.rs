@@ -5,16 +5,19 @@ use traceweir_format::etl::Summary;
 use traceweir_format::kernel::hook;
 use traceweir_format::time::FileTime;
 
-use super::{dump, five, five_events, five_with, fixture, folder, names, store, text};
-use crate::golden::{Maker, finish, session, start_time};
+use super::{
+    arg, dump_jsonl, dumped_event_names, five_events, five_events_with, fixture_path, make_folder,
+    write_file, write_five_events,
+};
+use crate::golden::{TraceMaker, finish, session_options, start_time};
 use crate::util::{eventually, sample, weir, weir_command};
 
 /// Returns the events of a file without the log-file header.
-fn events(path: &std::path::Path) -> Vec<Value> {
-    dump(path, &[]).json().into_iter().skip(1).collect()
+fn dumped_events(path: &std::path::Path) -> Vec<Value> {
+    dump_jsonl(path, &[]).json().into_iter().skip(1).collect()
 }
 
-fn entries(folder: &tempfile::TempDir) -> Vec<String> {
+fn folder_entries(folder: &tempfile::TempDir) -> Vec<String> {
     let mut names: Vec<String> =
         folder.path().read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -23,19 +26,19 @@ fn entries(folder: &tempfile::TempDir) -> Vec<String> {
 
 #[test]
 fn every_sound_fixture_is_relogged_to_a_sound_file_with_the_same_events() {
-    let folder = folder();
+    let folder = make_folder();
     for name in ["compressed", "eventsource", "kernel", "manifest", "merged", "narrow", "tracelogging", "wpp"]
     {
         for flag in ["--compress", "--decompress"] {
-            let (input, out) = (fixture(name), folder.path().join("out.etl"));
-            let run = weir(["relog", text(&input), "-o", text(&out), "--force", flag]).expect(0);
-            assert!(run.stdout.is_empty(), "words go to standard error");
-            let check = weir(["check", text(&out)]).expect(0);
+            let (input, out) = (fixture_path(name), folder.path().join("out.etl"));
+            let run = weir(["relog", arg(&input), "-o", arg(&out), "--force", flag]).expect(0);
+            assert!(run.stdout.is_empty(), "messages were printed to standard output");
+            let check = weir(["check", arg(&out)]).expect(0);
             assert!(check.stderr.contains(": sound: "), "{name} {flag}: {}", check.stderr);
-            assert_eq!(events(&out), events(&input), "{name} {flag}");
+            assert_eq!(dumped_events(&out), dumped_events(&input), "{name} {flag}");
         }
     }
-    assert_eq!(entries(&folder), ["out.etl"]);
+    assert_eq!(folder_entries(&folder), ["out.etl"]);
 }
 
 #[test]
@@ -48,34 +51,34 @@ fn real_traces_are_relogged_completely() {
         "gcevents.etl",
     ] {
         let Some(input) = sample(name) else { return };
-        let folder = folder();
+        let folder = make_folder();
         let out = folder.path().join("out.etl");
-        weir(["relog", text(&input), "-o", text(&out)]);
-        let check = weir(["check", text(&out)]);
+        weir(["relog", arg(&input), "-o", arg(&out)]);
+        let check = weir(["check", arg(&out)]);
         assert!(check.stderr.contains(": sound: "), "{name}: {}", check.stderr);
         let text_of = |path| {
-            let lines = finish(&mut weir_command(["dump", text(path)])).text();
+            let lines = finish(&mut weir_command(["dump", arg(path)])).text();
             lines.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert!(text_of(&out) == text_of(&input), "{name} reads the same");
+        assert!(text_of(&out) == text_of(&input), "{name}: the relogged file has other events");
     }
 }
 
 #[test]
 fn crashed_file_becomes_a_sound_one_and_the_damage_is_reported() {
-    let folder = folder();
-    let (input, out) = (fixture("crashed"), folder.path().join("out.etl"));
-    let run = weir(["relog", text(&input), "-o", text(&out)]).expect(3);
+    let folder = make_folder();
+    let (input, out) = (fixture_path("crashed"), folder.path().join("out.etl"));
+    let run = weir(["relog", arg(&input), "-o", arg(&out)]).expect(3);
     assert!(run.stderr.contains("57 events in 5 buffers"), "{}", run.stderr);
     assert!(run.stderr.contains("warning:"), "{}", run.stderr);
-    weir(["check", text(&out)]).expect(0);
-    assert_eq!(events(&out), events(&input));
+    weir(["check", arg(&out)]).expect(0);
+    assert_eq!(dumped_events(&out), dumped_events(&input));
 }
 
 #[test]
 fn filters_select_the_same_events_as_for_dump() {
-    let folder = folder();
-    let input = store(&folder, "five.etl", &five_events());
+    let folder = make_folder();
+    let input = write_file(&folder, "five.etl", &five_events());
     let cases: [&[&str]; 13] = [
         &["--provider", "shop.a"],
         &["--provider", "Shop.*", "--event", "Alpha"],
@@ -93,144 +96,150 @@ fn filters_select_the_same_events_as_for_dump() {
     ];
     for filters in cases {
         let out = folder.path().join("out.etl");
-        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force", "--bare"];
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force", "--bare"];
         relog.extend(filters);
         weir(&relog).expect(0);
         // For dump, the header is an event too.
         let wanted: Vec<_> = match filters {
-            ["--head", _] => names(&input, &["--head", "3"]).into_iter().skip(1).collect(),
-            _ => names(&input, filters).into_iter().filter(|name| name != "EventTrace/Header").collect(),
+            ["--head", _] => dumped_event_names(&input, &["--head", "3"]).into_iter().skip(1).collect(),
+            _ => dumped_event_names(&input, filters)
+                .into_iter()
+                .filter(|name| name != "EventTrace/Header")
+                .collect(),
         };
-        let found: Vec<_> = names(&out, &[]).into_iter().skip(1).collect();
+        let found: Vec<_> = dumped_event_names(&out, &[]).into_iter().skip(1).collect();
         assert_eq!(found, wanted, "{filters:?}");
-        weir(["check", text(&out)]).expect(0);
+        weir(["check", arg(&out)]).expect(0);
     }
 }
 
 #[test]
 fn providers_are_dropped_by_name_and_by_guid() {
-    let folder = folder();
-    let input = store(&folder, "five.etl", &five_events());
-    let guid = events(&input)[0]["guid"].as_str().unwrap().to_owned();
+    let folder = make_folder();
+    let input = write_file(&folder, "five.etl", &five_events());
+    let guid = dumped_events(&input)[0]["guid"].as_str().unwrap().to_owned();
     for (dropped, wanted) in [
         (vec!["shop.b"], vec!["Alpha", "Beta", "Delta"]),
         (vec![guid.as_str(), "Shop.C"], vec!["Alpha", "Gamma"]),
         (vec!["*"], vec![]),
     ] {
         let out = folder.path().join("out.etl");
-        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force"];
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force"];
         dropped.iter().for_each(|name| relog.extend(["--drop", name]));
         let run = weir(&relog).expect(0);
         assert!(run.stderr.contains("left out"), "{}", run.stderr);
-        assert_eq!(names(&out, &[])[1..], wanted, "{dropped:?}");
+        assert_eq!(dumped_event_names(&out, &[])[1..], wanted, "{dropped:?}");
     }
 }
 
 #[test]
 fn schema_events_are_kept_unless_bare() {
-    let folder = folder();
-    let (input, out) = (fixture("eventsource"), folder.path().join("out.etl"));
-    let all = events(&input);
+    let folder = make_folder();
+    let (input, out) = (fixture_path("eventsource"), folder.path().join("out.etl"));
+    let all = dumped_events(&input);
     let manifests = all.iter().filter(|e| e["id"] == 0xFFFE).count();
     assert!(manifests > 0 && manifests < all.len());
     let count = |arguments: &[&str]| {
-        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force", "--provider", "none.such"];
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force", "--provider", "none.such"];
         relog.extend(arguments);
         weir(&relog).expect(0);
-        events(&out).len()
+        dumped_events(&out).len()
     };
     assert_eq!((count(&[]), count(&["--bare"])), (manifests, 0));
 }
 
 #[test]
 fn several_files_become_one_with_one_clock_and_all_losses() {
-    let folder = folder();
-    let lossy = |mut maker: Maker, events_lost| {
-        five(&mut maker);
+    let folder = make_folder();
+    let lossy = |mut maker: TraceMaker, events_lost| {
+        write_five_events(&mut maker);
         let end_time = FileTime(start_time().0 + 99_999);
         maker.finish_with(Summary { end_time, events_lost, buffers_lost: 1 })
     };
-    let first = store(&folder, "first.etl", &lossy(Maker::new(session("first")), 3));
-    let mut options = session("second");
+    let first = write_file(&folder, "first.etl", &lossy(TraceMaker::new(session_options("first")), 3));
+    let mut options = session_options("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
-    let second = store(&folder, "second.etl", &lossy(Maker::new(options), 4));
+    let second = write_file(&folder, "second.etl", &lossy(TraceMaker::new(options), 4));
     let out = folder.path().join("out.etl");
-    weir(["relog", text(&second), text(&first), "-o", text(&out)]).expect(4);
-    let merged = dump(&out, &[]).expect(4).json();
+    weir(["relog", arg(&second), arg(&first), "-o", arg(&out)]).expect(4);
+    let merged = dump_jsonl(&out, &[]).expect(4).json();
     let fields = &merged[0]["fields"];
     assert_eq!((fields["EventsLost"].as_u64(), fields["BuffersLost"].as_u64()), (Some(7), Some(2)));
-    let seen = |events: &[Value]| -> Vec<(String, String, u64, u64)> {
+    let summarise = |events: &[Value]| -> Vec<(String, String, u64, u64)> {
         let summary = |e: &Value| {
             let word = |key: &str| e[key].as_str().unwrap().to_owned();
             (word("time"), word("event"), e["pid"].as_u64().unwrap(), e["cpu"].as_u64().unwrap())
         };
         events.iter().filter(|e| e["event"] != "EventTrace/Header").map(summary).collect()
     };
-    let before = weir(["dump", "--format", "jsonl", text(&first), text(&second)]).expect(4).json();
-    assert_eq!(seen(&merged), seen(&before));
-    assert!(weir(["check", text(&out)]).stderr.contains(": sound: "));
+    let before = weir(["dump", "--format", "jsonl", arg(&first), arg(&second)]).expect(4).json();
+    assert_eq!(summarise(&merged), summarise(&before));
+    assert!(weir(["check", arg(&out)]).stderr.contains(": sound: "));
 }
 
 #[test]
 fn files_are_replaced_only_on_request_and_inputs_never() {
-    let folder = folder();
+    let folder = make_folder();
     let bytes = five_events();
-    let input = store(&folder, "in.etl", &bytes);
-    let there = store(&folder, "precious.etl", b"precious");
-    let run = weir(["relog", text(&input), "-o", text(&there)]).expect(1);
+    let input = write_file(&folder, "in.etl", &bytes);
+    let existing = write_file(&folder, "precious.etl", b"precious");
+    let run = weir(["relog", arg(&input), "-o", arg(&existing)]).expect(1);
     assert!(run.stderr.contains("--force"), "{}", run.stderr);
-    assert_eq!(std::fs::read(&there).unwrap(), b"precious");
-    let soft = folder.path().join("soft.etl");
-    std::os::unix::fs::symlink(&input, &soft).unwrap();
-    for out in [&input, &soft] {
-        let run = weir(["relog", text(&input), "-o", text(out), "--force"]).expect(1);
+    assert_eq!(std::fs::read(&existing).unwrap(), b"precious");
+    let symbolic_link = folder.path().join("soft.etl");
+    std::os::unix::fs::symlink(&input, &symbolic_link).unwrap();
+    for out in [&input, &symbolic_link] {
+        let run = weir(["relog", arg(&input), "-o", arg(out), "--force"]).expect(1);
         assert!(run.stderr.contains("is an input"), "{}", run.stderr);
         assert!(run.stderr.contains("32 ERROR_SHARING_VIOLATION"), "{}", run.stderr);
     }
     assert_eq!(std::fs::read(&input).unwrap(), bytes);
-    weir(["relog", text(&input), "-o", text(&there), "--force"]).expect(0);
-    assert_eq!(events(&there), events(&input));
-    assert_eq!(entries(&folder), ["in.etl", "precious.etl", "soft.etl"]);
+    weir(["relog", arg(&input), "-o", arg(&existing), "--force"]).expect(0);
+    assert_eq!(dumped_events(&existing), dumped_events(&input));
+    assert_eq!(folder_entries(&folder), ["in.etl", "precious.etl", "soft.etl"]);
 }
 
 #[test]
 fn failed_relog_leaves_no_files() {
-    let folder = folder();
-    let junk = store(&folder, "junk.etl", b"this is no trace");
+    let folder = make_folder();
+    let junk = write_file(&folder, "junk.etl", b"this is no trace");
     let out = folder.path().join("out.etl");
-    weir(["relog", text(&junk), "-o", text(&out)]).expect(1);
-    let good = store(&folder, "good.etl", &five_events());
-    let run = weir(["relog", text(&good), "-o", text(&folder.path().join("none/out.etl"))]).expect(1);
+    weir(["relog", arg(&junk), "-o", arg(&out)]).expect(1);
+    let good = write_file(&folder, "good.etl", &five_events());
+    let run = weir(["relog", arg(&good), "-o", arg(&folder.path().join("none/out.etl"))]).expect(1);
     assert!(run.stderr.contains("3 ERROR_PATH_NOT_FOUND"), "{}", run.stderr);
-    let run = weir(["relog", text(&good), "-o", "/dev/null", "--force"]).expect(1);
+    let run = weir(["relog", arg(&good), "-o", "/dev/null", "--force"]).expect(1);
     assert!(run.stderr.contains("must be a regular file"), "{}", run.stderr);
-    weir(["relog", text(&good)]).expect(2);
-    weir(["relog", text(&good), "-o", text(&out), "--compress", "--decompress"]).expect(2);
-    assert_eq!(entries(&folder), ["good.etl", "junk.etl"]);
+    weir(["relog", arg(&good)]).expect(2);
+    weir(["relog", arg(&good), "-o", arg(&out), "--compress", "--decompress"]).expect(2);
+    assert_eq!(folder_entries(&folder), ["good.etl", "junk.etl"]);
 }
 
 #[test]
 fn cut_trace_has_the_start_and_end_of_its_remaining_events() {
-    let folder = folder();
-    let input = store(&folder, "five.etl", &five_with(session("five")));
+    let folder = make_folder();
+    let input = write_file(&folder, "five.etl", &five_events_with(session_options("five")));
     let out = folder.path().join("out.etl");
-    weir(["relog", text(&input), "-o", text(&out), "--to", "300us"]).expect(0);
-    let header = &dump(&out, &["--head", "1"]).expect(0).json()[0];
+    weir(["relog", arg(&input), "-o", arg(&out), "--to", "300us"]).expect(0);
+    let header = &dump_jsonl(&out, &["--head", "1"]).expect(0).json()[0];
     assert_eq!(header["fields"]["EndTime"], "2024-05-01T10:00:00.0003000Z");
     assert_eq!(header["fields"]["BuffersWritten"], 3);
 }
 
 #[test]
 fn marks_are_inserted_at_their_time() {
-    let folder = folder();
-    let input = store(&folder, "five.etl", &five_events());
+    let folder = make_folder();
+    let input = write_file(&folder, "five.etl", &five_events());
     let out = folder.path().join("out.etl");
-    let mut relog = vec!["relog", text(&input), "-o", text(&out)];
+    let mut relog = vec!["relog", arg(&input), "-o", arg(&out)];
     relog.extend(["--mark", "9s=the end, über", "--mark", "250us=2=two"]);
     weir(&relog).expect(0);
-    assert_eq!(names(&out, &[])[1..], ["Alpha", "Beta", "Mark", "Alpha", "Gamma", "Delta", "Mark"]);
-    let marks = dump(&out, &["--provider", "Traceweir.Relog"]).expect(0).json();
+    assert_eq!(
+        dumped_event_names(&out, &[])[1..],
+        ["Alpha", "Beta", "Mark", "Alpha", "Gamma", "Delta", "Mark"]
+    );
+    let marks = dump_jsonl(&out, &["--provider", "Traceweir.Relog"]).expect(0).json();
     let printed: Vec<_> =
         marks.iter().map(|m| (m["time"].as_str().unwrap(), m["fields"]["text"].as_str())).collect();
     let wanted = [
@@ -238,52 +247,52 @@ fn marks_are_inserted_at_their_time() {
         ("2024-05-01T10:00:09.0000000Z", Some("the end, über")),
     ];
     assert_eq!(printed, wanted);
-    assert!(weir(["check", text(&out)]).expect(0).stderr.contains(": sound: "));
+    assert!(weir(["check", arg(&out)]).expect(0).stderr.contains(": sound: "));
     for wrong in ["soon=x", "5s", &format!("5s={}", "x".repeat(513))] {
-        weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", wrong]).expect(2);
+        weir(["relog", arg(&input), "-o", arg(&out), "--force", "--mark", wrong]).expect(2);
     }
 }
 
 #[test]
 fn full_disk_is_reported_and_leaves_no_files() {
-    let folder = folder();
-    let input = store(&folder, "in.etl", &five_events());
+    let folder = make_folder();
+    let input = write_file(&folder, "in.etl", &five_events());
     let out = folder.path().join("out.etl");
     // A file size limit stands in for a full disk; ignored signals stay ignored in the program.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), text(&input), text(&out)]);
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
     let run = finish(&mut shell).expect(1);
     assert!(run.stderr.contains("112 ERROR_DISK_FULL"), "{}", run.stderr);
     assert!(run.stderr.contains("out.etl"), "{}", run.stderr);
     assert!(run.stderr.contains("free some space"), "{}", run.stderr);
-    assert_eq!(entries(&folder), ["in.etl"]);
+    assert_eq!(folder_entries(&folder), ["in.etl"]);
 }
 
 #[test]
 fn ctrl_c_leaves_no_files() {
-    let folder = folder();
-    let mut maker = Maker::new(session("many"));
-    (0..20_000).for_each(|_| five(&mut maker));
-    let input = store(&folder, "in.etl", &maker.finish());
+    let folder = make_folder();
+    let mut maker = TraceMaker::new(session_options("many"));
+    (0..20_000).for_each(|_| write_five_events(&mut maker));
+    let input = write_file(&folder, "in.etl", &maker.finish());
     let out = folder.path().join("out.etl");
-    let mut command = weir_command(["relog", text(&input), "-o", text(&out), "--grep", "no such text"]);
+    let mut command = weir_command(["relog", arg(&input), "-o", arg(&out), "--grep", "no such text"]);
     let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    eventually("the output to be begun", || (entries(&folder).len() > 1).then_some(()));
+    eventually("the output file exists", || (folder_entries(&folder).len() > 1).then_some(()));
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(entries(&folder), ["in.etl"]);
+    assert_eq!(folder_entries(&folder), ["in.etl"]);
 }
 
 /// Returns the start time in the header of a file and the times of its events, of which the
 /// log-file header is the first.
-fn times(path: &std::path::Path) -> (String, Vec<String>) {
-    let events = finish(&mut weir_command(["dump", "--format", "jsonl", text(path)])).json();
+fn start_and_event_times(path: &std::path::Path) -> (String, Vec<String>) {
+    let events = finish(&mut weir_command(["dump", "--format", "jsonl", arg(path)])).json();
     assert_eq!(
         events[0]["event"],
         "EventTrace/Header",
-        "the header is the first event of {}",
+        "the first event of {} is not the header",
         path.display()
     );
     let start = events[0]["fields"]["StartTime"].as_str().unwrap().to_owned();
@@ -299,19 +308,19 @@ fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
     ] {
         let Some(input) = sample(name) else { return };
         for bare in [&[][..], &["--bare"]] {
-            let folder = folder();
+            let folder = make_folder();
             let out = folder.path().join("out.etl");
-            let mut relog = vec!["relog", text(&input), "-o", text(&out), "--from", from, "--to", to];
+            let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--from", from, "--to", to];
             relog.extend(bare);
             weir(&relog);
-            let (start, times) = times(&out);
+            let (start, times) = start_and_event_times(&out);
             // Stamps have one text form, so they sort like their texts.
             assert!(
                 times.iter().all(|time| *time >= start),
                 "{name} {bare:?}: {start} and {:?}",
                 times.iter().min()
             );
-            let check = weir(["check", text(&out)]);
+            let check = weir(["check", arg(&out)]);
             assert!(check.stderr.contains(": sound: "), "{name} {bare:?}: {}", check.stderr);
             let remarks = format!("{}{}", check.text(), check.stderr);
             assert!(!remarks.contains("time-in-buffer"), "{name} {bare:?}: {remarks}");
@@ -321,111 +330,114 @@ fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
 
 #[test]
 fn cut_moves_the_start_no_later_than_the_first_kept_event() {
-    let folder = folder();
-    let (input, out) = (fixture("eventsource"), folder.path().join("out.etl"));
-    let (start, all) = times(&input);
+    let folder = make_folder();
+    let (input, out) = (fixture_path("eventsource"), folder.path().join("out.etl"));
+    let (start, all) = start_and_event_times(&input);
     // The manifests of the trace are kept, whenever they were written.
-    weir(["relog", text(&input), "-o", text(&out), "--from", "1h"]).expect(0);
-    assert_eq!(times(&out).0, start);
-    weir(["relog", text(&input), "-o", text(&out), "--force", "--from", "1h", "--bare"]).expect(0);
-    assert!(times(&out).0 > *all.last().unwrap(), "nothing is left");
+    weir(["relog", arg(&input), "-o", arg(&out), "--from", "1h"]).expect(0);
+    assert_eq!(start_and_event_times(&out).0, start);
+    weir(["relog", arg(&input), "-o", arg(&out), "--force", "--from", "1h", "--bare"]).expect(0);
+    assert!(start_and_event_times(&out).0 > *all.last().unwrap(), "an event is left");
     // A mark before the start moves the start back.
-    weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", "-1.5s=before"]).expect(0);
-    let (start_with_mark, times) = times(&out);
+    weir(["relog", arg(&input), "-o", arg(&out), "--force", "--mark", "-1.5s=before"]).expect(0);
+    let (start_with_mark, times) = start_and_event_times(&out);
     assert!(start_with_mark < start && times.iter().all(|time| *time >= start_with_mark));
-    assert!(weir(["check", text(&out)]).expect(0).stderr.contains(": sound: "));
+    assert!(weir(["check", arg(&out)]).expect(0).stderr.contains(": sound: "));
 }
 
 #[test]
 fn output_is_readable_by_no_more_users_than_the_input() {
     use std::os::unix::fs::PermissionsExt as _;
-    let folder = folder();
-    let input = store(&folder, "in.etl", &five_events());
+    let folder = make_folder();
+    let input = write_file(&folder, "in.etl", &five_events());
     let out = folder.path().join("out.etl");
-    let relogged = |of_input: u32, more: &[&str]| {
-        std::fs::set_permissions(&input, std::fs::Permissions::from_mode(of_input)).unwrap();
-        let script = format!("umask 022; exec \"$0\" relog \"$1\" -o \"$2\" {}", more.join(" "));
+    let relogged = |input_mode: u32, options: &[&str]| {
+        std::fs::set_permissions(&input, std::fs::Permissions::from_mode(input_mode)).unwrap();
+        let script = format!("umask 022; exec \"$0\" relog \"$1\" -o \"$2\" {}", options.join(" "));
         let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir"), text(&input), text(&out)]);
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir"), arg(&input), arg(&out)]);
         finish(&mut shell).expect(0);
         out.metadata().unwrap().permissions().mode() & 0o777
     };
-    assert_eq!(relogged(0o644, &[]), 0o640, "as files of sessions are");
+    assert_eq!(relogged(0o644, &[]), 0o640, "the mode is not that of session files");
     assert_eq!(relogged(0o600, &["--force"]), 0o600);
-    assert_eq!(relogged(0o644, &["--force"]), 0o600, "what it replaces was for its owner alone");
+    assert_eq!(relogged(0o644, &["--force"]), 0o600, "the mode of the replaced file was not kept");
     std::fs::remove_file(&out).unwrap();
-    assert_eq!(relogged(0o444, &[]), 0o640, "it can be written by its owner");
+    assert_eq!(relogged(0o444, &[]), 0o640, "the owner cannot write the file");
 }
 
 #[test]
 fn impossible_output_is_refused_without_suggesting_force() {
-    let folder = folder();
-    let input = store(&folder, "in.etl", &five_events());
-    let run = weir(["relog", text(&input), "-o", text(&input)]).expect(1);
+    let folder = make_folder();
+    let input = write_file(&folder, "in.etl", &five_events());
+    let run = weir(["relog", arg(&input), "-o", arg(&input)]).expect(1);
     assert!(
         run.stderr.contains("32 ERROR_SHARING_VIOLATION") && !run.stderr.contains("--force"),
         "{}",
         run.stderr
     );
     for device in ["/dev/null", "/dev/full"] {
-        let run = weir(["relog", text(&input), "-o", device]).expect(1);
+        let run = weir(["relog", arg(&input), "-o", device]).expect(1);
         assert!(
             run.stderr.contains("must be a regular file") && !run.stderr.contains("--force"),
             "{}",
             run.stderr
         );
     }
-    let mut dash = weir_command(["relog", text(&input), "-o", "-"]);
-    let run = finish(dash.current_dir(folder.path())).expect(1);
+    let mut to_stdout = weir_command(["relog", arg(&input), "-o", "-"]);
+    let run = finish(to_stdout.current_dir(folder.path())).expect(1);
     assert!(run.stderr.contains("not standard output"), "{}", run.stderr);
     let dangling = folder.path().join("link.etl");
     std::os::unix::fs::symlink("/nowhere/at/all", &dangling).unwrap();
-    let run = weir(["relog", text(&input), "-o", text(&dangling)]).expect(1);
+    let run = weir(["relog", arg(&input), "-o", arg(&dangling)]).expect(1);
     assert!(run.stderr.contains("--force") && dangling.is_symlink(), "{}", run.stderr);
-    weir(["relog", text(&input), "-o", text(&dangling), "--force"]).expect(0);
-    assert_eq!(events(&dangling), events(&input));
-    assert_eq!(entries(&folder), ["in.etl", "link.etl"]);
+    weir(["relog", arg(&input), "-o", arg(&dangling), "--force"]).expect(0);
+    assert_eq!(dumped_events(&dangling), dumped_events(&input));
+    assert_eq!(folder_entries(&folder), ["in.etl", "link.etl"]);
     let missing = folder.path().join("missing.etl");
-    let run = weir(["relog", text(&missing), "-o", text(&folder.path().join("out.etl"))]).expect(1);
+    let run = weir(["relog", arg(&missing), "-o", arg(&folder.path().join("out.etl"))]).expect(1);
     assert!(run.stderr.contains("missing.etl: No such file"), "{}", run.stderr);
     assert!(run.stderr.contains("2 ERROR_FILE_NOT_FOUND"), "{}", run.stderr);
 }
 
 #[test]
 fn filters_and_marks_without_effect_are_reported() {
-    let folder = folder();
-    let input = store(&folder, "five.etl", &five_events());
+    let folder = make_folder();
+    let input = write_file(&folder, "five.etl", &five_events());
     let out = folder.path().join("out.etl");
-    let stderr_of = |more: &[&str], code: i32| {
-        let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force"];
-        relog.extend(more);
+    let relog_stderr = |options: &[&str], code: i32| {
+        let mut relog = vec!["relog", arg(&input), "-o", arg(&out), "--force"];
+        relog.extend(options);
         weir(&relog).expect(code).stderr
     };
-    let run = stderr_of(&["--from", "10s", "--to", "5s"], 1);
+    let run = relog_stderr(&["--from", "10s", "--to", "5s"], 1);
     assert!(run.contains("1901 ERROR_INVALID_TIME") && run.contains("later than --to"), "{run}");
     assert!(!out.exists());
-    let run = stderr_of(&["--from", "10s", "--to", "12s"], 0);
+    let run = relog_stderr(&["--from", "10s", "--to", "12s"], 0);
     assert!(
         run.contains("warning: no event is in the range of --from and --to: the events are from 2024-05-01"),
         "{run}"
     );
     for nothing in [&["--provider", "none.such"][..], &["--level", "0", "--cpu", "1"], &["--drop", "*"]] {
-        let run = stderr_of(nothing, 0);
+        let run = relog_stderr(nothing, 0);
         assert!(run.contains("warning: no event passed the filters"), "{nothing:?}: {run}");
     }
-    let run = stderr_of(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
+    let run = relog_stderr(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
     assert_eq!(run.matches("is outside the trace").count(), 2, "{run}");
     assert!(run.contains("\"late\"") && run.contains("\"early\""), "{run}");
-    assert!(!stderr_of(&["--provider", "Shop.A"], 0).contains("warning"), "what was found needs no words");
+    assert!(
+        !relog_stderr(&["--provider", "Shop.A"], 0).contains("warning"),
+        "a filter with matches is reported"
+    );
 }
 
 #[test]
 fn kept_and_dropped_events_add_up() {
-    let folder = folder();
+    let folder = make_folder();
     let out = folder.path().join("out.etl");
-    let counts = |inputs: &[&str], more: &[&str]| -> (u64, u64) {
+    let counts = |inputs: &[&str], options: &[&str]| -> (u64, u64) {
         let mut relog = vec!["relog"];
-        relog.extend(inputs.iter().chain(&["-o", text(&out), "--force"]).chain(more));
+        relog.extend(inputs.iter().chain(&["-o", arg(&out), "--force"]).chain(options));
         let stderr = weir(&relog).stderr;
         let number = |before: &str| {
             let number = stderr.split(before).next().unwrap().split([' ', '\n']).next_back().unwrap();
@@ -433,25 +445,29 @@ fn kept_and_dropped_events_add_up() {
         };
         (number(" event"), if stderr.contains(" left out") { number(" left out") } else { 0 })
     };
-    let five = store(&folder, "five.etl", &five_events());
-    let of_five = |more: &[&str]| counts(&[text(&five)], more);
+    let five = write_file(&folder, "five.etl", &five_events());
+    let of_five = |options: &[&str]| counts(&[arg(&five)], options);
     assert_eq!((of_five(&[]), of_five(&["--provider", "Shop.A"])), ((6, 0), (3, 3)));
     assert_eq!((of_five(&["--cpu", "1"]), of_five(&["--drop", "*"])), ((3, 3), (1, 5)));
-    assert_eq!(of_five(&["--mark", "200us=here", "--cpu", "1"]), (4, 3), "a mark was never read");
-    assert_eq!(counts(&[text(&five), text(&five)], &[]), (11, 0), "two headers become one");
+    assert_eq!(
+        of_five(&["--mark", "200us=here", "--cpu", "1"]),
+        (4, 3),
+        "an inserted mark counts as a read event"
+    );
+    assert_eq!(counts(&[arg(&five), arg(&five)], &[]), (11, 0), "the two headers did not become one");
     for name in ["AMSITrace.etl", "gcevents.etl"] {
         let Some(input) = sample(name) else { return };
-        let all = dump(&input, &[]).json().len() as u64;
-        for more in [
+        let all = dump_jsonl(&input, &[]).json().len() as u64;
+        for options in [
             &[][..],
             &["--bare"],
             &["--provider", "none.such"],
             &["--provider", "none.such", "--bare"],
             &["--cpu", "9999"],
         ] {
-            let (kept, dropped) = counts(&[text(&input)], more);
-            assert_eq!(kept + dropped, all, "{name} {more:?}");
-            assert_eq!(kept, dump(&out, &[]).json().len() as u64, "{name} {more:?}");
+            let (kept, dropped) = counts(&[arg(&input)], options);
+            assert_eq!(kept + dropped, all, "{name} {options:?}");
+            assert_eq!(kept, dump_jsonl(&out, &[]).json().len() as u64, "{name} {options:?}");
         }
     }
 }
@@ -459,16 +475,16 @@ fn kept_and_dropped_events_add_up() {
 #[test]
 fn merged_file_describes_the_machine_of_the_earliest_input() {
     let Some(windows) = sample("AMSITrace.etl") else { return };
-    let folder = folder();
-    let mut linux = Maker::new(session("linux"));
-    linux.system(0, hook::BUILD_INFO, 2, (0, 0), b"Linux 6.18.5\0");
-    five(&mut linux);
-    let linux = store(&folder, "linux.etl", &linux.finish());
+    let folder = make_folder();
+    let mut linux = TraceMaker::new(session_options("linux"));
+    linux.write_system(0, hook::BUILD_INFO, 2, (0, 0), b"Linux 6.18.5\0");
+    write_five_events(&mut linux);
+    let linux = write_file(&folder, "linux.etl", &linux.finish());
     let out = folder.path().join("out.etl");
-    weir(["relog", text(&linux), text(&windows), "-o", text(&out)]);
-    let info = |path| weir(["info", "--json", text(path)]).json().remove(0);
+    weir(["relog", arg(&linux), arg(&windows), "-o", arg(&out)]);
+    let info = |path| weir(["info", "--json", arg(path)]).json().remove(0);
     let (first, second, both) = (info(&windows), info(&linux), info(&out));
-    assert!(first["start"].as_str() < second["start"].as_str(), "that of Windows starts first");
+    assert!(first["start"].as_str() < second["start"].as_str(), "the Windows trace does not start first");
     for field in ["system", "os", "build", "cpus", "cpu_mhz", "boot", "start", "clock_hz"] {
         assert_eq!(both[field], first[field], "{field}");
     }

@@ -3,60 +3,64 @@
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
 
-use super::{dump, five, five_events, fixture, folder, store, text};
-use crate::golden::{Maker, finish, session, start_time};
+use super::{arg, dump_jsonl, five_events, fixture_path, make_folder, write_file, write_five_events};
+use crate::golden::{TraceMaker, finish, session_options, start_time};
 use crate::util::{weir, weir_command};
 
-fn lossy() -> Vec<u8> {
-    let mut maker = Maker::new(session("lossy"));
-    five(&mut maker);
+fn lossy_trace() -> Vec<u8> {
+    let mut maker = TraceMaker::new(session_options("lossy"));
+    write_five_events(&mut maker);
     let end_time = FileTime(start_time().0 + 10_000_000);
     maker.finish_with(Summary { end_time, events_lost: 41, buffers_lost: 2 })
 }
 
 /// Makes the first record of the second buffer longer than its buffer.
-fn damage(mut bytes: Vec<u8>) -> Vec<u8> {
+fn damage_second_buffer(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[0x1048..0x104A].copy_from_slice(&0xF000_u16.to_le_bytes());
     bytes
 }
 
 #[test]
 fn lost_events_are_reported_and_exit_with_4() {
-    let folder = folder();
-    let path = store(&folder, "lossy.etl", &lossy());
+    let folder = make_folder();
+    let path = write_file(&folder, "lossy.etl", &lossy_trace());
     for verb in ["info", "dump", "stats"] {
-        let run = weir([verb, text(&path)]).expect(4);
+        let run = weir([verb, arg(&path)]).expect(4);
         assert!(run.stderr.contains("lost 41 events and 2 buffers"), "{verb}: {}", run.stderr);
     }
-    weir(["check", text(&path)]).expect(4);
-    assert_eq!(dump(&path, &[]).expect(4).json().len(), 6, "all that is there is printed");
+    weir(["check", arg(&path)]).expect(4);
+    assert_eq!(dump_jsonl(&path, &[]).expect(4).json().len(), 6, "events in the file are not printed");
 }
 
 #[test]
 fn damage_exits_with_3_and_costs_only_the_damaged_buffer() {
-    let folder = folder();
-    let path = store(&folder, "damaged.etl", &damage(five_events()));
-    let run = dump(&path, &[]).expect(3);
+    let folder = make_folder();
+    let path = write_file(&folder, "damaged.etl", &damage_second_buffer(five_events()));
+    let run = dump_jsonl(&path, &[]).expect(3);
     assert!(run.stderr.contains("warning:") && run.stderr.contains("0x1048"), "{}", run.stderr);
     let events = run.json();
-    let left: Vec<_> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
-    assert_eq!(left, ["EventTrace/Header", "Beta", "Gamma"], "the other processor's buffer is whole");
-    let check = weir(["check", text(&path)]).expect(3);
+    let remaining: Vec<_> = events.iter().map(|e| e["event"].as_str().unwrap()).collect();
+    assert_eq!(
+        remaining,
+        ["EventTrace/Header", "Beta", "Gamma"],
+        "events of the undamaged buffer are missing"
+    );
+    let check = weir(["check", arg(&path)]).expect(3);
     assert!(check.text().contains("0x00001048: record:"), "{}", check.text());
 }
 
 #[test]
 fn damage_takes_precedence_over_loss() {
-    let folder = folder();
-    let path = store(&folder, "both.etl", &damage(lossy()));
+    let folder = make_folder();
+    let path = write_file(&folder, "both.etl", &damage_second_buffer(lossy_trace()));
     for verb in ["info", "dump", "stats", "check"] {
-        weir([verb, text(&path)]).expect(3);
+        weir([verb, arg(&path)]).expect(3);
     }
 }
 
 #[test]
 fn info_describes_a_trace() {
-    let page = weir(["info", text(&fixture("compressed"))]).expect(0).text();
+    let page = weir(["info", arg(&fixture_path("compressed"))]).expect(0).text();
     for fact in [
         "fixture-compressed",
         "2 CPUs at 2400 MHz",
@@ -65,21 +69,21 @@ fn info_describes_a_trace() {
         "0 events, 0 buffers",
         "Traceweir.Fixture.Counter",
     ] {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
-    let object = weir(["info", "--json", text(&fixture("compressed"))]).expect(0).json().remove(0);
+    let object = weir(["info", "--json", arg(&fixture_path("compressed"))]).expect(0).json().remove(0);
     assert_eq!(object["compressed"], true);
     assert_eq!((object["events"].as_u64(), object["cpus"].as_u64()), (Some(61), Some(2)));
     assert_eq!(object["start"], "2024-05-01T10:00:00.0000000Z");
     assert_eq!(object["providers"].as_array().unwrap().len(), 2);
-    let crashed = weir(["info", "--json", text(&fixture("crashed"))]).expect(3).json().remove(0);
+    let crashed = weir(["info", "--json", arg(&fixture_path("crashed"))]).expect(3).json().remove(0);
     assert_eq!((&crashed["finalised"], &crashed["end"]), (&false.into(), &serde_json::Value::Null));
 }
 
 #[test]
 fn stats_count_events_bytes_and_rate_by_provider_event_and_process() {
-    let path = fixture("kernel");
-    let page = weir(["stats", text(&path)]).expect(0).text();
+    let path = fixture_path("kernel");
+    let page = weir(["stats", arg(&path)]).expect(0).text();
     for fact in [
         "44 events",
         "Windows Kernel (Thread)",
@@ -87,54 +91,54 @@ fn stats_count_events_bytes_and_rate_by_provider_event_and_process() {
         "child.exe (3000)",
         "more (--top 0 shows all)",
     ] {
-        assert!(page.contains(fact), "{fact} in {page}");
+        assert!(page.contains(fact), "no {fact} in {page}");
     }
-    let rows = weir(["stats", "--json", "--top", "0", text(&path)]).expect(0).json();
+    let rows = weir(["stats", "--json", "--top", "0", arg(&path)]).expect(0).json();
     for by in ["provider", "event", "process"] {
         let sum: u64 = rows.iter().filter(|r| r["by"] == by).map(|r| r["events"].as_u64().unwrap()).sum();
-        assert_eq!(sum, 44, "each event is counted once by {by}");
+        assert_eq!(sum, 44, "events are not counted once by {by}");
     }
-    let only = weir(["stats", "--json", "--by", "process", "--top", "1", text(&path)]).expect(0).json();
-    assert_eq!((only.len(), &only[0]["pid"]), (1, &3000.into()));
+    let top_process = weir(["stats", "--json", "--by", "process", "--top", "1", arg(&path)]).expect(0).json();
+    assert_eq!((top_process.len(), &top_process[0]["pid"]), (1, &3000.into()));
 }
 
 #[test]
 fn check_is_quiet_about_sound_files_and_prints_offsets_of_defects() {
     for name in ["tracelogging", "kernel", "compressed", "merged"] {
-        let run = weir(["check", text(&fixture(name))]).expect(0);
+        let run = weir(["check", arg(&fixture_path(name))]).expect(0);
         assert!(run.stdout.is_empty() && run.stderr.contains("sound"), "{name}: {}", run.stderr);
     }
-    let findings = weir(["check", "--json", text(&fixture("crashed"))]).expect(3).json();
+    let findings = weir(["check", "--json", arg(&fixture_path("crashed"))]).expect(3).json();
     let rules: Vec<_> = findings.iter().map(|f| f["rule"].as_str().unwrap()).collect();
     assert_eq!(rules, ["not-finalised", "buffers-written", "buffer-sequence", "record"]);
     assert!(findings.iter().all(|f| f["offset"].is_u64() && f["detail"].is_string() && f["remark"] == false));
 }
 
 #[test]
-fn decreasing_stamps_are_a_remark_and_no_fault() {
-    let folder = folder();
+fn decreasing_time_stamps_are_a_remark_not_a_fault() {
+    let folder = make_folder();
     let mut bytes = five_events();
     // The second record of the second buffer gets a stamp like one supplied by a provider.
     let second = 0x1048 + usize::from(u16::from_le_bytes([bytes[0x1048], bytes[0x1049]])).next_multiple_of(8);
     bytes[second + 0x10..second + 0x18].copy_from_slice(&1_000_i64.to_le_bytes());
-    let path = store(&folder, "supplied.etl", &bytes);
-    let run = weir(["check", text(&path)]).expect(0);
+    let path = write_file(&folder, "supplied.etl", &bytes);
+    let run = weir(["check", arg(&path)]).expect(0);
     let remark = format!("{second:#010x}: remark: time-in-buffer: stamp 1000 after");
     assert!(run.text().contains(&remark), "{}", run.text());
     assert!(run.stderr.contains("sound: 6 events") && run.stderr.contains("1 remark"), "{}", run.stderr);
-    let remarks = weir(["check", "--json", text(&path)]).expect(0).json();
+    let remarks = weir(["check", "--json", arg(&path)]).expect(0).json();
     assert_eq!((remarks.len(), &remarks[0]["remark"]), (1, &true.into()));
-    assert_eq!(dump(&path, &[]).expect(0).json().len(), 6, "and it is read like any other");
+    assert_eq!(dump_jsonl(&path, &[]).expect(0).json().len(), 6, "the file is not read completely");
 
     // Together with a fault it stays a remark, and the fault stays a fault.
     bytes.truncate(bytes.len() - 100);
-    let run = weir(["check", text(&store(&folder, "cut.etl", &bytes))]).expect(3);
+    let run = weir(["check", arg(&write_file(&folder, "cut.etl", &bytes))]).expect(3);
     assert!(run.stderr.contains("findings") && run.stderr.contains("1 remark"), "{}", run.stderr);
 }
 
 #[test]
 fn several_files_are_checked_one_by_one() {
-    let run = weir(["check", text(&fixture("kernel")), text(&fixture("crashed"))]).expect(3);
+    let run = weir(["check", arg(&fixture_path("kernel")), arg(&fixture_path("crashed"))]).expect(3);
     assert!(
         run.stderr.contains("kernel.etl: sound") && run.stderr.contains("crashed.etl: 4 findings"),
         "{}",
@@ -144,17 +148,21 @@ fn several_files_are_checked_one_by_one() {
 
 #[test]
 fn demo_writes_a_sound_trace_and_prints_it() {
-    let folder = folder();
+    let folder = make_folder();
     let path = folder.path().join("demo.etl");
-    let run = weir(["demo", "-o", text(&path)]).expect(0);
+    let run = weir(["demo", "-o", arg(&path)]).expect(0);
     assert_eq!(run.text().lines().filter(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew")).count(), 4);
     for verb in ["info", "dump", "stats", "check"] {
-        assert!(run.stderr.contains(&format!("weir {verb}")), "it says what to try next: {}", run.stderr);
+        assert!(
+            run.stderr.contains(&format!("weir {verb}")),
+            "the output does not mention weir {verb}: {}",
+            run.stderr
+        );
     }
-    weir(["check", text(&path)]).expect(0);
-    assert_eq!(dump(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
+    weir(["check", arg(&path)]).expect(0);
+    assert_eq!(dump_jsonl(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
     // Without -o the trace goes to the temporary folder.
-    let temporary = super::folder();
+    let temporary = make_folder();
     finish(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
     assert!(temporary.path().join("weir-demo.etl").exists());
 }
@@ -162,32 +170,33 @@ fn demo_writes_a_sound_trace_and_prints_it() {
 #[test]
 fn one_file_that_cannot_be_opened_does_not_hide_the_others() {
     for verb in ["info", "check"] {
-        let files = [text(&fixture("kernel")), "no-such.etl", text(&fixture("wpp"))].map(str::to_owned);
+        let files =
+            [arg(&fixture_path("kernel")), "no-such.etl", arg(&fixture_path("wpp"))].map(str::to_owned);
         let run = weir([verb, &files[0], &files[1], &files[2]]).expect(1);
-        let words = run.text() + &run.stderr;
+        let output = run.text() + &run.stderr;
         for name in ["kernel.etl", "no-such.etl", "wpp.etl"] {
-            assert!(words.contains(name), "{verb}: {name} in {words}");
+            assert!(output.contains(name), "{verb}: {name} in {output}");
         }
     }
 }
 
 #[test]
 fn file_truncated_between_two_buffers_is_reported_as_incomplete() {
-    let folder = folder();
-    let bytes = std::fs::read(fixture("kernel")).unwrap();
-    let path = store(&folder, "cut.etl", &bytes[..0x2000]);
+    let folder = make_folder();
+    let bytes = std::fs::read(fixture_path("kernel")).unwrap();
+    let path = write_file(&folder, "cut.etl", &bytes[..0x2000]);
     for verb in ["dump", "info", "stats", "check"] {
-        let run = weir([verb, text(&path)]).expect(3);
+        let run = weir([verb, arg(&path)]).expect(3);
         assert!(run.text().contains("buffers") || run.stderr.contains("buffers"), "{verb}: {}", run.stderr);
     }
 }
 
 #[test]
 fn output_of_an_event_does_not_depend_on_the_filter() {
-    let path = fixture("kernel");
-    let all = dump(&path, &[]).expect(0).json();
+    let path = fixture_path("kernel");
+    let all = dump_jsonl(&path, &[]).expect(0).json();
     for filter in [["--cpu", "0"], ["--event", "Process/*"], ["--grep", "explorer"], ["--head", "3"]] {
-        let some = dump(&path, &filter).expect(0).json();
-        assert!(some.iter().all(|event| all.contains(event)), "{filter:?}");
+        let filtered = dump_jsonl(&path, &filter).expect(0).json();
+        assert!(filtered.iter().all(|event| all.contains(event)), "{filter:?}");
     }
 }

@@ -4,26 +4,26 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{folder, text};
+use super::{arg, make_folder};
 use crate::golden::finish;
 use crate::util::{Run, root, skip, weir, weir_command};
 
-/// Links the library that cargo built beside this test under its installed name, which shims have
+/// Links the library that cargo built for this test under its installed name, which shims have
 /// to point to.
-fn library(folder: &Path) -> PathBuf {
+fn link_library(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().join("libtraceweir_c.so");
-    assert!(built.is_file(), "{} was built for this test", built.display());
+    assert!(built.is_file(), "{} was not built for this test", built.display());
     let library = folder.join("libtraceweir.so.0");
     std::os::unix::fs::symlink(built, &library).unwrap();
     library
 }
 
-fn shims(folder: &Path, more: &[&str]) -> Run {
-    weir(["shims", text(folder)].iter().chain(more))
+fn run_shims(folder: &Path, options: &[&str]) -> Run {
+    weir(["shims", arg(folder)].iter().chain(options))
 }
 
-fn names(folder: &Path) -> Vec<String> {
+fn file_names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -34,90 +34,91 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn links_are_made_listed_kept_and_removed() {
-    let own = folder();
-    let real = own.path().canonicalize().unwrap();
-    let (library, links) = (library(&real), real.join("new/shims"));
-    let run = shims(&links, &["--lib", text(&library)]).expect(0);
+    let folder = make_folder();
+    let folder_path = folder.path().canonicalize().unwrap();
+    let (library, links) = (link_library(&folder_path), folder_path.join("new/shims"));
+    let run = run_shims(&links, &["--lib", arg(&library)]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("made ")).count(), 18, "{}", run.text());
     assert!(run.stderr.contains("LD_LIBRARY_PATH="), "{}", run.stderr);
-    assert_eq!(names(&links).len(), 18);
-    for name in names(&links) {
+    assert_eq!(file_names(&links).len(), 18);
+    for name in file_names(&links) {
         assert_eq!(std::fs::read_link(links.join(name)).unwrap(), library);
     }
     // The folder of the library is accepted as well as the library itself.
-    let again = shims(&links, &["--lib", text(own.path())]).expect(0).text();
+    let again = run_shims(&links, &["--lib", arg(folder.path())]).expect(0).text();
     assert_eq!(again.lines().filter(|line| line.starts_with("kept ")).count(), 18, "{again}");
-    let run = shims(&links, &["--remove"]).expect(0);
+    let run = run_shims(&links, &["--remove"]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("removed ")).count(), 18);
-    assert!(names(&links).is_empty() && library.exists());
+    assert!(file_names(&links).is_empty() && library.exists());
 }
 
 #[test]
 fn foreign_files_are_kept_unless_forced() {
-    let own = folder();
-    let real = own.path().canonicalize().unwrap();
-    let (library, links) = (library(&real), real.join("shims"));
+    let folder = make_folder();
+    let folder_path = folder.path().canonicalize().unwrap();
+    let (library, links) = (link_library(&folder_path), folder_path.join("shims"));
     std::fs::create_dir(&links).unwrap();
     let precious = links.join("tdh.dll");
     std::fs::write(&precious, "precious").unwrap();
-    let run = shims(&links, &["--lib", text(&library)]).expect(1);
+    let run = run_shims(&links, &["--lib", arg(&library)]).expect(1);
     assert!(run.stderr.contains("--force") && run.stderr.contains("tdh.dll"), "{}", run.stderr);
-    assert_eq!(names(&links), ["tdh.dll"], "nothing was changed");
+    assert_eq!(file_names(&links), ["tdh.dll"], "a refused call changed the folder");
     // A link to another version of the library belongs to weir, wherever it points.
     std::os::unix::fs::symlink("/nowhere/libtraceweir.so.0", links.join("libtdh.so")).unwrap();
-    let run = shims(&links, &["--lib", text(&library), "--force"]).expect(0);
+    let run = run_shims(&links, &["--lib", arg(&library), "--force"]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("replaced ")).count(), 2, "{}", run.text());
     assert_eq!(std::fs::read_link(&precious).unwrap(), library);
     std::fs::remove_file(&precious).unwrap();
     std::fs::write(&precious, "precious").unwrap();
-    let run = shims(&links, &["--remove"]).expect(0);
+    let run = run_shims(&links, &["--remove"]).expect(0);
     assert!(run.stderr.contains("tdh.dll stays"), "{}", run.stderr);
     assert_eq!(
-        (names(&links), std::fs::read(&precious).unwrap()),
+        (file_names(&links), std::fs::read(&precious).unwrap()),
         (vec!["tdh.dll".to_owned()], b"precious".to_vec())
     );
     std::fs::remove_file(&precious).unwrap();
     std::fs::create_dir(&precious).unwrap();
-    shims(&links, &["--lib", text(&library), "--force"]).expect(1);
+    run_shims(&links, &["--lib", arg(&library), "--force"]).expect(1);
 }
 
 #[test]
-fn file_that_is_no_library_is_refused() {
-    let own = folder();
-    let links = own.path().join("shims");
-    let other = own.path().join("libtraceweir.so");
+fn file_that_is_not_a_library_is_refused() {
+    let folder = make_folder();
+    let links = folder.path().join("shims");
+    let other = folder.path().join("libtraceweir.so");
     std::fs::write(&other, "text").unwrap();
     for (lib, reason) in [
         (&other, "not a shared library"),
-        (&own.path().join("libother.so"), "does not begin with"),
+        (&folder.path().join("libother.so"), "does not begin with"),
         (&links, "cannot read"),
     ] {
-        let lib = if lib == &links { own.path().join("libtraceweir.so.7") } else { lib.clone() };
-        let run = shims(&links, &["--lib", text(&lib)]).expect(1);
+        let lib = if lib == &links { folder.path().join("libtraceweir.so.7") } else { lib.clone() };
+        let run = run_shims(&links, &["--lib", arg(&lib)]).expect(1);
         assert!(run.stderr.contains(reason), "{}: {}", lib.display(), run.stderr);
     }
     assert!(!links.exists());
-    weir(["shims", text(&own.path().join("none")), "--remove"]).expect(1);
+    weir(["shims", arg(&folder.path().join("none")), "--remove"]).expect(1);
 }
 
 #[test]
 fn library_is_found_where_an_installation_puts_it() {
-    let own = folder();
-    let real = own.path().canonicalize().unwrap();
+    let folder = make_folder();
+    let folder_path = folder.path().canonicalize().unwrap();
     for part in ["bin", "lib"] {
-        std::fs::create_dir(real.join(part)).unwrap();
+        std::fs::create_dir(folder_path.join(part)).unwrap();
     }
-    let (library, links, program) = (library(&real.join("lib")), real.join("shims"), real.join("bin/weir"));
+    let (library, links, program) =
+        (link_library(&folder_path.join("lib")), folder_path.join("shims"), folder_path.join("bin/weir"));
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
     let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
     assert!(run.status.success(), "{run:?}");
     assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), library);
-    // A library beside the program takes precedence.
-    let beside = real.join("bin/libtraceweir.so");
-    std::fs::copy(&library, &beside).unwrap();
+    // A library in the folder of the program takes precedence.
+    let neighbour = folder_path.join("bin/libtraceweir.so");
+    std::fs::copy(&library, &neighbour).unwrap();
     let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
     assert!(String::from_utf8_lossy(&run.stdout).starts_with("replaced "), "{run:?}");
-    assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), beside);
+    assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), neighbour);
 }
 
 const PROGRAM: &str = r#"
@@ -145,17 +146,17 @@ int main(int count, char **names) {
 
 #[test]
 fn c_program_loads_the_library_by_windows_names() {
-    let own = folder();
-    let (library, links) = (library(own.path()), own.path().join("shims"));
-    shims(&links, &["--lib", text(&library)]).expect(0);
-    let (source, program) = (own.path().join("load.c"), own.path().join("load"));
+    let folder = make_folder();
+    let (library, links) = (link_library(folder.path()), folder.path().join("shims"));
+    run_shims(&links, &["--lib", arg(&library)]).expect(0);
+    let (source, program) = (folder.path().join("load.c"), folder.path().join("load"));
     std::fs::write(&source, PROGRAM).unwrap();
     let compiled = Command::new("gcc").arg(&source).arg("-o").arg(&program).arg("-ldl").status().unwrap();
     assert!(compiled.success());
     let run = Command::new(&program)
-        .args(names(&links))
+        .args(file_names(&links))
         .env("LD_LIBRARY_PATH", &links)
-        .env("TRACEWEIR_RUNTIME_DIR", own.path())
+        .env("TRACEWEIR_RUNTIME_DIR", folder.path())
         .output()
         .unwrap();
     assert_eq!(
@@ -180,13 +181,13 @@ fn python_program_loads_the_library_by_windows_names() {
     if Command::new("python3").arg("--version").output().is_err() {
         return skip("python3", "there is no python3");
     }
-    let own = folder();
-    let (library, links) = (library(own.path()), own.path().join("shims"));
-    shims(&links, &["--lib", text(&library)]).expect(0);
+    let folder = make_folder();
+    let (library, links) = (link_library(folder.path()), folder.path().join("shims"));
+    run_shims(&links, &["--lib", arg(&library)]).expect(0);
     let run = Command::new("python3")
         .args(["-c", SCRIPT, "advapi32.dll", "libsechost.so", "tdh.dll"])
         .env("LD_LIBRARY_PATH", &links)
-        .env("TRACEWEIR_RUNTIME_DIR", own.path())
+        .env("TRACEWEIR_RUNTIME_DIR", folder.path())
         .current_dir(root())
         .output()
         .unwrap();
@@ -200,11 +201,11 @@ fn python_program_loads_the_library_by_windows_names() {
 
 #[test]
 fn folder_is_printed_as_an_absolute_path() {
-    let own = folder();
-    let real = own.path().canonicalize().unwrap();
-    let library = library(&real);
-    let mut command = weir_command(["shims", "links", "--lib", text(&library)]);
-    let run = finish(command.current_dir(&real)).expect(0);
-    let want = format!("LD_LIBRARY_PATH={}\n", real.join("links").display());
+    let folder = make_folder();
+    let folder_path = folder.path().canonicalize().unwrap();
+    let library = link_library(&folder_path);
+    let mut command = weir_command(["shims", "links", "--lib", arg(&library)]);
+    let run = finish(command.current_dir(&folder_path)).expect(0);
+    let want = format!("LD_LIBRARY_PATH={}\n", folder_path.join("links").display());
     assert!(run.stderr.ends_with(&want), "{}", run.stderr);
 }

@@ -14,11 +14,11 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
 
-use super::{folder, store, text};
-use crate::golden::{Maker, SelfDescribing, session};
+use super::{arg, make_folder, write_file};
+use crate::golden::{SelfDescribing, TraceMaker, session_options};
 use crate::util::{Daemon, Run, c_library, root, weir};
 
-/// `place` is the return address of `here`: within `add`, which is inlined into `sell`.
+/// `layout` is the return address of `here`: within `add`, which is inlined into `sell`.
 const SHOP: &str = r#"#include <stdio.h>
 void *place;
 __attribute__((noinline)) void here(void) { place = __builtin_return_address(0); }
@@ -88,7 +88,7 @@ fn build_id() -> Vec<u8> {
 }
 
 #[track_caller]
-fn run(command: &mut Command) -> String {
+fn run_command(command: &mut Command) -> String {
     let out = command.output().unwrap();
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()
@@ -96,10 +96,10 @@ fn run(command: &mut Command) -> String {
 
 /// Compiles C source to a program of this name in the folder.
 fn compile(folder: &TempDir, source: &str, name: &str, flags: &[&str]) -> PathBuf {
-    let file = store(folder, &format!("{name}.c"), source.as_bytes());
+    let file = write_file(folder, &format!("{name}.c"), source.as_bytes());
     let program = folder.path().join(name);
     let id = format!("-Wl,--build-id=0x{BUILD_ID}");
-    run(Command::new("gcc").args(["-O2", &id]).arg(&file).arg("-o").arg(&program).args(flags));
+    run_command(Command::new("gcc").args(["-O2", &id]).arg(&file).arg("-o").arg(&program).args(flags));
     program
 }
 
@@ -111,13 +111,13 @@ struct ProgramOutput {
 }
 
 fn run_program(program: &Path, image: &Path) -> ProgramOutput {
-    parse_output(&run(&mut Command::new(program)), image)
+    parse_output(&run_command(&mut Command::new(program)), image)
 }
 
 fn parse_output(out: &str, image: &Path) -> ProgramOutput {
     let (first, maps) = out.split_once('\n').unwrap();
     let number = |hex: &str| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap();
-    let of_image: Vec<[u64; 3]> = maps
+    let image_maps: Vec<[u64; 3]> = maps
         .lines()
         .filter(|line| line.ends_with(image.to_str().unwrap()))
         .map(|line| {
@@ -126,27 +126,33 @@ fn parse_output(out: &str, image: &Path) -> ProgramOutput {
             [from, to, rest.split(' ').nth(1).unwrap()].map(number)
         })
         .collect();
-    let base = of_image[0][0] - of_image[0][2];
-    let size = of_image.last().unwrap()[1] - base;
+    let base = image_maps[0][0] - image_maps[0][2];
+    let size = image_maps.last().unwrap()[1] - base;
     ProgramOutput { addresses: first.split(' ').map(number).collect(), base, size }
 }
 
 /// Writes the events of an image load, with an image id if `id` is given.
-fn image(maker: &mut Maker, pid: u32, (base, size): (u64, u64), path: &str, id: Option<&[u8]>) {
+fn write_image_load(
+    maker: &mut TraceMaker,
+    pid: u32,
+    (base, size): (u64, u64),
+    path: &str,
+    id: Option<&[u8]>,
+) {
     if let Some(id) = id {
         let mut payload = Vec::new();
         payload.put_u64(base).put_u32(pid).put(&id[..20]).put(path.as_bytes()).put_u8(0);
-        maker.classic(0, class::IMAGE_ID, 36, 2, &payload);
+        maker.write_classic(0, class::IMAGE_ID, 36, 2, &payload);
     }
     let mut payload = Vec::new();
     payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
-    maker.system(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
+    maker.write_system(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
 }
 
 /// Builds a trace of one event with the stack of a program that ran.
-fn trace(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
-    let mut maker = Maker::new(session("symbols"));
-    image(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
+fn stack_trace_file(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
+    let mut maker = TraceMaker::new(session_options("symbols"));
+    write_image_load(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (PROCESS, PROCESS);
     let mut stack = Vec::new();
@@ -160,10 +166,10 @@ fn trace(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
     maker.finish()
 }
 
-fn dump(trace: &Path, more: &[&str]) -> Run {
-    let mut all = vec!["dump", text(trace), "--event", "Sold", "--format", "jsonl", "--symbols"];
-    all.extend(more);
-    weir(all).expect(0)
+fn dump_symbols(trace: &Path, options: &[&str]) -> Run {
+    let mut command = vec!["dump", arg(trace), "--event", "Sold", "--format", "jsonl", "--symbols"];
+    command.extend(options);
+    weir(command).expect(0)
 }
 
 /// Returns the frames of the one event.
@@ -172,25 +178,25 @@ fn frames(run: &Run) -> Vec<Value> {
 }
 
 /// Returns module and function of each frame.
-fn names(run: &Run) -> Vec<(String, String)> {
+fn modules_and_functions(run: &Run) -> Vec<(String, String)> {
     let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     frames(run).iter().map(|frame| (word(&frame["module"]), word(&frame["symbol"]))).collect()
 }
 
-fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+fn owned_pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(module, symbol)| ((*module).to_owned(), (*symbol).to_owned())).collect()
 }
 
-const NOWHERE: (&str, &str) = ("-", "-");
+const UNRESOLVED: (&str, &str) = ("-", "-");
 
 #[test]
 fn inlined_functions_sources_and_lines_are_resolved() {
-    let folder = folder();
+    let folder = make_folder();
     for (name, flags) in [("shop", &["-g"][..]), ("older", &["-gdwarf-4"]), ("packed", &["-g", "-gz=zlib"])] {
         let program = compile(&folder, SHOP, name, flags);
         let output = run_program(&program, &program);
-        let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&build_id())));
-        let run = dump(&path, &[]);
+        let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, Some(&build_id())));
+        let run = dump_symbols(&path, &[]);
         assert_eq!(run.stderr, "");
         let frames = frames(&run);
         assert_eq!(frames.len(), 5, "{frames:#?}");
@@ -203,72 +209,85 @@ fn inlined_functions_sources_and_lines_are_resolved() {
             assert_eq!(frame["symbol"], symbol, "{name}: {frame}");
             assert_eq!(frame["module"], name);
             assert_eq!(frame["line"], line, "{name}: {frame}");
-            assert_eq!(frame["file"], text(&source));
+            assert_eq!(frame["file"], arg(&source));
             assert_eq!(frame.get("inlined").is_some(), is_inlined, "{frame}");
         }
         assert_eq!(frames[3]["symbol"], "shop::cart::sell");
         assert_eq!(frames[0]["addr"], format!("{:#x}", output.addresses[0]));
         let nothing = serde_json::json!({"addr": "0x1000", "module": null, "symbol": null, "offset": 0x1000});
         assert_eq!(frames[4], nothing);
-        let plain = dump(&path, &["--no-lines"]);
-        assert_eq!(names(&plain)[0], (name.to_owned(), "sell".to_owned()));
+        let plain = dump_symbols(&path, &["--no-lines"]);
+        assert_eq!(modules_and_functions(&plain)[0], (name.to_owned(), "sell".to_owned()));
     }
 }
 
 #[test]
 fn text_has_a_line_for_each_function() {
-    let folder = folder();
+    let folder = make_folder();
     let program = compile(&folder, SHOP, "shop", &["-g"]);
-    let path =
-        store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
+    let path = write_file(
+        &folder,
+        "shop.etl",
+        &stack_trace_file(&run_program(&program, &program), &program, Some(&build_id())),
+    );
     let source = folder.path().join("shop.c");
-    let plain = weir(["dump", text(&path), "--event", "Sold"]).expect(0).text();
-    let named = weir(["dump", text(&path), "--event", "Sold", "--symbols"]).expect(0).text();
+    let plain = weir(["dump", arg(&path), "--event", "Sold"]).expect(0).text();
+    let named = weir(["dump", arg(&path), "--event", "Sold", "--symbols"]).expect(0).text();
     let lines: Vec<_> = named.strip_prefix(&plain).unwrap().lines().collect();
-    assert_eq!(lines[0], format!("    shop!add (inlined)  {}:5", text(&source)));
+    assert_eq!(lines[0], format!("    shop!add (inlined)  {}:5", arg(&source)));
     assert!(lines[1].starts_with("    shop!sell+0x") && lines[1].ends_with("shop.c:9"), "{named}");
     assert_eq!((lines.len(), lines[4]), (5, "    0x1000"));
 }
 
 #[test]
 fn functions_are_resolved_at_any_link_address() {
-    let folder = folder();
+    let folder = make_folder();
     let all =
-        [("shop", "sell"), ("shop", "shop::Cart::add(int, bool)"), ("shop", "shop::cart::sell"), NOWHERE];
+        [("shop", "sell"), ("shop", "shop::Cart::add(int, bool)"), ("shop", "shop::cart::sell"), UNRESOLVED];
     for flags in [&[][..], &["-no-pie"], &["-static-pie"], &["-g", "-no-pie"], &["-Wl,-z,noseparate-code"]] {
         let program = compile(&folder, SHOP, "shop", flags);
-        let path =
-            store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
-        let mut expected = pairs(&all);
+        let path = write_file(
+            &folder,
+            "shop.etl",
+            &stack_trace_file(&run_program(&program, &program), &program, Some(&build_id())),
+        );
+        let mut expected = owned_pairs(&all);
         if flags.contains(&"-g") {
             expected.insert(0, ("shop".into(), "add".into()));
         }
-        assert_eq!(names(&dump(&path, &[])), expected, "{flags:?}");
+        assert_eq!(modules_and_functions(&dump_symbols(&path, &[])), expected, "{flags:?}");
     }
 }
 
 #[test]
 fn library_functions_are_resolved_by_exported_names() {
-    let folder = folder();
+    let folder = make_folder();
     let library = compile(&folder, SHOP, "libshop.so", &["-shared", "-fPIC", "-DLIBRARY", "-s"]);
-    let caller = compile(&folder, CALLER, "caller", &[text(&library), "-Wl,-rpath,$ORIGIN"]);
-    let path =
-        store(&folder, "shop.etl", &trace(&run_program(&caller, &library), &library, Some(&build_id())));
-    assert_eq!(names(&dump(&path, &[])), pairs(&[("libshop.so", "sell"), NOWHERE]));
+    let caller = compile(&folder, CALLER, "caller", &[arg(&library), "-Wl,-rpath,$ORIGIN"]);
+    let path = write_file(
+        &folder,
+        "shop.etl",
+        &stack_trace_file(&run_program(&caller, &library), &library, Some(&build_id())),
+    );
+    assert_eq!(
+        modules_and_functions(&dump_symbols(&path, &[])),
+        owned_pairs(&[("libshop.so", "sell"), UNRESOLVED])
+    );
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn stubs_are_named_after_their_target_and_never_after_preceding_code() {
-    let folder = folder();
+    let folder = make_folder();
     let ibt = &["-fcf-protection=full", "-Wl,-z,ibtplt"][..];
     for flags in [&[][..], &["-Wl,-z,lazy"], &["-no-pie", "-fno-pie"], &["-Wl,-z,now"], ibt] {
         for strip in [&[][..], &["-s"], &["-g"]] {
             let flags = [&["-fno-builtin"], flags, strip].concat();
             let program = compile(&folder, STUBS, "stubs", &flags);
             let output = run_program(&program, &program);
-            let path = store(&folder, "stubs.etl", &trace(&output, &program, Some(&build_id())));
-            let names = names(&dump(&path, &[]));
+            let path =
+                write_file(&folder, "stubs.etl", &stack_trace_file(&output, &program, Some(&build_id())));
+            let names = modules_and_functions(&dump_symbols(&path, &[]));
             let functions: Vec<&str> = names.iter().map(|(_, function)| function.as_str()).collect();
             // The first and the last byte of the same stub, the one before, and one in its own
             // section.
@@ -281,45 +300,55 @@ fn stubs_are_named_after_their_target_and_never_after_preceding_code() {
 
 #[test]
 fn stripped_program_gets_names_from_its_debug_file() {
-    let folder = folder();
+    let folder = make_folder();
     let program = compile(&folder, SHOP, "shop", &["-g"]);
     let output = run_program(&program, &program);
     let debug = folder.path().join("shop.debug");
-    run(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(&debug));
-    run(Command::new("strip").arg(&program));
-    let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&build_id())));
-    let stripped = pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), NOWHERE]);
-    let expected = pairs(&[
+    run_command(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(&debug));
+    run_command(Command::new("strip").arg(&program));
+    let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, Some(&build_id())));
+    let stripped = owned_pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), UNRESOLVED]);
+    let expected = owned_pairs(&[
         ("shop", "add"),
         ("shop", "sell"),
         ("shop", "shop::Cart::add(int, bool)"),
         ("shop", "shop::cart::sell"),
-        NOWHERE,
+        UNRESOLVED,
     ]);
-    let run_of = |more: &[&str]| names(&dump(&path, more));
+    let run_of = |options: &[&str]| modules_and_functions(&dump_symbols(&path, options));
     assert_eq!(run_of(&[]), stripped);
     let offset = output.addresses[0] - output.base;
-    assert_eq!(frames(&dump(&path, &[]))[0]["offset"], offset);
+    assert_eq!(frames(&dump_symbols(&path, &[]))[0]["offset"], offset);
     // By build id, in the layouts of debug packages, of a cache and of a plain tree.
-    for place in [
+    for layout in [
         format!("a/.build-id/00/{}.debug", &BUILD_ID[2..]),
         format!("b/00/{}.debug", &BUILD_ID[2..]),
         format!("c/{BUILD_ID}/debuginfo"),
     ] {
-        let to = folder.path().join(&place);
+        let to = folder.path().join(&layout);
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(&debug, &to).unwrap();
-        let root = folder.path().join(&place[..1]);
-        assert_eq!(run_of(&["--symbol-path", text(&root)]), expected, "{place}");
+        let root = folder.path().join(&layout[..1]);
+        assert_eq!(run_of(&["--symbol-path", arg(&root)]), expected, "{layout}");
         // Even if the program no longer exists.
-        let gone = store(&folder, "gone.etl", &trace(&output, Path::new("/gone/shop"), Some(&build_id())));
-        assert_eq!(names(&dump(&gone, &["--symbol-path", text(&root)])), expected, "{place}");
+        let gone = write_file(
+            &folder,
+            "gone.etl",
+            &stack_trace_file(&output, Path::new("/gone/shop"), Some(&build_id())),
+        );
+        assert_eq!(
+            modules_and_functions(&dump_symbols(&gone, &["--symbol-path", arg(&root)])),
+            expected,
+            "{layout}"
+        );
     }
-    // By the debug link, beside the program and in its folder of debug files.
-    run(Command::new("objcopy")
-        .current_dir(folder.path())
-        .arg("--add-gnu-debuglink=shop.debug")
-        .arg(&program));
+    // By the debug link, in the folder of the program and in its folder of debug files.
+    run_command(
+        Command::new("objcopy")
+            .current_dir(folder.path())
+            .arg("--add-gnu-debuglink=shop.debug")
+            .arg(&program),
+    );
     assert_eq!(run_of(&[]), expected);
     std::fs::create_dir(folder.path().join(".debug")).unwrap();
     std::fs::rename(&debug, folder.path().join(".debug/shop.debug")).unwrap();
@@ -330,51 +359,54 @@ fn stripped_program_gets_names_from_its_debug_file() {
 
 #[test]
 fn file_with_another_identity_is_not_used() {
-    let folder = folder();
+    let folder = make_folder();
     let program = compile(&folder, SHOP, "shop", &[]);
     let output = run_program(&program, &program);
     let mut other = build_id();
     other[19] ^= 1;
-    let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&other)));
-    let run = dump(&path, &[]);
-    assert_eq!(names(&run), pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), NOWHERE]));
+    let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, Some(&other)));
+    let run = dump_symbols(&path, &[]);
+    assert_eq!(
+        modules_and_functions(&run),
+        owned_pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), UNRESOLVED])
+    );
     assert_eq!(run.stderr.matches("not the file that was traced").count(), 1, "{}", run.stderr);
     // Without an identity, a file at that path is used if it is large enough, with a note.
-    let path = store(&folder, "shop.etl", &trace(&output, &program, None));
-    let run = dump(&path, &[]);
-    assert_eq!(names(&run)[0], ("shop".into(), "sell".into()));
+    let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, None));
+    let run = dump_symbols(&path, &[]);
+    assert_eq!(modules_and_functions(&run)[0], ("shop".into(), "sell".into()));
     assert!(run.stderr.contains("does not contain the build id of"), "{}", run.stderr);
     let large = ProgramOutput { size: 1 << 30, ..output };
-    let path = store(&folder, "shop.etl", &trace(&large, &program, None));
-    assert_eq!(names(&dump(&path, &[]))[0], ("shop".into(), "-".into()));
+    let path = write_file(&folder, "shop.etl", &stack_trace_file(&large, &program, None));
+    assert_eq!(modules_and_functions(&dump_symbols(&path, &[]))[0], ("shop".into(), "-".into()));
 }
 
 #[test]
 fn samples_and_separate_stack_events_are_resolved() {
-    let folder = folder();
+    let folder = make_folder();
     let program = compile(&folder, SHOP, "shop", &[]);
     let output = run_program(&program, &program);
-    let mut maker = Maker::new(session("walk"));
-    image(&mut maker, PROCESS, (output.base, output.size), text(&program), Some(&build_id()));
+    let mut maker = TraceMaker::new(session_options("walk"));
+    write_image_load(&mut maker, PROCESS, (output.base, output.size), arg(&program), Some(&build_id()));
     // A thread of the process, so that the sample is attributed to the process.
     let mut thread = Vec::new();
     thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
-    maker.system(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
+    maker.write_system(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
     let mut sample = Vec::new();
     sample.put_u64(output.addresses[0]).put_u32(77).put_u16(1).put(&[0, 0]);
-    maker.perf(0, hook::SAMPLED_PROFILE, 2, &sample);
-    let time = maker.now();
+    maker.write_perf(0, hook::SAMPLED_PROFILE, 2, &sample);
+    let time = maker.last_time();
     let mut walk = Vec::new();
     walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(output.addresses[0]).put_u64(output.addresses[1]);
-    maker.perf_at(0, hook::STACK_WALK, 2, time, &walk);
+    maker.write_perf_at(0, hook::STACK_WALK, 2, time, &walk);
     let mut reference = Vec::new();
     reference.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(9);
-    maker.perf_at(0, hook::STACK_KEY_USER, 2, time, &reference);
+    maker.write_perf_at(0, hook::STACK_KEY_USER, 2, time, &reference);
     let mut definition = Vec::new();
     definition.put_u64(9).put_u64(output.addresses[2]);
-    maker.perf_at(0, hook::STACK_KEY_RUNDOWN, 2, time, &definition);
-    let path = store(&folder, "walk.etl", &maker.finish());
-    let events = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
+    maker.write_perf_at(0, hook::STACK_KEY_RUNDOWN, 2, time, &definition);
+    let path = write_file(&folder, "walk.etl", &maker.finish());
+    let events = weir(["dump", arg(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
     let symbols = |value: &Value| {
         let all =
             value.as_array().map(|all| all.iter().map(|frame| frame["symbol"].as_str().unwrap().to_owned()));
@@ -385,26 +417,26 @@ fn samples_and_separate_stack_events_are_resolved() {
     assert_eq!(code, [["sell"]]);
     let stacks: Vec<_> = events.iter().filter_map(|event| symbols(&event["stack"])).collect();
     assert_eq!(stacks, [vec!["sell", "shop::Cart::add(int, bool)"], vec!["shop::cart::sell"]]);
-    let lines = weir(["dump", text(&path), "--symbols"]).expect(0).text();
+    let lines = weir(["dump", arg(&path), "--symbols"]).expect(0).text();
     assert!(lines.contains("    InstructionPointer: shop!sell+0x"), "{lines}");
 }
 
 #[test]
 fn functions_of_a_stripped_program_are_named_by_start_address() {
-    let folder = folder();
+    let folder = make_folder();
     let program = compile(&folder, SHOP, "shop", &["-pie"]);
-    let names = run(Command::new("nm").arg(&program));
+    let names = run_command(Command::new("nm").arg(&program));
     let sell = names.lines().find_map(|line| line.strip_suffix(" T sell")).unwrap();
     let sell = u64::from_str_radix(sell, 16).unwrap();
-    run(Command::new("strip").arg(&program));
+    run_command(Command::new("strip").arg(&program));
     let output = run_program(&program, &program);
-    let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&build_id())));
-    let lines = weir(["flame", text(&path), "--event", "Sold", "--collapsed"]).expect(0).text();
+    let path = write_file(&folder, "shop.etl", &stack_trace_file(&output, &program, Some(&build_id())));
+    let lines = weir(["flame", arg(&path), "--event", "Sold", "--collapsed"]).expect(0).text();
     let innermost = lines.trim_end().rsplit_once(';').unwrap().1;
     assert_eq!(innermost, format!("shop+{sell:#x} 1"), "{lines}");
     // Without the program, function starts are unknown.
     std::fs::remove_file(&program).unwrap();
-    let gone = weir(["flame", text(&path), "--event", "Sold", "--collapsed"]).expect(0);
+    let gone = weir(["flame", arg(&path), "--event", "Sold", "--collapsed"]).expect(0);
     assert!(
         gone.text().contains(&format!("shop+{:#x} 1", (output.addresses[0] - 1 - output.base) & !0xFF)),
         "{}",
@@ -442,32 +474,32 @@ int main(void) {
 /// Records an event with its stack, together with the image events that a kernel session writes.
 #[test]
 fn stack_of_a_recorded_event_names_its_writer() {
-    let (folder, daemon) = (folder(), Daemon::start());
+    let (folder, daemon) = (make_folder(), Daemon::start());
     let (headers, library) = (root().join("crates/ffi/include"), c_library());
-    let flags = ["-g", "-std=gnu11", "-I", text(&headers), text(&library), "-lpthread", "-ldl", "-lm"];
+    let flags = ["-g", "-std=gnu11", "-I", arg(&headers), arg(&library), "-lpthread", "-ldl", "-lm"];
     let program = compile(&folder, WRITER, "writer", &flags);
     let file = daemon.path("recorded.etl");
     let wanted = "{c0ffee07-1111-2222-0102-030405060708}@stack";
-    let recorded = daemon.weir(["record", "-p", wanted, "-o", text(&file), "--", text(&program)]).expect(0);
+    let recorded = daemon.weir(["record", "-p", wanted, "-o", arg(&file), "--", arg(&program)]).expect(0);
     let output = parse_output(&recorded.text(), &program);
 
     let trace = Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
     let mut events = trace.events();
-    let mut maker = Maker::new(session("recorded"));
+    let mut maker = TraceMaker::new(session_options("recorded"));
     while let Some(record) = events.next().unwrap() {
         if record.provider() == Guid::from_u128(0xC0FFEE07_1111_2222_0102_030405060708) {
-            image(
+            write_image_load(
                 &mut maker,
                 record.process_id(),
                 (output.base, output.size),
-                text(&program),
+                arg(&program),
                 Some(&build_id()),
             );
-            maker.raw(0, record.bytes());
+            maker.write_raw(0, record.bytes());
         }
     }
-    let path = store(&folder, "named.etl", &maker.finish());
-    let run = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0);
+    let path = write_file(&folder, "named.etl", &maker.finish());
+    let run = weir(["dump", arg(&path), "--format", "jsonl", "--symbols"]).expect(0);
     let stack: Vec<_> = run.json().iter().filter_map(|event| event["stack"].as_array().cloned()).collect();
     assert_eq!(stack.len(), 1, "{stack:?}");
     let frames: Vec<_> =

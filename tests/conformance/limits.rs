@@ -5,111 +5,101 @@ use traceweir::controller::{EnableParams, NO_SESSION, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
 use traceweir::{Guid, Provider};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, EVENT_TRACE_REAL_TIME_MODE,
+};
 
-use crate::controller::daemon::{connected, with_settings};
+use crate::controller::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, new_provider, status};
+use crate::stage::{DISK_FULL, Fixture, NO_SYSTEM_RESOURCES, Session, event, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 3.2 #15",
-        D,
-        "64 sessions; the 65th → 1450, and nothing has changed",
-        sixty_four_sessions
-    ),
-    rule!(
-        "controller 3.2 #14, #15",
-        P,
-        "the room on the disk is judged before the number of sessions",
-        a_full_disk_comes_before_a_full_daemon
-    ),
-    rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", a_thousand_registrations),
-    rule!(
-        "controller 6",
-        D,
-        "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
-        eight_sessions_on_a_provider
-    ),
-    rule!("api 4", D, "a buffer of 16 MiB works; what is larger is clamped, not refused", buffers_of_16_mib),
-    rule!("api 4", D, "128 blocks fill an event to its last byte", full_blocks),
-    rule!(
-        "api 4",
-        D,
-        "the number of sessions can be set from 32 to 256; one more → 1450",
-        as_many_sessions_as_set
-    ),
-    rule!("controller 10", D, "private sessions do not count against the 64", private_sessions_do_not_count),
+    rule!("controller 3.2 #15", D, "64 sessions; the 65th → 1450, and nothing has changed",
+        sixty_fifth_session_is_refused),
+    rule!("controller 3.2 #14, #15", P, "the free disk space is checked before the number of sessions",
+        full_disk_is_reported_before_session_limit),
+    rule!("provider 2", D, "1,024 registrations in a process; one more → 1450", registration_1025_is_refused),
+    rule!("controller 6", D, "8 sessions enable a provider; the ninth → 1450, and nothing has changed",
+        ninth_enable_of_a_provider_is_refused),
+    rule!("api 4", D, "a buffer of 16 MiB works; larger sizes are clamped, not refused",
+        buffers_of_16_mib_are_the_largest),
+    rule!("api 4", D, "128 blocks fill an event to its last byte", event_of_128_blocks_is_written),
+    rule!("api 4", D, "the number of sessions can be set from 32 to 256; one more → 1450",
+        session_limit_can_be_configured),
+    rule!("controller 10", D, "private sessions do not count against the 64",
+        private_sessions_do_not_count_as_sessions),
 ];
 
 /// Returns the configuration of a session with as little memory as possible.
-fn small(stage: &Stage) -> SessionConfig {
-    SessionConfig { buffer_size: 4, maximum_buffers: 1, ..stage.config() }
+fn small_config(fixture: &Fixture) -> SessionConfig {
+    SessionConfig { buffer_size: 4, maximum_buffers: 1, ..fixture.config() }
 }
 
-fn sixty_four_sessions(stage: &Stage) {
+fn sixty_fifth_session_is_refused(fixture: &Fixture) {
     let (guid, sessions): (Guid, Vec<Session>) =
-        (new_provider(), (0..64).map(|_| stage.start(&small(stage))).collect());
+        (new_guid(), (0..64).map(|_| fixture.start(&small_config(fixture))).collect());
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&sessions[0], guid, &EnableParams::default());
-    let all = || {
-        let sessions = stage.controller().query_all().unwrap().into_iter();
+    fixture.enable(&sessions[0], guid, &EnableParams::default());
+    let query_all = || {
+        let sessions = fixture.connect().query_all().unwrap().into_iter();
         sessions.map(|session| (session.id, session.config)).collect::<Vec<_>>()
     };
-    let before = all();
+    let before = query_all();
     assert_eq!(before.len(), 64);
-    let one_more = small(stage);
-    assert_eq!(stage.refused(&one_more), 1450);
-    assert!(!one_more.log_file.unwrap().exists(), "no file is left behind");
-    assert_eq!(all(), before);
+    let one_more = small_config(fixture);
+    assert_eq!(fixture.start_status(&one_more), NO_SYSTEM_RESOURCES);
+    assert!(!one_more.log_file.unwrap().exists(), "the refused session left a file");
+    assert_eq!(query_all(), before);
     assert!(provider.enabled(4, 1));
     let mut sessions = sessions;
-    stage.end(sessions.pop().unwrap());
-    stage.end(stage.start(&small(stage)));
+    fixture.stop(sessions.pop().unwrap());
+    fixture.stop(fixture.start(&small_config(fixture)));
 }
 
-fn a_full_disk_comes_before_a_full_daemon(stage: &Stage) {
-    let sessions: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
-    let huge = SessionConfig { maximum_file_size: u32::MAX, ..small(stage) };
-    assert_eq!(stage.refused(&huge), 112);
-    let old = small(stage);
+fn full_disk_is_reported_before_session_limit(fixture: &Fixture) {
+    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
+    let huge = SessionConfig { maximum_file_size: u32::MAX, ..small_config(fixture) };
+    assert_eq!(fixture.start_status(&huge), DISK_FULL);
+    let old = small_config(fixture);
     std::fs::write(old.log_file.as_ref().unwrap(), "old").unwrap();
-    assert_eq!(stage.refused(&old), 1450);
-    assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "looked at, and no more");
+    assert_eq!(fixture.start_status(&old), NO_SYSTEM_RESOURCES);
+    assert_eq!(std::fs::read(old.log_file.unwrap()).unwrap(), b"old", "the refused session changed the file");
     drop(sessions);
 }
 
-fn a_thousand_registrations(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn registration_1025_is_refused(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let mut others = Vec::new();
     let refused = loop {
         match Provider::register(guid, None) {
             Ok(provider) => others.push(provider),
-            Err(e) => break e.status().0,
+            Err(e) => break e.status(),
         }
         assert!(others.len() < 2 * MAX_REGISTRATIONS);
     };
-    assert_eq!((refused, others.len() + 1), (1450, MAX_REGISTRATIONS));
-    assert!(others.iter().all(|other| other.enabled(4, 1)), "all are there and enabled");
+    assert_eq!((refused, others.len() + 1), (NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
+    assert!(others.iter().all(|other| other.enabled(4, 1)), "a registration is not enabled");
     others.last().unwrap().write(&event(1, 4, 1), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     others.pop();
     others.push(Provider::register(guid, None).unwrap());
-    assert_eq!(status(Provider::register(guid, None)), 1450);
+    assert_eq!(status(Provider::register(guid, None)), NO_SYSTEM_RESOURCES);
     drop(others);
-    assert_eq!(stage.stop(session).len(), 2);
+    assert_eq!(fixture.stop_and_read(session).len(), 2);
 }
 
-fn eight_sessions_on_a_provider(stage: &Stage) {
-    let guid = new_provider();
+fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
+    let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
-    let mut sessions: Vec<Session> = (0..9).map(|_| stage.start(&small(stage))).collect();
+    let mut sessions: Vec<Session> = (0..9).map(|_| fixture.start(&small_config(fixture))).collect();
     let ninth = sessions.pop().unwrap();
     for session in &sessions {
-        stage.enable(session, guid, &EnableParams::default());
+        fixture.enable(session, guid, &EnableParams::default());
     }
     let entry = || {
-        stage
-            .controller()
+        fixture
+            .connect()
             .provider_entries()
             .unwrap()
             .into_iter()
@@ -117,30 +107,34 @@ fn eight_sessions_on_a_provider(stage: &Stage) {
             .unwrap()
     };
     let before = entry();
-    assert_eq!(status(stage.try_enable(&ninth, guid, &EnableParams::default())), 1450);
+    assert_eq!(status(fixture.try_enable(&ninth, guid, &EnableParams::default())), NO_SYSTEM_RESOURCES);
     assert_eq!(entry(), before);
     assert_eq!(before.sessions.len(), 8);
-    stage.enable(&sessions[0], guid, &crate::stage::wants(4, 0, 0));
+    fixture.enable(&sessions[0], guid, &crate::stage::enable_params(4, 0, 0));
     provider.write(&event(1, 4, 1), &[b"to eight"]).unwrap();
-    stage.disable(&sessions[7], guid);
-    stage.enable(&ninth, guid, &EnableParams::default());
-    assert_eq!(stage.stop(ninth), []);
-    assert!(sessions.into_iter().all(|session| stage.stop(session).len() == 1));
+    fixture.disable(&sessions[7], guid);
+    fixture.enable(&ninth, guid, &EnableParams::default());
+    assert_eq!(fixture.stop_and_read(ninth), []);
+    assert!(sessions.into_iter().all(|session| fixture.stop_and_read(session).len() == 1));
 }
 
-fn buffers_of_16_mib(stage: &Stage) {
-    for asked in [16_384, 16_385, u32::MAX] {
-        let config = SessionConfig { buffer_size: asked, log_file_mode: 0x1000_0001, ..stage.config() };
-        let (guid, session) = (new_provider(), stage.start(&config));
-        assert_eq!(session.properties.config.buffer_size, 16_384, "{asked} KiB");
+fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
+    for requested_kib in [16_384, 16_385, u32::MAX] {
+        let config = SessionConfig {
+            buffer_size: requested_kib,
+            log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            ..fixture.config()
+        };
+        let (guid, session) = (new_guid(), fixture.start(&config));
+        assert_eq!(session.properties.config.buffer_size, 16_384, "{requested_kib} KiB");
         let provider = Provider::register(guid, None).unwrap();
-        stage.enable(&session, guid, &EnableParams::default());
+        fixture.enable(&session, guid, &EnableParams::default());
         for id in 0..200 {
             while provider.write(&event(id, 4, 1), &[&[0x77; 30_000]]).is_err() {
                 std::thread::yield_now();
             }
         }
-        let end = stage.end(session);
+        let end = fixture.stop(session);
         let seen = crate::stage::events_of(end.config.log_file.as_deref().unwrap());
         assert_eq!(
             seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(),
@@ -149,40 +143,43 @@ fn buffers_of_16_mib(stage: &Stage) {
     }
 }
 
-fn full_blocks(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 128, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+fn event_of_128_blocks_is_written(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 128, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     // 127 blocks of 511 bytes, and one with the rest of 65,535 bytes minus the header.
     let (block, rest) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
     let mut blocks = vec![&block[..]; 127];
     blocks.push(&rest);
     assert_eq!(provider.write(&event(1, 4, 1), &blocks), Ok(()));
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].payload, blocks.concat());
 }
 
-fn private_sessions_do_not_count(stage: &Stage) {
-    let sessions: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
-    let private = PrivateSession::start(&stage.config()).unwrap();
-    assert_eq!(stage.refused(&small(stage)), 1450);
+fn private_sessions_do_not_count_as_sessions(fixture: &Fixture) {
+    let sessions: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
+    let private = PrivateSession::start(&fixture.config()).unwrap();
+    assert_eq!(fixture.start_status(&small_config(fixture)), NO_SYSTEM_RESOURCES);
     private.stop().unwrap();
-    let _private = PrivateSession::start(&stage.config()).unwrap();
+    let _private = PrivateSession::start(&fixture.config()).unwrap();
     drop(sessions);
-    let _again: Vec<Session> = (0..64).map(|_| stage.start(&small(stage))).collect();
+    let _again: Vec<Session> = (0..64).map(|_| fixture.start(&small_config(fixture))).collect();
 }
 
-fn as_many_sessions_as_set(stage: &Stage) {
-    for (setting, most) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
-        let (folder, _daemon) = with_settings(stage, &format!("max_sessions = {setting}\n"));
-        let mut controller = connected(&folder);
+fn session_limit_can_be_configured(fixture: &Fixture) {
+    for (setting, limit) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
+        let (folder, _daemon) = start_with_settings(fixture, &format!("max_sessions = {setting}\n"));
+        let mut controller = connect_to(&folder);
         let answer = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
-        assert_eq!(answer, Answer::MaxLoggers(most), "{setting}");
-        let mut start =
-            || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(stage) });
-        assert!((0..most).all(|_| start().is_ok()), "{setting}");
-        assert_eq!(status(start()), 1450, "{setting}");
+        assert_eq!(answer, Answer::MaxLoggers(limit), "{setting}");
+        let mut start = || {
+            controller.start(&SessionConfig {
+                log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+                log_file: None,
+                ..small_config(fixture)
+            })
+        };
+        assert!((0..limit).all(|_| start().is_ok()), "{setting}");
+        assert_eq!(status(start()), NO_SYSTEM_RESOURCES, "{setting}");
     }
 }

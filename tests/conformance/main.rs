@@ -9,8 +9,8 @@
 //!
 //! | Arguments | |
 //! |---|---|
-//! | none | all rules; the table in the docs must be that of this run |
-//! | `TEXT` | the rules whose test, section or sentence contains it |
+//! | none | all rules; the table in the docs must match this run |
+//! | `TEXT` | the rules whose test, section or sentence contains TEXT |
 //! | `--list` | lists the tests |
 //! | `--write-docs` | all rules, and rewrites the table |
 //!
@@ -37,56 +37,57 @@ use std::process::{Command, ExitCode};
 
 use other::Daemon;
 use rule::{Outcome, Rule};
-use stage::Stage;
+use stage::Fixture;
 
 /// Process id of the daemon; set for the inner program only.
-pub(crate) const DAEMON: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
+pub(crate) const DAEMON_PID_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
 /// Runtime folder of the daemon of this run; set for the inner program only.
-const FOLDER: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
+const FOLDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
 
-fn rules() -> Vec<&'static Rule> {
+fn all_rules() -> Vec<&'static Rule> {
     let parts = controller::RULES.iter().chain(provider::RULES).chain([&limits::RULES, &random::RULES]);
     parts.flat_map(|section| section.iter()).collect()
 }
 
 /// Fails if the table names a test twice, so that a name identifies the broken rule.
 fn assert_names_are_unique() {
-    let mut names: Vec<&str> = rules().iter().map(|rule| rule.test).collect();
+    let mut names: Vec<&str> = all_rules().iter().map(|rule| rule.test).collect();
     names.sort_unstable();
-    let twice: Vec<_> = names.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
-    assert!(twice.is_empty(), "one row, one test: {twice:?} are names of several");
+    let duplicates: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    assert!(duplicates.is_empty(), "several rules have the same test name: {duplicates:?}");
 }
 
 fn main() -> ExitCode {
-    if let Some(provider) = std::env::var_os(other::PROVIDER) {
-        return other::play(&provider);
+    if let Some(provider) = std::env::var_os(other::PROVIDER_VARIABLE) {
+        return other::run_provider_process(&provider);
     }
     assert_names_are_unique();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|a| a == "--list") {
-        rules().iter().for_each(|rule| println!("{}: test", rule.test));
+        all_rules().iter().for_each(|rule| println!("{}: test", rule.test));
         return ExitCode::SUCCESS;
     }
-    match std::env::var_os(FOLDER) {
-        Some(folder) => inner(&arguments, folder.as_ref()),
-        None => outer(&arguments),
+    match std::env::var_os(FOLDER_VARIABLE) {
+        Some(folder) => run_rules(&arguments, folder.as_ref()),
+        None => run_with_daemon(&arguments),
     }
 }
 
 /// Starts the daemon and runs this program again with it.
-fn outer(arguments: &[String]) -> ExitCode {
-    let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder");
+fn run_with_daemon(arguments: &[String]) -> ExitCode {
+    let folder =
+        tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder can be made");
     let runtime = folder.path().join("run");
     let mut daemon = Daemon::start(&runtime);
-    let status = Command::new(std::env::current_exe().expect("this program"))
+    let status = Command::new(std::env::current_exe().expect("this program has a path"))
         .args(arguments)
         .env("TRACEWEIR_RUNTIME_DIR", &runtime)
-        .env(DAEMON, daemon.id().to_string())
-        .env(FOLDER, folder.path())
+        .env(DAEMON_PID_VARIABLE, daemon.id().to_string())
+        .env(FOLDER_VARIABLE, folder.path())
         .status()
         .expect("this program runs again");
-    let (log, gone) = (daemon.log(), daemon.has_ended());
-    if let Some(ended) = gone {
+    let (log, exit_status) = (daemon.log(), daemon.has_ended());
+    if let Some(ended) = exit_status {
         eprintln!("the daemon ended meanwhile ({ended}):\n{log}");
         return ExitCode::FAILURE;
     }
@@ -98,18 +99,18 @@ fn outer(arguments: &[String]) -> ExitCode {
 }
 
 /// Runs the rules.
-fn inner(arguments: &[String], folder: &std::path::Path) -> ExitCode {
-    let stage = Stage::new(folder);
+fn run_rules(arguments: &[String], folder: &std::path::Path) -> ExitCode {
+    let fixture = Fixture::new(folder);
     let filter = arguments.iter().find(|a| !a.starts_with('-'));
-    let chosen: Vec<&Rule> =
-        rules().into_iter().filter(|rule| filter.is_none_or(|f| rule.is_about(f))).collect();
-    let outcomes: Vec<(&Rule, Outcome)> = chosen.iter().map(|rule| (*rule, rule.run(&stage))).collect();
+    let selected: Vec<&Rule> =
+        all_rules().into_iter().filter(|rule| filter.is_none_or(|f| rule.is_about(f))).collect();
+    let outcomes: Vec<(&Rule, Outcome)> = selected.iter().map(|rule| (*rule, rule.run(&fixture))).collect();
     let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Fails(_))).count();
     for (rule, outcome) in &outcomes {
         if let Outcome::Fails(reason) = outcome {
             eprintln!(
                 "{} ({}, {})\n    rule: {}\n    {reason}\n",
-                rule.test, rule.section, rule.mark, rule.says
+                rule.test, rule.section, rule.mark, rule.sentence
             );
         }
     }
@@ -117,8 +118,11 @@ fn inner(arguments: &[String], folder: &std::path::Path) -> ExitCode {
     if filter.is_some() {
         return if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let not_here: Vec<_> =
-        controller::NOT_HERE.iter().chain(provider::NOT_HERE).flat_map(|all| all.iter()).collect();
-    let written = rule::check_docs(&outcomes, &not_here, arguments.iter().any(|a| a == "--write-docs"));
+    let untested_rules: Vec<_> = controller::UNTESTED_RULES
+        .iter()
+        .chain(provider::UNTESTED_RULES)
+        .flat_map(|all| all.iter())
+        .collect();
+    let written = rule::check_docs(&outcomes, &untested_rules, arguments.iter().any(|a| a == "--write-docs"));
     if failed == 0 && written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -10,31 +10,37 @@ use rustix::process::{Pid, Signal, kill_process};
 use traceweir::controller::SessionConfig;
 use traceweir::provider::activity;
 use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 use crate::control_group;
 use crate::daemon_process::DaemonProcess;
 
 /// Makes this program a process that registers the provider with this GUID, prints a line, and
-/// stays until its input ends. Each byte that it reads is the id of an event that it writes with
-/// level 4 and keyword 1; it prints a line for that, too.
-pub(crate) const PROVIDER: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
+/// runs until its input ends. Each byte of the input is the id of an event, which the process
+/// writes with level 4 and keyword 1; then it prints another line.
+pub(crate) const PROVIDER_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_PROVIDER";
 /// Makes such a process record itself into this file, in a private session.
-const RECORD: &str = "TRACEWEIR_CONFORMANCE_RECORD";
+const RECORD_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_RECORD";
 
 /// Makes such a process enter the control group of this folder first.
-const GROUP: &str = "TRACEWEIR_CONFORMANCE_GROUP";
+const GROUP_VARIABLE: &str = "TRACEWEIR_CONFORMANCE_GROUP";
 
 /// The `main` function of the other process.
-pub(crate) fn play(provider: &OsStr) -> ExitCode {
-    if let Some(group) = std::env::var_os(GROUP) {
+pub(crate) fn run_provider_process(provider: &OsStr) -> ExitCode {
+    if let Some(group) = std::env::var_os(GROUP_VARIABLE) {
         control_group::enter(Path::new(&group), std::process::id());
     }
-    let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("a GUID");
-    let own = std::env::var_os(RECORD).map(|file| {
+    let guid: Guid = provider.to_str().and_then(|text| text.parse().ok()).expect("the variable has a GUID");
+    let private_session = std::env::var_os(RECORD_VARIABLE).map(|file| {
         let log_file = Some(file.into());
-        let config = SessionConfig { name: "own".into(), log_file_mode: 1, log_file, ..Default::default() };
-        let session = PrivateSession::start(&config).expect("a private session");
-        session.enable(guid, &Default::default()).expect("it enables the provider");
+        let config = SessionConfig {
+            name: "own".into(),
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            log_file,
+            ..Default::default()
+        };
+        let session = PrivateSession::start(&config).expect("the private session starts");
+        session.enable(guid, &Default::default()).expect("the provider can be enabled");
         session
     });
     let provider = Provider::register(guid, None).expect("the provider registers");
@@ -45,83 +51,88 @@ pub(crate) fn play(provider: &OsStr) -> ExitCode {
         provider.write(&descriptor, &[]).expect("the event is written");
         print_line("written");
     }
-    drop(own);
+    drop(private_session);
     ExitCode::SUCCESS
 }
 
 fn print_line(what: &str) {
     println!("{what}");
-    std::io::stdout().flush().expect("said");
+    std::io::stdout().flush().expect("standard output is open");
 }
 
 /// A process with one provider, and an activity id that it made. Drop kills it.
-pub(crate) struct Other {
+pub(crate) struct OtherProcess {
     child: Child,
     activity: Guid,
     output: BufReader<ChildStdout>,
 }
 
-impl Other {
+impl OtherProcess {
     /// Starts the process and waits until it has registered. It uses the daemon of this folder, or
     /// that of this run.
     pub(crate) fn start(provider: Guid, folder: Option<&Path>) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         if let Some(folder) = folder {
             command.env("TRACEWEIR_RUNTIME_DIR", folder);
         }
-        Self::run(command, provider)
+        Self::spawn(command, provider)
     }
 
     /// Starts the process as a program at this path, which is made first.
     pub(crate) fn start_as(program: &Path, provider: Guid) -> Self {
-        let own = std::env::current_exe().expect("this program");
-        if std::fs::hard_link(&own, program).is_err() {
-            std::fs::copy(&own, program).expect("a copy of this program");
+        let this_program = std::env::current_exe().expect("this program has a path");
+        if std::fs::hard_link(&this_program, program).is_err() {
+            std::fs::copy(&this_program, program).expect("this program can be copied");
         }
-        Self::run(Command::new(program), provider)
+        Self::spawn(Command::new(program), provider)
     }
 
     /// Starts the process in a control group.
-    pub(crate) fn start_in(group: &Path, provider: Guid) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.env(GROUP, group);
-        Self::run(command, provider)
+    pub(crate) fn start_in_group(group: &Path, provider: Guid) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command.env(GROUP_VARIABLE, group);
+        Self::spawn(command, provider)
     }
 
     /// Starts the process where no daemon is; it records itself into a file.
-    pub(crate) fn start_alone(provider: Guid, folder: &Path, file: &Path) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.env("TRACEWEIR_RUNTIME_DIR", folder).env(RECORD, file);
-        Self::run(command, provider)
+    pub(crate) fn start_without_daemon(provider: Guid, folder: &Path, file: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command.env("TRACEWEIR_RUNTIME_DIR", folder).env(RECORD_VARIABLE, file);
+        Self::spawn(command, provider)
     }
 
-    fn run(mut command: Command, provider: Guid) -> Self {
-        command.env(PROVIDER, provider.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    fn spawn(mut command: Command, provider: Guid) -> Self {
+        command.env(PROVIDER_VARIABLE, provider.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program runs again");
-        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
         let mut other = Self { child, activity: Guid::NULL, output };
-        let line = other.read_line_of_output();
-        let activity = line.strip_prefix("registered ").expect("it has registered");
-        other.activity = activity.trim().parse().expect("an id");
+        let line = other.read_line();
+        let activity = line.strip_prefix("registered ").expect("the process has registered");
+        other.activity = activity.trim().parse().expect("the process prints an activity id");
         other
     }
 
-    fn read_line_of_output(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("a line");
+        self.output.read_line(&mut line).expect("the process prints a line");
         line
     }
 
-    /// Makes the process write an event, and waits for that.
+    /// Makes the process write an event, and waits until it has done so.
     pub(crate) fn write(&mut self, id: u8) {
-        self.child.stdin.as_ref().expect("its input").write_all(&[id]).expect("it listens");
-        assert_eq!(self.read_line_of_output(), "written\n");
+        self.child
+            .stdin
+            .as_ref()
+            .expect("standard input is a pipe")
+            .write_all(&[id])
+            .expect("the process reads its input");
+        assert_eq!(self.read_line(), "written\n");
     }
 
     /// Lets the process end by itself, and waits for it.
-    pub(crate) fn leave(mut self) {
+    pub(crate) fn exit_and_wait(mut self) {
         drop(self.child.stdin.take());
-        assert!(self.child.wait().expect("it ends").success());
+        assert!(self.child.wait().expect("the process ends").success());
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -135,11 +146,11 @@ impl Other {
     /// Stops all its threads with SIGSTOP, until it is killed.
     pub(crate) fn freeze(&self) {
         let id = Pid::from_child(&self.child);
-        kill_process(id, Signal::STOP).expect("it stops");
+        kill_process(id, Signal::STOP).expect("the process can be stopped");
     }
 }
 
-impl Drop for Other {
+impl Drop for OtherProcess {
     fn drop(&mut self) {
         // The process may have ended by itself.
         let _ = self.child.kill();
@@ -157,7 +168,7 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn start(folder: &Path) -> Self {
         let log = folder.with_extension("log");
-        let process = DaemonProcess::start(folder, File::create(&log).expect("a log"));
+        let process = DaemonProcess::start(folder, File::create(&log).expect("the log can be created"));
         Self { process, log }
     }
 
@@ -165,7 +176,7 @@ impl Daemon {
         self.process.id()
     }
 
-    /// Returns what the daemon has logged.
+    /// Returns the log of the daemon.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -30,29 +30,18 @@ use std::time::{Duration, Instant};
 use traceweir::controller::SessionRef;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, status};
+use crate::stage::{Fixture, SUCCESS, status};
 use actor::Actor;
-use measure::Holdings;
+use measure::ProcessResources;
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "random 1e5",
-        P,
-        "controllers at once, calls at random: each answer is one that the model allows",
-        answers_are_those_of_the_model
-    ),
-    rule!(
-        "random 1e5",
-        P,
-        "the same: every log file is valid and holds the events that were asked for, each once, and no other",
-        logs_are_valid
-    ),
-    rule!(
-        "random 1e5",
-        P,
-        "the same: no descriptor, region or memory stays, in the daemon and in this process",
-        nothing_stays
-    ),
+    rule!("random 1e5", P, "several controllers, random calls: the model allows each answer",
+        random_calls_get_the_answers_of_the_model),
+    rule!("random 1e5", P, "several controllers, random calls: every log file is valid and has each requested event once, and no other events",
+        random_calls_write_valid_logs),
+    rule!("random 1e5", P, "several controllers, random calls: neither the daemon nor this process leaks descriptors, regions or memory",
+        random_calls_leak_nothing),
 ];
 
 const THREADS: u64 = 4;
@@ -72,76 +61,78 @@ struct Findings {
 /// Number of calls and total time by operation.
 type Times = BTreeMap<&'static str, (u64, Duration)>;
 
-fn answers_are_those_of_the_model(stage: &Stage) {
-    let found = findings(stage);
-    assert!(found.divergences.is_empty(), "{:#?}", found.divergences);
+fn random_calls_get_the_answers_of_the_model(fixture: &Fixture) {
+    let findings = run_once(fixture);
+    assert!(findings.divergences.is_empty(), "{:#?}", findings.divergences);
 }
 
-fn logs_are_valid(stage: &Stage) {
-    let found = findings(stage);
-    assert!(found.broken_logs.is_empty(), "{:#?}", found.broken_logs);
+fn random_calls_write_valid_logs(fixture: &Fixture) {
+    let findings = run_once(fixture);
+    assert!(findings.broken_logs.is_empty(), "{:#?}", findings.broken_logs);
     assert!(
-        found.logs > 0 && found.events > found.logs,
+        findings.logs > 0 && findings.events > findings.logs,
         "{} events due in {} logs",
-        found.events,
-        found.logs
+        findings.events,
+        findings.logs
     );
 }
 
-fn nothing_stays(stage: &Stage) {
-    let found = findings(stage);
-    assert!(found.leaks.is_empty(), "{:#?}", found.leaks);
+fn random_calls_leak_nothing(fixture: &Fixture) {
+    let findings = run_once(fixture);
+    assert!(findings.leaks.is_empty(), "{:#?}", findings.leaks);
 }
 
-fn findings(stage: &Stage) -> &'static Findings {
+fn run_once(fixture: &Fixture) -> &'static Findings {
     static FINDINGS: OnceLock<Findings> = OnceLock::new();
     FINDINGS.get_or_init(|| {
         let number =
-            |name, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
-        run(stage, number("TRACEWEIR_STEPS", STEPS), number("TRACEWEIR_SEED", SEED))
+            |name, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+        run(fixture, number("TRACEWEIR_STEPS", STEPS), number("TRACEWEIR_SEED", SEED))
     })
 }
 
-fn run(stage: &Stage, steps: u64, seed: u64) -> Findings {
-    let mut found = Findings::default();
-    // After this first part, objects that are made once and kept, and the peak of temporary memory,
-    // are there.
-    play(stage, steps / 10, seed ^ 1, &mut found);
-    let before = [Holdings::of_daemon(), Holdings::of_this_process()];
+fn run(fixture: &Fixture, steps: u64, seed: u64) -> Findings {
+    let mut findings = Findings::default();
+    // After this first part, objects that are made only once exist, and temporary memory has reached
+    // its peak.
+    run_threads(fixture, steps / 10, seed ^ 1, &mut findings);
+    let before = [ProcessResources::of_daemon(), ProcessResources::of_this_process()];
     let start = Instant::now();
-    let times = play(stage, steps, seed, &mut found);
+    let times = run_threads(fixture, steps, seed, &mut findings);
     print_times(steps, start.elapsed(), &times);
-    println!("    {} logs, in which {} events were due", found.logs, found.events);
-    for (before, now) in before.iter().zip([Holdings::of_daemon, Holdings::of_this_process]) {
-        found.leaks.extend(before.wait_for_growth(now));
+    println!("    {} logs, in which {} events were due", findings.logs, findings.events);
+    for (before, now) in before.iter().zip([ProcessResources::of_daemon, ProcessResources::of_this_process]) {
+        findings.leaks.extend(before.wait_for_growth(now));
     }
-    found
+    findings
 }
 
 /// Runs the steps of all threads, then stops the sessions that are left.
-fn play(stage: &Stage, steps: u64, seed: u64, found: &mut Findings) -> Times {
+fn run_threads(fixture: &Fixture, steps: u64, seed: u64, findings: &mut Findings) -> Times {
     let mut times = Times::new();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|number| scope.spawn(move || Actor::new(stage, number, seed).play(steps / THREADS)))
+            .map(|number| scope.spawn(move || Actor::new(fixture, number, seed).play(steps / THREADS)))
             .collect();
         for thread in threads {
-            let done = thread.join().expect("an actor does not panic");
-            found.divergences.extend(done.divergences);
-            found.broken_logs.extend(done.broken_logs);
-            found.logs += done.logs;
-            found.events += done.events;
-            for (what, (calls, time)) in done.times {
-                let all = times.entry(what).or_default();
+            let results = thread.join().expect("an actor does not panic");
+            findings.divergences.extend(results.divergences);
+            findings.broken_logs.extend(results.broken_logs);
+            findings.logs += results.logs;
+            findings.events += results.events;
+            for (operation, (calls, time)) in results.times {
+                let all = times.entry(operation).or_default();
                 *all = (all.0 + calls, all.1 + time);
             }
         }
     });
-    let mut controller = stage.controller();
-    for session in controller.query_all().expect("a list") {
+    let mut controller = fixture.connect();
+    for session in controller.query_all().expect("the sessions can be listed") {
         let stopped = status(controller.stop(&SessionRef::Id(session.id)));
-        if stopped != 0 || !session.config.name.starts_with(actor::SHARED) {
-            found.divergences.push(format!("{:?} is left over, its stop: {stopped}", session.config.name));
+        if stopped != SUCCESS || !session.config.name.starts_with(actor::SHARED) {
+            findings
+                .divergences
+                .push(format!("session {:?} is still running, its stop: {stopped:?}", session.config.name));
         }
     }
     times
@@ -152,8 +143,8 @@ fn print_times(steps: u64, all: Duration, times: &Times) {
     println!("random: {steps} steps by {THREADS} threads in {:.1} s", all.as_secs_f64());
     let mut times: Vec<_> = times.iter().collect();
     times.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
-    for (what, (calls, time)) in times {
+    for (operation, (calls, time)) in times {
         let each = time.as_micros() / u128::from((*calls).max(1));
-        println!("    {what:<12} {calls:>7} calls  {:>6} ms  {each:>6} µs each", time.as_millis());
+        println!("    {operation:<12} {calls:>7} calls  {:>6} ms  {each:>6} µs each", time.as_millis());
     }
 }

@@ -1,11 +1,11 @@
-//! Rules, how they are run, and the table of all.
+//! Rules, their execution, and the table of all rules.
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::stage::Stage;
+use crate::stage::Fixture;
 
 /// One rule of the contract and the test that pins it.
 pub(crate) struct Rule {
@@ -14,27 +14,27 @@ pub(crate) struct Rule {
     /// Source of the rule: D documented, H header, O observed, P this project's decision.
     pub(crate) mark: char,
     /// The rule in one sentence.
-    pub(crate) says: &'static str,
+    pub(crate) sentence: &'static str,
     /// Name of the test.
     pub(crate) test: &'static str,
-    pub(crate) check: fn(&Stage),
+    pub(crate) check: fn(&Fixture),
 }
 
-/// A rule that is not tested here, and why.
-pub(crate) struct NotHere {
+/// A rule that these tests do not check, and the reason.
+pub(crate) struct UntestedRule {
     pub(crate) section: &'static str,
     pub(crate) mark: char,
-    pub(crate) says: &'static str,
+    pub(crate) sentence: &'static str,
     pub(crate) reason: &'static str,
 }
 
 /// Makes a rule: section, mark, sentence, test.
 macro_rules! rule {
-    ($section:literal, $mark:ident, $says:literal, $check:path) => {
+    ($section:literal, $mark:ident, $sentence:literal, $check:path) => {
         $crate::rule::Rule {
             section: $section,
             mark: $crate::rule::mark(stringify!($mark)),
-            says: $says,
+            sentence: $sentence,
             test: stringify!($check),
             check: $check,
         }
@@ -43,17 +43,17 @@ macro_rules! rule {
 pub(crate) use rule;
 
 /// Makes a rule that is not tested here: section, mark, sentence, reason.
-macro_rules! not_here {
-    ($section:literal, $mark:ident, $says:literal, $reason:literal) => {
-        $crate::rule::NotHere {
+macro_rules! untested {
+    ($section:literal, $mark:ident, $sentence:literal, $reason:literal) => {
+        $crate::rule::UntestedRule {
             section: $section,
             mark: $crate::rule::mark(stringify!($mark)),
-            says: $says,
+            sentence: $sentence,
             reason: $reason,
         }
     };
 }
-pub(crate) use not_here;
+pub(crate) use untested;
 
 pub(crate) const fn mark(name: &str) -> char {
     name.as_bytes()[0] as char
@@ -67,22 +67,26 @@ pub(crate) enum Outcome {
 
 impl Rule {
     pub(crate) fn is_about(&self, text: &str) -> bool {
-        [self.test, self.section, self.says].iter().any(|part| part.contains(text))
+        [self.test, self.section, self.sentence].iter().any(|part| part.contains(text))
     }
 
-    pub(crate) fn run(&self, stage: &Stage) -> Outcome {
+    pub(crate) fn run(&self, fixture: &Fixture) -> Outcome {
         static PANIC: Mutex<String> = Mutex::new(String::new());
-        std::panic::set_hook(Box::new(|info| *PANIC.lock().expect("a text") = info.to_string()));
-        let done = catch_unwind(AssertUnwindSafe(|| (self.check)(stage)));
+        std::panic::set_hook(Box::new(|info| {
+            *PANIC.lock().expect("the panic text is not poisoned") = info.to_string()
+        }));
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.check)(fixture)));
         let _ = std::panic::take_hook();
-        match done {
+        match outcome {
             Ok(()) => Outcome::Holds,
-            Err(_) => Outcome::Fails(PANIC.lock().expect("a text").replace('\n', "\n    ")),
+            Err(_) => {
+                Outcome::Fails(PANIC.lock().expect("the panic text is not poisoned").replace('\n', "\n    "))
+            }
         }
     }
 }
 
-fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
+fn build_table(outcomes: &[(&Rule, Outcome)], untested_rules: &[&UntestedRule]) -> String {
     let mut text = String::from(
         "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that checks it, and the result.\n\
          `cargo test -p traceweir-cli --test conformance -- --write-docs` writes this page; the tests fail if\n\
@@ -92,36 +96,40 @@ fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
     );
     for (rule, outcome) in outcomes {
         let result = if matches!(outcome, Outcome::Holds) { "holds" } else { "**fails**" };
-        let Rule { section, mark, says, test, .. } = rule;
-        writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escaped(says))
-            .expect("text grows");
+        let Rule { section, mark, sentence, test, .. } = rule;
+        writeln!(text, "| {section} | {mark} | {} | `{test}` | {result} |", escape_pipes(sentence))
+            .expect("writing to a string succeeds");
     }
     text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
-    for NotHere { section, mark, says, reason } in not_here {
-        writeln!(text, "| {section} | {mark} | {} | {} |", escaped(says), escaped(reason))
-            .expect("text grows");
+    for UntestedRule { section, mark, sentence, reason } in untested_rules {
+        writeln!(text, "| {section} | {mark} | {} | {} |", escape_pipes(sentence), escape_pipes(reason))
+            .expect("writing to a string succeeds");
     }
     text
 }
 
-fn escaped(text: &str) -> String {
+fn escape_pipes(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-fn docs() -> PathBuf {
+fn docs_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
 /// Returns whether the table in the docs is that of this run. With `write`, writes it instead.
-pub(crate) fn check_docs(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere], write: bool) -> bool {
-    let now = table(outcomes, not_here);
+pub(crate) fn check_docs(
+    outcomes: &[(&Rule, Outcome)],
+    untested_rules: &[&UntestedRule],
+    write: bool,
+) -> bool {
+    let current = build_table(outcomes, untested_rules);
     if write {
-        std::fs::write(docs(), now).expect("the docs can be written");
+        std::fs::write(docs_path(), current).expect("the docs can be written");
         return true;
     }
-    let same = std::fs::read_to_string(docs()).is_ok_and(|there| there == now);
-    if !same {
+    let is_same = std::fs::read_to_string(docs_path()).is_ok_and(|stored| stored == current);
+    if !is_same {
         eprintln!("docs/conformance.md is not the table of this run: run with -- --write-docs");
     }
-    same
+    is_same
 }

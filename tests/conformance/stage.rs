@@ -1,4 +1,4 @@
-//! Helpers of rules: the daemon, sessions and providers of one rule, and the recorded events.
+//! Helpers of rules: the daemon, sessions and providers, and the recorded events.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,18 +7,44 @@ use std::thread::ThreadId;
 
 use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
 use traceweir::provider::EnableCallback;
-use traceweir::{Error, EventDescriptor, Guid, Provider};
+use traceweir::{Error, EventDescriptor, Guid, Provider, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 pub(crate) use crate::wait::{PATIENCE, eventually, until};
 
-/// Milliseconds that an enable waits for the callbacks of this process.
-const WAIT: u32 = 120_000;
+pub(crate) const ACCESS_DENIED: Status = Status::ERROR_ACCESS_DENIED;
+pub(crate) const ACTIVE_CONNECTIONS: Status = Status::ERROR_ACTIVE_CONNECTIONS;
+pub(crate) const ALREADY_EXISTS: Status = Status::ERROR_ALREADY_EXISTS;
+pub(crate) const ARITHMETIC_OVERFLOW: Status = Status::ERROR_ARITHMETIC_OVERFLOW;
+pub(crate) const BAD_PATHNAME: Status = Status::ERROR_BAD_PATHNAME;
+pub(crate) const BUSY: Status = Status::ERROR_BUSY;
+pub(crate) const DISK_FULL: Status = Status::ERROR_DISK_FULL;
+pub(crate) const FILE_NOT_FOUND: Status = Status::ERROR_FILE_NOT_FOUND;
+pub(crate) const INVALID_FLAGS: Status = Status::ERROR_INVALID_FLAGS;
+pub(crate) const INVALID_FLAG_NUMBER: Status = Status::ERROR_INVALID_FLAG_NUMBER;
+pub(crate) const INVALID_FUNCTION: Status = Status::ERROR_INVALID_FUNCTION;
+pub(crate) const INVALID_HANDLE: Status = Status::ERROR_INVALID_HANDLE;
+pub(crate) const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+pub(crate) const MORE_DATA: Status = Status::ERROR_MORE_DATA;
+pub(crate) const NOT_ENOUGH_MEMORY: Status = Status::ERROR_NOT_ENOUGH_MEMORY;
+pub(crate) const NOT_SUPPORTED: Status = Status::ERROR_NOT_SUPPORTED;
+pub(crate) const NO_SYSTEM_RESOURCES: Status = Status::ERROR_NO_SYSTEM_RESOURCES;
+pub(crate) const PATH_NOT_FOUND: Status = Status::ERROR_PATH_NOT_FOUND;
+pub(crate) const PRIVILEGE_NOT_HELD: Status = Status::ERROR_PRIVILEGE_NOT_HELD;
+pub(crate) const SUCCESS: Status = Status::ERROR_SUCCESS;
+pub(crate) const TIMEOUT: Status = Status::ERROR_TIMEOUT;
+pub(crate) const INSTANCE_NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT_FOUND;
+pub(crate) const E_FAIL: Status = Status::E_FAIL;
+pub(crate) const LOG_FILE_FULL: Status = Status::STATUS_LOG_FILE_FULL;
+
+/// Time that an enable waits for the callbacks of this process.
+const ENABLE_TIMEOUT_MS: u32 = 120_000;
 
 /// The daemon of this run, which everything in this process uses.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     folder: PathBuf,
 }
 
@@ -26,12 +52,12 @@ pub(crate) struct Stage {
 pub(crate) struct Session {
     pub(crate) id: SessionRef,
     pub(crate) properties: Properties,
-    stopped: bool,
+    is_stopped: bool,
 }
 
 /// An event as recorded in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedEvent {
     pub(crate) provider: Guid,
     pub(crate) descriptor: EventDescriptor,
     pub(crate) flags: u16,
@@ -43,19 +69,19 @@ pub(crate) struct Seen {
     pub(crate) items: Vec<(ExtType, Vec<u8>)>,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
     /// Opens a new connection to the daemon.
-    pub(crate) fn controller(&self) -> Controller {
-        Controller::find(None).expect("the daemon can be asked").expect("the daemon answers")
+    pub(crate) fn connect(&self) -> Controller {
+        Controller::find(None).expect("the search for the daemon succeeds").expect("the daemon answers")
     }
 
     /// Returns a file name that is unique in this run.
-    pub(crate) fn path(&self) -> PathBuf {
-        self.folder.join(format!("{}.etl", unique()))
+    pub(crate) fn unique_path(&self) -> PathBuf {
+        self.folder.join(format!("{}.etl", unique_number()))
     }
 
     /// Returns the folder of this run.
@@ -66,9 +92,9 @@ impl Stage {
     /// Returns the configuration of a sequential session with its own file.
     pub(crate) fn config(&self) -> SessionConfig {
         SessionConfig {
-            name: format!("rule {}", unique()),
-            log_file_mode: 1,
-            log_file: Some(self.path()),
+            name: format!("rule {}", unique_number()),
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            log_file: Some(self.unique_path()),
             ..SessionConfig::default()
         }
     }
@@ -76,19 +102,19 @@ impl Stage {
     /// Starts a session.
     #[track_caller]
     pub(crate) fn start(&self, config: &SessionConfig) -> Session {
-        let properties = self.controller().start(config).expect("the session starts");
-        Session { id: SessionRef::Id(properties.id), properties, stopped: false }
+        let properties = self.connect().start(config).expect("the session starts");
+        Session { id: SessionRef::Id(properties.id), properties, is_stopped: false }
     }
 
-    /// Returns the status with which a start is refused. Fails if it succeeds.
+    /// Returns the status of a start. A session that starts is stopped at once.
     #[track_caller]
-    pub(crate) fn refused(&self, config: &SessionConfig) -> u32 {
-        match self.controller().start(config) {
+    pub(crate) fn start_status(&self, config: &SessionConfig) -> Status {
+        match self.connect().start(config) {
             Ok(properties) => {
-                let _ = self.controller().stop(&SessionRef::Id(properties.id));
-                0
+                let _ = self.connect().stop(&SessionRef::Id(properties.id));
+                SUCCESS
             }
-            Err(e) => e.status().0,
+            Err(e) => e.status(),
         }
     }
 
@@ -104,13 +130,23 @@ impl Stage {
         provider: Guid,
         params: &EnableParams,
     ) -> Result<(), Error> {
-        self.controller().enable(&session.id, provider, EnableCode::Enable, params, WAIT)
+        self.connect().enable(&session.id, provider, EnableCode::Enable, params, ENABLE_TIMEOUT_MS)
     }
 
-    /// Enables a provider in a new sequential session, and registers it.
+    /// Starts a sequential session, registers a new provider and enables it in the session.
     #[track_caller]
-    pub(crate) fn listened(&self, params: &EnableParams) -> (Session, Provider, Guid) {
-        let (guid, session) = (new_provider(), self.start(&self.config()));
+    pub(crate) fn start_with_provider(&self, params: &EnableParams) -> (Session, Provider, Guid) {
+        self.start_config_with_provider(&self.config(), params)
+    }
+
+    /// Like [`start_with_provider`](Self::start_with_provider), for a session of this configuration.
+    #[track_caller]
+    pub(crate) fn start_config_with_provider(
+        &self,
+        config: &SessionConfig,
+        params: &EnableParams,
+    ) -> (Session, Provider, Guid) {
+        let (guid, session) = (new_guid(), self.start(config));
         let provider = Provider::register(guid, None).expect("the provider registers");
         self.enable(&session, guid, params);
         (session, provider, guid)
@@ -119,40 +155,40 @@ impl Stage {
     /// Returns the current properties of a session.
     #[track_caller]
     pub(crate) fn query(&self, session: &Session) -> Properties {
-        self.controller().query(&session.id).expect("the session can be asked for")
+        self.connect().query(&session.id).expect("the session can be queried")
     }
 
     /// Disables a provider.
     #[track_caller]
     pub(crate) fn disable(&self, session: &Session, provider: Guid) {
-        let done = self.controller().enable(
+        let outcome = self.connect().enable(
             &session.id,
             provider,
             EnableCode::Disable,
             &EnableParams::default(),
-            WAIT,
+            ENABLE_TIMEOUT_MS,
         );
-        done.expect("the provider is disabled");
+        outcome.expect("the provider is disabled");
     }
 
     /// Stops a session and returns the events in its file.
     #[track_caller]
-    pub(crate) fn stop(&self, session: Session) -> Vec<Seen> {
-        self.end(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
+    pub(crate) fn stop_and_read(&self, session: Session) -> Vec<RecordedEvent> {
+        self.stop(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
     }
 
     /// Stops a session and returns its final properties.
     #[track_caller]
-    pub(crate) fn end(&self, mut session: Session) -> Properties {
-        let end = self.controller().stop(&session.id).expect("the session stops");
-        session.stopped = true;
+    pub(crate) fn stop(&self, mut session: Session) -> Properties {
+        let end = self.connect().stop(&session.id).expect("the session stops");
+        session.is_stopped = true;
         end
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.stopped
+        if !self.is_stopped
             && let Ok(Some(mut controller)) = Controller::find(None)
         {
             // The rule may have stopped the session already.
@@ -164,19 +200,19 @@ impl Drop for Session {
 /// Returns the events of a file without those about the session itself. Fails if the file breaks a
 /// rule of the format.
 #[track_caller]
-pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
+pub(crate) fn events_of(path: &Path) -> Vec<RecordedEvent> {
     let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
-    let mut broken = Vec::new();
-    traceweir_format::etl::check(&trace, &mut |finding| broken.push(format!("{finding:?}")))
-        .expect("it can be read");
-    assert!(broken.is_empty(), "{}: {broken:?}", path.display());
-    let mut seen = Vec::new();
+    let mut findings = Vec::new();
+    traceweir_format::etl::check(&trace, &mut |finding| findings.push(format!("{finding:?}")))
+        .expect("the file can be checked");
+    assert!(findings.is_empty(), "{}: {findings:?}", path.display());
+    let mut recorded = Vec::new();
     let mut events = trace.events();
     while let Some(record) = events.next().expect("every record can be read") {
         if record.hook().is_some() {
             continue;
         }
-        seen.push(Seen {
+        recorded.push(RecordedEvent {
             provider: record.provider(),
             descriptor: record.descriptor(),
             flags: record.flags(),
@@ -188,7 +224,7 @@ pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
             items: record.items().map(|item| (item.kind, item.data.to_vec())).collect(),
         });
     }
-    seen
+    recorded
 }
 
 /// Returns the header of a file.
@@ -200,7 +236,7 @@ pub(crate) fn header_of(path: &Path) -> LogFileHeader {
 
 /// One call of an enable callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct CallbackCall {
     pub(crate) source: Guid,
     pub(crate) code: u32,
     pub(crate) level: u8,
@@ -210,23 +246,23 @@ pub(crate) struct Call {
     pub(crate) thread: ThreadId,
 }
 
-impl Call {
+impl CallbackCall {
     /// Returns code, level and masks.
-    pub(crate) fn state(&self) -> (u32, u8, u64, u64) {
+    pub(crate) fn code_level_masks(&self) -> (u32, u8, u64, u64) {
         (self.code, self.level, self.any, self.all)
     }
 }
 
 /// The recorded calls of a callback, in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
+pub(crate) struct CallbackLog(Arc<Mutex<Vec<CallbackCall>>>);
 
-impl Calls {
+impl CallbackLog {
     /// Returns a callback that records its calls.
     pub(crate) fn callback(&self) -> Option<EnableCallback> {
         let calls = Arc::clone(&self.0);
         Some(Box::new(move |notice| {
-            calls.lock().expect("calls").push(Call {
+            calls.lock().expect("no callback panicked").push(CallbackCall {
                 source: notice.source,
                 code: notice.code,
                 level: notice.level,
@@ -238,39 +274,39 @@ impl Calls {
         }))
     }
 
-    pub(crate) fn all(&self) -> Vec<Call> {
-        self.0.lock().expect("calls").clone()
+    pub(crate) fn all(&self) -> Vec<CallbackCall> {
+        self.0.lock().expect("no callback panicked").clone()
     }
 
     /// Returns the last call. Fails if there was none.
     #[track_caller]
-    pub(crate) fn last(&self) -> Call {
+    pub(crate) fn last(&self) -> CallbackCall {
         self.all().pop().expect("the callback was called")
     }
 }
 
 /// Returns enable parameters with this level and these masks.
-pub(crate) fn wants(level: u8, match_any: u64, match_all: u64) -> EnableParams {
+pub(crate) fn enable_params(level: u8, match_any: u64, match_all: u64) -> EnableParams {
     EnableParams { level, match_any, match_all, ..EnableParams::default() }
 }
 
 /// Returns a number that is unique in this run.
-pub(crate) fn unique() -> u32 {
+pub(crate) fn unique_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Returns a provider GUID that is unique in this run.
-pub(crate) fn new_provider() -> Guid {
-    Guid::from_u128(0x7ace_3e1c_0000_4000_8000_0000_0000_0000 | u128::from(unique()))
+pub(crate) fn new_guid() -> Guid {
+    Guid::from_u128(0x7ace_3e1c_0000_4000_8000_0000_0000_0000 | u128::from(unique_number()))
 }
 
 /// Returns the status of an error, or 0 for success.
-pub(crate) fn status<T>(result: Result<T, Error>) -> u32 {
-    result.err().map_or(0, |e| e.status().0)
+pub(crate) fn status<T>(result: Result<T, Error>) -> Status {
+    result.err().map_or(SUCCESS, |e| e.status())
 }
 
-/// Returns an event descriptor.
+/// Returns an event descriptor with this id, level and keyword.
 pub(crate) fn event(id: u16, level: u8, keyword: u64) -> EventDescriptor {
     EventDescriptor { id, level, keyword, ..EventDescriptor::default() }
 }

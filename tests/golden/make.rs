@@ -1,7 +1,7 @@
 //! Generates the traces under `fixtures/etl`, byte for byte the same each time.
 //!
 //! ```text
-//!   Maker ──event(cpu, header, payload)──▶ records, 100 µs apart ──finish()──▶ the file
+//!   TraceMaker ──write_event(cpu, header, payload)──▶ records, 100 µs apart ──finish()──▶ the file
 //! ```
 //!
 //! All traces describe one machine: a session of two CPUs that starts on 2024-05-01 at 10:00 UTC,
@@ -34,7 +34,7 @@ use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 pub(crate) type Fixture = (&'static str, Vec<u8>);
 
 /// Generates every fixture.
-pub(crate) fn all() -> Vec<Fixture> {
+pub(crate) fn make_fixtures() -> Vec<Fixture> {
     vec![
         ("tracelogging", tracelogging::make()),
         ("eventsource", eventsource::make()),
@@ -44,17 +44,18 @@ pub(crate) fn all() -> Vec<Fixture> {
         ("merged", merged::make()),
         ("narrow", narrow::make()),
         ("undecodable", undecodable::make()),
-        ("compressed", files::compressed()),
-        ("crashed", files::crashed()),
+        ("compressed", files::make_compressed()),
+        ("crashed", files::make_crashed()),
     ]
 }
 
-/// Ticks per microsecond.
-pub(crate) const MICROSECOND: i64 = 10;
+const LEVEL_INFORMATION: u8 = 4;
+
+pub(crate) const TICKS_PER_MICROSECOND: i64 = 10;
 /// Stamp of the start of the session: an hour after boot.
-pub(crate) const ANCHOR: i64 = 3600 * 1_000_000 * MICROSECOND;
+pub(crate) const ANCHOR: i64 = 3600 * 1_000_000 * TICKS_PER_MICROSECOND;
 /// The default process and thread of events.
-pub(crate) const WRITER: (u32, u32) = (1200, 1204);
+pub(crate) const WRITER_IDS: (u32, u32) = (1200, 1204);
 
 /// Returns the start of the session: 2024-05-01 10:00 UTC.
 pub(crate) fn start_time() -> FileTime {
@@ -62,7 +63,7 @@ pub(crate) fn start_time() -> FileTime {
 }
 
 /// Returns the options that all sessions share.
-pub(crate) fn session(name: &str) -> Options {
+pub(crate) fn session_options(name: &str) -> Options {
     Options {
         buffer_size: 0x1000,
         session_name: format!("fixture-{name}"),
@@ -78,13 +79,13 @@ pub(crate) fn session(name: &str) -> Options {
 }
 
 /// Collects records and writes a file of them.
-pub(crate) struct Maker {
+pub(crate) struct TraceMaker {
     writer: Writer<Vec<u8>>,
     time: i64,
     record: Vec<u8>,
 }
 
-impl Maker {
+impl TraceMaker {
     pub(crate) fn new(options: Options) -> Self {
         let time = options.anchor;
         Self { writer: Writer::create(Vec::new(), options).unwrap(), time, record: Vec::new() }
@@ -92,31 +93,31 @@ impl Maker {
 
     /// Advances the clock and returns the stamp of the next record.
     pub(crate) fn next_time(&mut self) -> i64 {
-        self.time += 100 * MICROSECOND;
+        self.time += 100 * TICKS_PER_MICROSECOND;
         self.time
     }
 
     /// Returns the stamp of the last record.
-    pub(crate) fn now(&self) -> i64 {
+    pub(crate) fn last_time(&self) -> i64 {
         self.time
     }
 
-    fn put(&mut self, cpu: u16) {
+    fn write_record(&mut self, cpu: u16) {
         self.writer.write(cpu, self.time, &self.record).unwrap();
         self.record.clear();
     }
 
     /// Adds an event. Its time, and its process and thread where they are 0, are filled in.
-    pub(crate) fn event(&mut self, cpu: u16, header: EventHeader<'_>, payload: &[u8]) {
+    pub(crate) fn write_event(&mut self, cpu: u16, header: EventHeader<'_>, payload: &[u8]) {
         let time = self.next_time();
         let (process_id, thread_id) =
-            if header.process_id == 0 { WRITER } else { (header.process_id, header.thread_id) };
+            if header.process_id == 0 { WRITER_IDS } else { (header.process_id, header.thread_id) };
         EventHeader { time, process_id, thread_id, ..header }.encode(payload, &mut self.record).unwrap();
-        self.put(cpu);
+        self.write_record(cpu);
     }
 
     /// Adds a kernel event that names its process and thread.
-    pub(crate) fn system(&mut self, cpu: u16, hook: u16, version: u8, ids: (u32, u32), payload: &[u8]) {
+    pub(crate) fn write_system(&mut self, cpu: u16, hook: u16, version: u8, ids: (u32, u32), payload: &[u8]) {
         let header = SystemHeader {
             pointer_size: 8,
             version,
@@ -127,56 +128,56 @@ impl Maker {
             cpu_times: Some((3, 5)),
         };
         header.encode(payload, &mut self.record).unwrap();
-        self.put(cpu);
+        self.write_record(cpu);
     }
 
     /// Adds a kernel event without ids.
-    pub(crate) fn perf(&mut self, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
+    pub(crate) fn write_perf(&mut self, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let time = self.next_time();
-        self.perf_at(cpu, hook, version, time, payload);
+        self.write_perf_at(cpu, hook, version, time, payload);
     }
 
     /// Adds a kernel event without ids at this stamp.
-    pub(crate) fn perf_at(&mut self, cpu: u16, hook: u16, version: u8, time: i64, payload: &[u8]) {
+    pub(crate) fn write_perf_at(&mut self, cpu: u16, hook: u16, version: u8, time: i64, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] };
         header.encode(payload, &mut self.record).unwrap();
-        self.put(cpu);
+        self.write_record(cpu);
     }
 
     /// Adds a classic event.
-    pub(crate) fn classic(&mut self, cpu: u16, class: Guid, opcode: u8, version: u16, payload: &[u8]) {
+    pub(crate) fn write_classic(&mut self, cpu: u16, class: Guid, opcode: u8, version: u16, payload: &[u8]) {
         let header = ClassicHeader {
             pointer_size: 8,
             opcode,
             level: 0,
             version,
-            process_id: WRITER.0,
-            thread_id: WRITER.1,
+            process_id: WRITER_IDS.0,
+            thread_id: WRITER_IDS.1,
             time: self.next_time(),
             class,
             cpu_times: (0, 0),
             instance: None,
         };
-        self.classic_with(cpu, header, payload);
+        self.write_classic_with(cpu, header, payload);
     }
 
     /// Adds a classic event with this header.
-    pub(crate) fn classic_with(&mut self, cpu: u16, header: ClassicHeader, payload: &[u8]) {
+    pub(crate) fn write_classic_with(&mut self, cpu: u16, header: ClassicHeader, payload: &[u8]) {
         header.encode(payload, &mut self.record).unwrap();
-        self.put(cpu);
+        self.write_record(cpu);
     }
 
     /// Adds a WPP message.
-    pub(crate) fn message(&mut self, cpu: u16, header: MessageHeader, arguments: &[u8]) {
+    pub(crate) fn write_message(&mut self, cpu: u16, header: MessageHeader, arguments: &[u8]) {
         header.encode(arguments, &mut self.record).unwrap();
-        self.put(cpu);
+        self.write_record(cpu);
     }
 
     /// Adds a record of arbitrary bytes.
-    pub(crate) fn raw(&mut self, cpu: u16, record: &[u8]) {
+    pub(crate) fn write_raw(&mut self, cpu: u16, record: &[u8]) {
         self.record.extend_from_slice(record);
         self.record.resize(self.record.len().next_multiple_of(8), 0);
-        self.put(cpu);
+        self.write_record(cpu);
     }
 
     /// Returns the finalised file, which ends a second after its last event.
@@ -191,7 +192,7 @@ impl Maker {
     }
 
     /// Returns the file as a crash leaves it: the buffers are complete, the header is not updated.
-    pub(crate) fn abandon(mut self) -> Vec<u8> {
+    pub(crate) fn finish_as_after_crash(mut self) -> Vec<u8> {
         self.writer.flush().unwrap();
         let mut file = self.writer.finish(Summary { end_time: FileTime(1), ..Summary::default() }).unwrap();
         // Undoes what finalising adds: EndTime, BuffersWritten, the flush marker of the last
@@ -215,7 +216,7 @@ impl SelfDescribing {
     pub(crate) fn new(provider: &'static str) -> Self {
         let descriptor = EventDescriptor {
             channel: CHANNEL_TRACELOGGING,
-            level: 4,
+            level: LEVEL_INFORMATION,
             keyword: 0x8,
             ..EventDescriptor::default()
         };
@@ -227,22 +228,22 @@ impl SelfDescribing {
         Self { provider, group: None, header }
     }
 
-    /// Writes the event with its traits and metadata, followed by `more` extended data items.
+    /// Writes the event with its traits and metadata, followed by `further_items` extended data items.
     pub(crate) fn write(
         &self,
-        maker: &mut Maker,
+        maker: &mut TraceMaker,
         cpu: u16,
         metadata: &mut MetadataBuilder,
         payload: &[u8],
-        more: &[Item<'_>],
+        further_items: &[Item<'_>],
     ) {
         let traits = self.traits();
         let mut items = vec![
             Item { kind: ExtType::PROV_TRAITS, data: &traits },
             Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish().unwrap() },
         ];
-        items.extend_from_slice(more);
-        maker.event(cpu, EventHeader { items: &items, ..self.header }, payload);
+        items.extend_from_slice(further_items);
+        maker.write_event(cpu, EventHeader { items: &items, ..self.header }, payload);
     }
 
     pub(crate) fn traits(&self) -> Vec<u8> {
@@ -268,6 +269,6 @@ pub(crate) const SOCKET_4: [u8; 16] = [2, 0, 1, 0xBB, 192, 0, 2, 7, 0, 0, 0, 0, 
 pub(crate) const ADDRESS_6: [u8; 16] = [0x20, 1, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 /// Encodes text as UTF-16 without a terminator.
-pub(crate) fn wide(text: &str) -> Vec<u8> {
+pub(crate) fn utf16_bytes(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }

@@ -6,13 +6,13 @@ use traceweir_format::kernel::{FieldShape, Repeat, Shape, Ty, class_name, shapes
 use traceweir_format::spec::event::class;
 use traceweir_format::wire::Put;
 
-use super::make::{ADDRESS_6, Maker, session, start_time};
+use super::make::{ADDRESS_6, TraceMaker, session_options, start_time};
 use crate::util::weir;
 
 /// The value of every field that counts another one.
 const COUNT: u8 = 2;
 
-fn put_value(ty: Ty, p: &mut Vec<u8>) {
+fn put_value(ty: Ty, payload: &mut Vec<u8>) {
     let bytes = match ty {
         Ty::Az | Ty::Utf8z => b"text\0".to_vec(),
         Ty::Wz => "wide\0".encode_utf16().flat_map(u16::to_le_bytes).collect(),
@@ -32,44 +32,50 @@ fn put_value(ty: Ty, p: &mut Vec<u8>) {
             value
         }
     };
-    p.put(&bytes);
+    payload.put(&bytes);
 }
 
-fn put_field(field: &FieldShape, p: &mut Vec<u8>) {
+fn put_field(field: &FieldShape, payload: &mut Vec<u8>) {
     let times = match field.repeat {
         Repeat::One => 1,
         Repeat::Times(n) => n,
         Repeat::By(_) | Repeat::ToEnd => u16::from(COUNT),
     };
     for _ in 0..times {
-        put_value(field.ty, p);
+        put_value(field.ty, payload);
     }
 }
 
-fn payload(shape: &Shape) -> Vec<u8> {
-    let mut p = Vec::new();
-    shape.fields.iter().for_each(|f| put_field(f, &mut p));
-    p
+fn shape_payload(shape: &Shape) -> Vec<u8> {
+    let mut payload = Vec::new();
+    shape.fields.iter().for_each(|f| put_field(f, &mut payload));
+    payload
 }
 
-fn group_of(class: &Guid) -> Option<u16> {
+fn kernel_group(class: &Guid) -> Option<u16> {
     class::GROUPS.iter().position(|g| g.0 == *class).and_then(|g| u16::try_from(g).ok())
 }
 
 #[test]
 fn every_kernel_table_is_decoded_to_its_last_byte() {
-    let mut maker = Maker::new(Options { buffer_size: 0x10000, ..session("tables") });
+    let mut maker = TraceMaker::new(Options { buffer_size: 0x10000, ..session_options("tables") });
     let mut expected = Vec::new();
     // A second log-file header, or half a schema, would not be an ordinary event.
-    let apart =
+    let is_ordinary =
         |s: &&Shape| s.class != class::EVENT_METADATA && (s.class, s.types[0].0) != (class::EVENT_TRACE, 0);
-    for shape in shapes().filter(apart) {
+    for shape in shapes().filter(is_ordinary) {
         for (opcode, name) in shape.types {
-            match group_of(&shape.class) {
-                Some(group) => {
-                    maker.system(0, group << 8 | u16::from(*opcode), shape.version, (4, 8), &payload(shape))
+            match kernel_group(&shape.class) {
+                Some(group) => maker.write_system(
+                    0,
+                    group << 8 | u16::from(*opcode),
+                    shape.version,
+                    (4, 8),
+                    &shape_payload(shape),
+                ),
+                None => {
+                    maker.write_classic(0, shape.class, *opcode, shape.version.into(), &shape_payload(shape))
                 }
-                None => maker.classic(0, shape.class, *opcode, shape.version.into(), &payload(shape)),
             }
             expected.push((class_name(&shape.class).unwrap(), *name, shape.version));
         }
@@ -83,7 +89,7 @@ fn every_kernel_table_is_decoded_to_its_last_byte() {
     assert_eq!(events.len() - 1, expected.len());
     for (event, (class, name, version)) in events.iter().skip(1).zip(expected) {
         let full = event["event"].as_str().unwrap();
-        assert!(full == class || full.ends_with(name), "{full} is {class}/{name}");
+        assert!(full == class || full.ends_with(name), "{full} is not {class}/{name}");
         assert_eq!(event["version"], version, "{full}");
         assert!(event.get("extra").is_none() && event.get("undecoded").is_none(), "{event}");
     }

@@ -3,7 +3,7 @@
 use quick_xml::events::Event;
 use serde_json::Value;
 
-use super::{make, run};
+use super::{make, run_view};
 
 /// Parses rows and cells by RFC 4180. Fails on anything that violates it.
 pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
@@ -12,7 +12,7 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
     while let Some(c) = chars.next() {
         match c {
             '"' => {
-                assert!(cell.is_empty(), "a quote inside a plain cell: {cell}");
+                assert!(cell.is_empty(), "a quote is inside an unquoted cell: {cell}");
                 loop {
                     match chars.next().expect("a quoted cell ends") {
                         '"' if chars.peek() == Some(&'"') => {
@@ -38,7 +38,7 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
             c => cell.push(c),
         }
     }
-    assert!(row.is_empty() && cell.is_empty(), "the last row ends");
+    assert!(row.is_empty() && cell.is_empty(), "the last row has no line ending");
     rows
 }
 
@@ -63,9 +63,9 @@ pub(crate) fn parse_xml(text: &str) -> Vec<String> {
             _ => {}
         }
     }
-    assert_eq!(depth, 0, "elements are closed");
+    assert_eq!(depth, 0, "an element is not closed");
     let forbidden = |c: char| (c < ' ' && !"\t\r\n".contains(c)) || matches!(c, '\u{FFFE}' | '\u{FFFF}');
-    assert!(!text.contains(forbidden), "XML 1.0 has no such character");
+    assert!(!text.contains(forbidden), "a character is not allowed in XML 1.0");
     names
 }
 
@@ -77,11 +77,11 @@ fn check_attributes(element: &quick_xml::events::BytesStart<'_>) {
 
 #[test]
 fn all_formats_hold_the_same_events() {
-    for (trace, _) in make::all() {
-        let json = run(trace, "jsonl").json();
-        let rows = parse_csv(&run(trace, "csv").text());
-        let elements = parse_xml(&run(trace, "xml").text());
-        let lines = run(trace, "text").text().lines().count();
+    for (trace, _) in make::make_fixtures() {
+        let json = run_view(trace, "jsonl").json();
+        let rows = parse_csv(&run_view(trace, "csv").text());
+        let elements = parse_xml(&run_view(trace, "xml").text());
+        let lines = run_view(trace, "text").text().lines().count();
         let events = json.len();
         assert!(events > 0, "{trace}");
         assert_eq!(rows.len() - 1, events, "{trace}: CSV rows");
@@ -100,7 +100,7 @@ fn all_formats_hold_the_same_events() {
 
 #[test]
 fn every_undecodable_event_has_a_reason_and_keeps_its_bytes() {
-    for object in run("undecodable", "jsonl").json() {
+    for object in run_view("undecodable", "jsonl").json() {
         // The log-file header, and payloads that are merely too long or lack the end of a text, are
         // decoded.
         let name = object["event"].as_str().unwrap_or_default();

@@ -24,8 +24,8 @@ from etl.etl import IEtlFileObserver, build_from_stream
 MICROSECOND = 10
 
 # Fields that etl-parser names differently, and those that it lacks.
-SPELT = {"TThreadId": "ThreadId", "HighResResponseTime": "HighResponseTime"}
-UNKNOWN = {"ThreadName"}
+ETL_PARSER_NAMES = {"TThreadId": "ThreadId", "HighResResponseTime": "HighResponseTime"}
+MISSING_IN_ETL_PARSER = {"ThreadName"}
 
 
 def fail(message):
@@ -33,12 +33,12 @@ def fail(message):
     sys.exit(1)
 
 
-def same(where, what, wanted, found):
+def assert_same(where, what, wanted, found):
     if wanted != found:
         fail(f"{where}: {what}: wanted {wanted!r}, found {found!r}")
 
 
-def load(folder):
+def load_expected(folder):
     with open(folder / "expected.jsonl", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -46,71 +46,71 @@ def load(folder):
 # dissect.etl
 
 
-def dissect_event(where, event, header):
+def compare_dissect_event(where, event, header):
     """Compares an EVENT header and returns the payload, without the extended items that dissect.etl
     leaves in front of it.
 
     The reader swaps the bytes of the provider differently from other GUIDs, and continues to parse
     items in the payload: so the raw bytes are compared, and as many items as were written.
     """
-    same(where, "provider", UUID(event["provider"]), UUID(bytes_le=bytes(header.header.ProviderId)))
-    same(where, "64-bit", event["pointer"] == 8, header.is_64bit)
+    assert_same(where, "provider", UUID(event["provider"]), UUID(bytes_le=bytes(header.header.ProviderId)))
+    assert_same(where, "64-bit", event["pointer"] == 8, header.is_64bit)
     found = header.descriptor
     for name in ("id", "version", "channel", "level", "opcode", "task"):
-        same(where, name, event[name], getattr(found, name))
-    same(where, "keyword", event["keyword"], found.keywords)
+        assert_same(where, name, event[name], getattr(found, name))
+    assert_same(where, "keyword", event["keyword"], found.keywords)
     items = header.header_extensions[: len(event["items"])] if event["items"] else []
-    same(where, "extended items", event["items"], [[int(i.ext_type), bytes(i.raw_data).hex()] for i in items])
+    assert_same(where, "extended items", event["items"], [[int(i.ext_type), bytes(i.raw_data).hex()] for i in items])
     return bytes(header.payload)[sum(i.size for i in items) :]
 
 
-def dissect_record(where, event, header):
+def compare_dissect_record(where, event, header):
     """Compares the header and returns the payload."""
     kind = event["kind"]
     if kind != "perfinfo":
-        same(where, "thread", event["thread"], header.thread_id)
-        same(where, "process", event["process"], header.process_id)
+        assert_same(where, "thread", event["thread"], header.thread_id)
+        assert_same(where, "process", event["process"], header.process_id)
     if kind == "event":
-        return dissect_event(where, event, header)
-    same(where, "provider", event["provider"], str(header.provider_id))
+        return compare_dissect_event(where, event, header)
+    assert_same(where, "provider", event["provider"], str(header.provider_id))
     if kind == "classic":
         # In this header, type, level and version are one number.
-        same(where, "class", event["opcode"] | event["level"] << 8 | event["version"] << 16, header.version)
+        assert_same(where, "class", event["opcode"] | event["level"] << 8 | event["version"] << 16, header.version)
     else:
         for name in ("group", "opcode", "version"):
-            same(where, name, event[name], getattr(header, name))
+            assert_same(where, name, event[name], getattr(header, name))
     return bytes(header.payload)
 
 
-def with_dissect(path, expected):
+def compare_with_dissect(path, expected):
     with open(path, "rb") as file:
         trace = ETL(file)
         records = iter(trace)
         first = next(records).header
-        same(path.name, "hook of the first event", 0, first.hook_id)
+        assert_same(path.name, "hook of the first event", 0, first.hook_id)
         found = {}
         for record in records:
             if record.header.time_delta in found:
                 fail(f"{path.name}: two events at {record.header.time_delta}")
             found[record.header.time_delta] = record.header
-        same(path.name, "number of events", len(expected), len(found))
+        assert_same(path.name, "number of events", len(expected), len(found))
         for event in expected:
             where = f"{path.name}, event at {event['time']}"
             header = found.get(event["time"])
             if header is None:
                 fail(f"{where}: missing")
-            same(where, "payload", event["payload"], dissect_record(where, event, header).hex())
-            wall = trace.get_filetime_for_event(header.time_delta)
-            if abs(wall - event["filetime"]) > MICROSECOND:
-                fail(f"{where}: wall time: wanted {event['filetime']}, found {wall}")
+            assert_same(where, "payload", event["payload"], compare_dissect_record(where, event, header).hex())
+            wall_time = trace.get_filetime_for_event(header.time_delta)
+            if abs(wall_time - event["filetime"]) > MICROSECOND:
+                fail(f"{where}: wall time: wanted {event['filetime']}, found {wall_time}")
     print(f"interop: dissect.etl agrees on {len(expected)} events of {path.name}")
 
 
 # etl-parser
 
 
-def text(string):
-    """Converts a string of etl-parser to bytes, with the terminator."""
+def decode_string(string):
+    """Decodes a string of etl-parser and removes its terminator."""
     units = bytes(string.string)
     return units[:-2].decode("utf-16le") if units.endswith(b"\0\0") and len(units) % 2 == 0 else units[:-1].decode()
 
@@ -142,51 +142,51 @@ class Collector(IEtlFileObserver):
         fail("etl-parser takes an event for a message")
 
 
-def kernel_fields(where, wanted, event):
+def compare_kernel_fields(where, wanted, event):
     source = event.get_mof().source
     compared = 0
     for name, value in wanted.items():
-        if name in UNKNOWN:
+        if name in MISSING_IN_ETL_PARSER:
             continue
-        found = source[SPELT.get(name, name)]
+        found = source[ETL_PARSER_NAMES.get(name, name)]
         if isinstance(value, str):
-            found = text(found)
-        same(where, name, value, found)
+            found = decode_string(found)
+        assert_same(where, name, value, found)
         compared += 1
     return compared
 
 
-def tracelogging_fields(where, wanted, event):
+def compare_tracelogging_fields(where, wanted, event):
     parsed = event.parse_tracelogging()
-    same(where, "TraceLogging name", "Reading", parsed.get_name())
+    assert_same(where, "TraceLogging name", "Reading", parsed.get_name())
     for name, value in wanted.items():
         found = parsed[name]
         if isinstance(found, bytes):
             found = found.decode()
-        same(where, name, value, found)
+        assert_same(where, name, value, found)
     return len(wanted)
 
 
-def with_etl_parser(path, expected):
+def compare_with_etl_parser(path, expected):
     collector = Collector()
     build_from_stream(path.read_bytes()).parse(collector)
-    same(path.name, "number of events", len(expected), collector.count)
-    same(path.name, "number of stamps", len(expected), len(collector.found))
+    assert_same(path.name, "number of events", len(expected), collector.count)
+    assert_same(path.name, "number of stamps", len(expected), len(collector.found))
     fields = 0
     for event in expected:
         where = f"{path.name}, etl-parser, event at {event['time']}"
         if event["time"] not in collector.found:
             fail(f"{where}: missing")
         kind, payload, parsed = collector.found[event["time"]]
-        same(where, "kind", event["kind"], kind)
-        same(where, "payload", event["payload"], bytes(payload).hex())
+        assert_same(where, "kind", event["kind"], kind)
+        assert_same(where, "payload", event["payload"], bytes(payload).hex())
         if kind != "perfinfo":
             header = parsed.source.system_header if kind == "system" else parsed.source.event_header
-            same(where, "thread", event["thread"], header.thread_id)
-            same(where, "process", event["process"], header.process_id)
+            assert_same(where, "thread", event["thread"], header.thread_id)
+            assert_same(where, "process", event["process"], header.process_id)
         if "fields" in event:
-            compare = tracelogging_fields if kind == "event" else kernel_fields
-            fields += compare(where, event["fields"], parsed)
+            compare_fields = compare_tracelogging_fields if kind == "event" else compare_kernel_fields
+            fields += compare_fields(where, event["fields"], parsed)
     print(f"interop: etl-parser agrees on {len(expected)} events and {fields} fields of {path.name}")
 
 
@@ -194,12 +194,12 @@ def main():
     if len(sys.argv) != 2:
         sys.exit("usage: interop.py FOLDER")
     folder = Path(sys.argv[1])
-    expected = load(folder)
+    expected = load_expected(folder)
     if not expected:
         fail("nothing to compare")
-    with_dissect(folder / "plain.etl", expected)
-    with_dissect(folder / "compressed.etl", expected)
-    with_etl_parser(folder / "plain.etl", expected)
+    compare_with_dissect(folder / "plain.etl", expected)
+    compare_with_dissect(folder / "compressed.etl", expected)
+    compare_with_etl_parser(folder / "plain.etl", expected)
 
 
 if __name__ == "__main__":

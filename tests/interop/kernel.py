@@ -20,7 +20,7 @@ from dissect.etl.etl import ETL
 from etl.etl import IEtlFileObserver, build_from_stream
 
 # Fields that etl-parser names differently.
-SPELT = {"TThreadId": "ThreadId", "HighResResponseTime": "HighResponseTime"}
+ETL_PARSER_NAMES = {"TThreadId": "ThreadId", "HighResResponseTime": "HighResponseTime"}
 
 # Classes whose fields are compared, and the fields that both know, by class and type.
 PROCESS = ("ProcessId", "ParentId", "SessionId", "ExitStatus")
@@ -48,8 +48,10 @@ TYPES = {1: "Start", 2: "End", 3: "DCStart", 4: "DCEnd", 10: "Read", 11: "Write"
 IMAGE_TYPES = {2: "UnLoad", 3: "DCStart", 4: "DCEnd"}
 
 # Offset of the user of a process. Four zero bytes mean no user, which etl-parser does not know.
-USER = 36
+USER_SID_OFFSET = 36
 
+CSWITCH_HOOK = 0x0524
+READY_THREAD_HOOK = 0x0532
 CSWITCH = struct.Struct("<IIbbBbbbbbII")
 CSWITCH_FIELDS = (
     "NewThreadId OldThreadId NewThreadPriority OldThreadPriority PreviousCState SpareByte OldThreadWaitReason "
@@ -64,7 +66,7 @@ def fail(message):
     sys.exit(1)
 
 
-def same(what, wanted, found):
+def assert_same(what, wanted, found):
     if wanted != found:
         only = list((wanted - found).items())[:5], list((found - wanted).items())[:5]
         fail(f"{what}: only in the dump {only[0]}, only in the reader {only[1]}")
@@ -74,11 +76,11 @@ def number(value):
     return int(value, 16) if isinstance(value, str) and value.startswith("0x") else value
 
 
-def values(event, names):
+def field_values(event, names):
     return tuple(number(event["fields"][name]) for name in names)
 
 
-def with_dissect(path, dump):
+def compare_with_dissect(path, dump):
     shapes, switches, ready, count = Counter(), Counter(), Counter(), 0
     with open(path, "rb") as file:
         for record in ETL(file):
@@ -88,19 +90,19 @@ def with_dissect(path, dump):
             hook = getattr(header, "hook_id", None)
             if opcode is not None and hook is not None:
                 shapes[(str(header.provider_id), opcode, len(payload))] += 1
-            if hook == 0x0524:
+            if hook == CSWITCH_HOOK:
                 switches[CSWITCH.unpack(payload)] += 1
-            elif hook == 0x0532:
+            elif hook == READY_THREAD_HOOK:
                 ready[READY.unpack(payload)[:4]] += 1
     if count != len(dump):
         fail(f"{path.name}, dissect.etl: {count} events, the dump has {len(dump)}")
     named = [e for e in dump if e["provider"] == "Windows Kernel"]
     guids = {guid for guid, _, _ in shapes}
     wanted = Counter((e["guid"], e["opcode"], e["len"]) for e in named if e["guid"] in guids)
-    same(f"{path.name}, dissect.etl: class, type and length", wanted, shapes)
-    of = lambda name: [e for e in dump if e["event"] == name]
-    same("context switches", Counter(values(e, CSWITCH_FIELDS) for e in of("Thread/CSwitch")), switches)
-    same("ready threads", Counter(values(e, READY_FIELDS) for e in of("Thread/ReadyThread")), ready)
+    assert_same(f"{path.name}, dissect.etl: class, type and length", wanted, shapes)
+    events_named = lambda name: [e for e in dump if e["event"] == name]
+    assert_same("context switches", Counter(field_values(e, CSWITCH_FIELDS) for e in events_named("Thread/CSwitch")), switches)
+    assert_same("ready threads", Counter(field_values(e, READY_FIELDS) for e in events_named("Thread/ReadyThread")), ready)
     print(f"interop: dissect.etl agrees on {count} events of {path.name}, with {sum(switches.values())} context switches")
 
 
@@ -115,27 +117,27 @@ class Collector(IEtlFileObserver):
         self.count += 1
 
     def on_perfinfo_trace(self, event):
-        self.add(event, event.source.header)
+        self.add_event(event, event.source.header)
 
     def on_system_trace(self, event):
-        self.add(event, event.source.system_header.header)
+        self.add_event(event, event.source.system_header.header)
 
     def on_win_trace(self, event):
         fail("etl-parser takes an event for a message")
 
-    def add(self, event, header):
+    def add_event(self, event, header):
         self.count += 1
-        name = name_of(header)
+        name = event_name(header)
         if name in FIELDS and has_user(name, event.source.mof_data):
             source = event.get_mof().source
-            self.found[(name,) + tuple(source[SPELT.get(field, field)] for field in FIELDS[name])] += 1
+            self.found[(name,) + tuple(source[ETL_PARSER_NAMES.get(field, field)] for field in FIELDS[name])] += 1
 
 
 def has_user(name, payload):
-    return not name.startswith("Process/") or struct.unpack_from("<I", payload, USER)[0] != 0
+    return not name.startswith("Process/") or struct.unpack_from("<I", payload, USER_SID_OFFSET)[0] != 0
 
 
-def name_of(header):
+def event_name(header):
     group, kind = int(header.group), int(header.type)
     # Image loads are in the group of processes.
     if (group, kind) == (0x03, 10):
@@ -144,12 +146,12 @@ def name_of(header):
     return f"{GROUPS.get(group)}/{types.get(kind)}"
 
 
-def with_etl_parser(path, dump):
+def compare_with_etl_parser(path, dump):
     collector = Collector()
     build_from_stream(path.read_bytes()).parse(collector)
     known = [e for e in dump if e["event"] in FIELDS and e["fields"].get("UserSID", "") is not None]
-    wanted = Counter((e["event"],) + values(e, FIELDS[e["event"]]) for e in known)
-    same(f"{path.name}, etl-parser: fields", wanted, collector.found)
+    wanted = Counter((e["event"],) + field_values(e, FIELDS[e["event"]]) for e in known)
+    assert_same(f"{path.name}, etl-parser: fields", wanted, collector.found)
     print(f"interop: etl-parser agrees on the fields of {sum(wanted.values())} of {collector.count} events of {path.name}")
 
 
@@ -159,8 +161,8 @@ def main():
     path = Path(sys.argv[1])
     with open(sys.argv[2], encoding="utf-8") as lines:
         dump = [json.loads(line) for line in lines]
-    with_dissect(path, dump)
-    with_etl_parser(path, dump)
+    compare_with_dissect(path, dump)
+    compare_with_etl_parser(path, dump)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from etl.etl import IEtlFileObserver, build_from_stream
 PROVIDER = UUID("788c1428-e0a2-523e-bb8b-cf3ea983707d")
 
 # Offset of the count of lost events in the log-file header, after the headers of buffer and event.
-EVENTS_LOST = 0x48 + 0x20 + 0x30
+EVENTS_LOST_OFFSET = 0x48 + 0x20 + 0x30
 
 
 def fail(message):
@@ -28,7 +28,7 @@ def fail(message):
     sys.exit(1)
 
 
-def identity(payload):
+def thread_and_number(payload):
     """Returns thread and number, the last twelve bytes.
 
     A reader may leave extended items in front of a payload.
@@ -36,14 +36,14 @@ def identity(payload):
     return struct.unpack("<IQ", payload[-12:])
 
 
-def with_dissect(path):
+def read_with_dissect(path):
     found = Counter()
     with open(path, "rb") as file:
         for record in ETL(file):
             header = record.header
             provider = getattr(getattr(header, "header", None), "ProviderId", None)
             if provider is not None and UUID(bytes_le=bytes(provider)) == PROVIDER:
-                found[identity(bytes(header.payload))] += 1
+                found[thread_and_number(bytes(header.payload))] += 1
     return found
 
 
@@ -52,7 +52,7 @@ class Collector(IEtlFileObserver):
         self.found = Counter()
 
     def on_event_record(self, event):
-        self.found[identity(bytes(event.source.user_data))] += 1
+        self.found[thread_and_number(bytes(event.source.user_data))] += 1
 
     def on_trace_record(self, event):
         pass
@@ -67,7 +67,7 @@ class Collector(IEtlFileObserver):
         fail("etl-parser takes an event for a message")
 
 
-def with_etl_parser(path):
+def read_with_etl_parser(path):
     collector = Collector()
     build_from_stream(path.read_bytes()).parse(collector)
     return collector.found
@@ -77,16 +77,16 @@ def main():
     if len(sys.argv) != 4:
         sys.exit("usage: recorded.py FILE EVENTS THREADS")
     path, events, threads = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    (lost,) = struct.unpack_from("<I", path.read_bytes(), EVENTS_LOST)
+    (lost,) = struct.unpack_from("<I", path.read_bytes(), EVENTS_LOST_OFFSET)
     offered = {(thread, number) for thread in range(threads) for number in range(events)}
-    for reader, found in (("dissect.etl", with_dissect(path)), ("etl-parser", with_etl_parser(path))):
-        if twice := [key for key, count in found.items() if count > 1]:
-            fail(f"{path.name}, {reader}: {len(twice)} events are there twice, such as {twice[0]}")
-        if strange := found.keys() - offered:
-            fail(f"{path.name}, {reader}: {len(strange)} events were never offered, such as {strange.pop()}")
+    for reader, found in (("dissect.etl", read_with_dissect(path)), ("etl-parser", read_with_etl_parser(path))):
+        if duplicates := [key for key, count in found.items() if count > 1]:
+            fail(f"{path.name}, {reader}: {len(duplicates)} events occur twice, such as {duplicates[0]}")
+        if unexpected := found.keys() - offered:
+            fail(f"{path.name}, {reader}: {len(unexpected)} events were never offered, such as {unexpected.pop()}")
         missing = len(offered) - len(found)
         if missing != lost:
-            fail(f"{path.name}, {reader}: {missing} events miss, the file says it lost {lost}")
+            fail(f"{path.name}, {reader}: {missing} events are missing, the file counts {lost} as lost")
         print(f"interop: {reader} finds {len(found)} of {len(offered)} events of {path.name}, {lost} are counted as lost")
 
 

@@ -61,5 +61,5 @@ else
     case ",${TRACEWEIR_REQUIRE:-}," in
     *,all,* | *,"kernel events",*) echo "required: kernel events" && exit 1 ;;
     esac
-    echo "skipped: kernel events are not to be had here"
+    echo "skipped: kernel events are not available here"
 fi

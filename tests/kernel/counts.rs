@@ -17,18 +17,18 @@
 //!   (4) according to the context switches
 //! ```
 //!
-//! Edges: the workload's leader is a child that starts when both record and ends before they stop,
-//! so both record everything about it and its descendants. The process that waits for the leader,
-//! and perf itself, are not covered. The kernel occasionally skips an event while it handles
-//! another one, and does so separately for each listener: perf alone shows switches from threads
-//! that were never switched to. Such a run is measured again.
+//! The workload's leader is a child that starts after both recordings began and ends before they
+//! stop, so both record everything about the leader and its descendants. The process that waits for
+//! the leader, and perf itself, are not compared. The kernel occasionally skips an event while it
+//! handles another one, and does so separately for each listener: perf alone shows switches from
+//! threads that were never switched to. Such a run is measured again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::again::again;
 use crate::dumped::{Event, Trace};
-use crate::perf::{self, Sample, tally};
-use crate::stage::{ATTEMPTS, Stage, Truth};
+use crate::perf::{self, Sample, count_by_key};
+use crate::stage::{MAX_ATTEMPTS, Measurement, WorkloadOutput};
 
 const KERNEL: &str =
     "process,thread,cswitch,dispatcher,systemcall,disk_io,disk_io_init,network_tcpip,dpc,interrupt";
@@ -51,95 +51,111 @@ const TRACEPOINTS: [&str; 15] = [
 ];
 
 /// A kind of event, and the thread it concerns.
-type Key = (&'static str, u64);
+type EventKey = (&'static str, u64);
 
 #[test]
 fn event_counts_of_each_kind_and_thread_match_perf() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
-        let data = stage.path("perf.data");
-        let on_disk = stage.path("written");
-        let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "2000".as_ref()]);
+        let Some(measurement) = Measurement::start() else { return };
+        let data = measurement.path("perf.data");
+        let on_disk = measurement.path("written");
+        let workload = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "2000".as_ref()]);
         let events: Vec<&str> = TRACEPOINTS.iter().flat_map(|name| ["-e", name]).collect();
         let Some(command) = perf::record_around(&data, &events, &workload) else { return };
-        let mut differ = Vec::new();
-        for _ in 0..ATTEMPTS {
-            let recording = stage.record_complete(&["--kernel", KERNEL, "--stacks", "none"], &command);
-            let Some(samples) = perf::script(&data, false) else { continue };
-            let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
+        let mut differences = Vec::new();
+        for _ in 0..MAX_ATTEMPTS {
+            let recording = measurement.record_complete(&["--kernel", KERNEL, "--stacks", "none"], &command);
+            let Some(samples) = perf::read_samples(&data, false) else { continue };
+            let workload_threads: BTreeSet<u64> = recording.output.numbers("tids").iter().copied().collect();
             let trace = recording.trace();
-            differ = compare_threads(&samples, &trace, &ours, &recording.truth);
-            differ.extend(compare_processors(&samples, &trace, &ours));
-            compare_connections(&samples, &trace, recording.truth.one("tcp"));
-            if differ.is_empty() {
+            differences = compare_threads(&samples, &trace, &workload_threads, &recording.output);
+            differences.extend(compare_processors(&samples, &trace, &workload_threads));
+            compare_connections(&samples, &trace, recording.output.number("tcp"));
+            if differences.is_empty() {
                 return;
             }
         }
-        panic!("perf loses events each time, or counts others:\n{}", differ.join("\n"));
+        panic!("perf lost events in each attempt, or counted other events:\n{}", differences.join("\n"));
     });
 }
 
-/// Returns the differences by thread. Fails where there is nothing to compare.
+/// Returns the differences by thread. Fails if weir recorded fewer events than the workload causes.
 #[track_caller]
-fn compare_threads(samples: &[Sample], trace: &Trace, ours: &BTreeSet<u64>, truth: &Truth) -> Vec<String> {
-    let concerns = |(_, thread): &Key| ours.contains(thread);
+fn compare_threads(
+    samples: &[Sample],
+    trace: &Trace,
+    workload_threads: &BTreeSet<u64>,
+    output: &WorkloadOutput,
+) -> Vec<String> {
+    let concerns = |(_, thread): &EventKey| workload_threads.contains(thread);
     let mut issued = BTreeSet::new();
-    let by_perf = samples.iter().flat_map(|sample| perf_keys(sample, ours, &mut issued)).filter(concerns);
-    let by_perf = tally(by_perf);
-    let by_weir = tally(trace.0.iter().flat_map(weir_keys).filter(concerns));
-    let differ = difference(&by_perf, &by_weir);
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-    by_weir.iter().for_each(|((kind, _), count)| *sums.entry(kind).or_default() += count);
-    let starts = truth.all("tids").len() as u64 + 10;
-    assert_eq!((sums["start"], sums["end"]), (starts, starts), "10 of them run another program");
-    assert!(sums["switch to"] >= 2000 && sums["ready"] >= 1000, "{sums:?}");
-    assert_eq!((sums["send"], sums["receive"]), (60, 60));
-    assert!(sums["enter"] >= 8000, "{sums:?}");
-    differ
+    let by_perf =
+        samples.iter().flat_map(|sample| perf_keys(sample, workload_threads, &mut issued)).filter(concerns);
+    let by_perf = count_by_key(by_perf);
+    let by_weir = count_by_key(trace.events.iter().flat_map(weir_keys).filter(concerns));
+    let differences = list_differences(&by_perf, &by_weir);
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    by_weir.iter().for_each(|((kind, _), count)| *totals.entry(kind).or_default() += count);
+    let starts = output.numbers("tids").len() as u64 + 10;
+    assert_eq!(
+        (totals["start"], totals["end"]),
+        (starts, starts),
+        "each thread starts and ends once, and 10 exec calls count again"
+    );
+    assert!(totals["switch to"] >= 2000 && totals["ready"] >= 1000, "{totals:?}");
+    assert_eq!((totals["send"], totals["receive"]), (60, 60));
+    assert!(totals["enter"] >= 8000, "{totals:?}");
+    differences
 }
 
-fn difference<K: Ord + std::fmt::Debug>(
+fn list_differences<K: Ord + std::fmt::Debug>(
     by_perf: &BTreeMap<K, u64>,
     by_weir: &BTreeMap<K, u64>,
 ) -> Vec<String> {
     let keys: BTreeSet<&K> = by_perf.keys().chain(by_weir.keys()).collect();
-    let others = keys.into_iter().filter(|key| by_perf.get(key) != by_weir.get(key));
-    others.map(|key| format!("{key:?}: perf {:?}, weir {:?}", by_perf.get(key), by_weir.get(key))).collect()
+    let different = keys.into_iter().filter(|key| by_perf.get(key) != by_weir.get(key));
+    different
+        .map(|key| format!("{key:?}: perf {:?}, weir {:?}", by_perf.get(key), by_weir.get(key)))
+        .collect()
 }
 
 /// Returns the kinds and threads that an event of perf stands for.
-fn perf_keys(sample: &Sample, ours: &BTreeSet<u64>, issued: &mut BTreeSet<(String, u64)>) -> Vec<Key> {
-    let own = sample.tid;
+fn perf_keys(
+    sample: &Sample,
+    workload_threads: &BTreeSet<u64>,
+    issued: &mut BTreeSet<(String, u64)>,
+) -> Vec<EventKey> {
+    let tid = sample.tid;
     match sample.name.as_str() {
         "sched_switch" => {
             vec![("switch to", sample.number("next_pid")), ("switch from", sample.number("prev_pid"))]
         }
         "sched_waking" | "sched_wakeup_new" => vec![("ready", sample.number("pid"))],
         "sched_process_fork" => vec![("start", sample.number("child_pid"))],
-        "sched_process_exec" => vec![("start", own), ("end", own)],
-        "sched_process_exit" => vec![("end", own)],
-        "sys_enter" => vec![("enter", own)],
-        "sys_exit" => vec![("exit", own)],
+        "sched_process_exec" => vec![("start", tid), ("end", tid)],
+        "sched_process_exit" => vec![("end", tid)],
+        "sys_enter" => vec![("enter", tid)],
+        "sys_exit" => vec![("exit", tid)],
         "sock_send_length" | "sock_recv_length" => {
             let is_internet = matches!(sample.text("family"), Some("AF_INET" | "AF_INET6"));
-            let moved = sample
+            let has_bytes = sample
                 .text("length")
                 .and_then(|length| length.parse::<i64>().ok())
                 .is_some_and(|length| length > 0);
             let kind = if sample.name == "sock_send_length" { "send" } else { "receive" };
-            if is_internet && moved { vec![(kind, own)] } else { Vec::new() }
+            if is_internet && has_bytes { vec![(kind, tid)] } else { Vec::new() }
         }
-        "block_rq_issue" if ours.contains(&own) => {
-            let request = request(sample, 4);
+        "block_rq_issue" if workload_threads.contains(&tid) => {
+            let request = parse_disk_request(sample, 4);
             // Discards and similar requests have no event.
             let kind = request.as_ref().and_then(|(letters, _)| disk_kind(letters));
             issued.extend(request);
-            kind.map(|kind| (kind, own)).into_iter().collect()
+            kind.map(|kind| (kind, tid)).into_iter().collect()
         }
-        "block_rq_complete" => match request(sample, 3).filter(|key| issued.remove(key)) {
+        "block_rq_complete" => match parse_disk_request(sample, 3).filter(|key| issued.remove(key)) {
             // The thread that the completion interrupts is arbitrary, so it is counted for the
             // first thread.
-            Some(_) => ours.first().map(|first| ("disk done", *first)).into_iter().collect(),
+            Some(_) => workload_threads.first().map(|first| ("disk done", *first)).into_iter().collect(),
             None => Vec::new(),
         },
         _ => Vec::new(),
@@ -147,7 +163,7 @@ fn perf_keys(sample: &Sample, ours: &BTreeSet<u64>, issued: &mut BTreeSet<(Strin
 }
 
 /// Parses operation and sector of a disk request: `254,0 WS 4096 () 363947968 + 8`.
-fn request(sample: &Sample, sector_index: usize) -> Option<(String, u64)> {
+fn parse_disk_request(sample: &Sample, sector_index: usize) -> Option<(String, u64)> {
     let words: Vec<&str> = sample.payload().split_whitespace().collect();
     Some(((*words.get(1)?).to_owned(), words.get(sector_index)?.parse().ok()?))
 }
@@ -162,8 +178,8 @@ fn disk_kind(letters: &str) -> Option<&'static str> {
 }
 
 /// Returns the kinds and threads that an event of weir stands for.
-fn weir_keys(event: &Event) -> Vec<Key> {
-    let running = |kind| event.running.map(|thread| (kind, thread)).into_iter().collect();
+fn weir_keys(event: &Event) -> Vec<EventKey> {
+    let running_key = |kind| event.running_thread.map(|thread| (kind, thread)).into_iter().collect();
     match event.name.as_str() {
         "Thread/CSwitch" => {
             vec![("switch to", event.number("NewThreadId")), ("switch from", event.number("OldThreadId"))]
@@ -171,8 +187,8 @@ fn weir_keys(event: &Event) -> Vec<Key> {
         "Thread/ReadyThread" => vec![("ready", event.number("ThreadId"))],
         "Thread/Start" => vec![("start", event.number("TThreadId"))],
         "Thread/End" => vec![("end", event.number("TThreadId"))],
-        "PerfInfo/SysClEnter" => running("enter"),
-        "PerfInfo/SysClExit" => running("exit"),
+        "PerfInfo/SysClEnter" => running_key("enter"),
+        "PerfInfo/SysClExit" => running_key("exit"),
         "TcpIp/Send" | "UdpIp/Send" => vec![("send", event.number("PID"))],
         "TcpIp/Recv" | "UdpIp/Recv" => vec![("receive", event.number("PID"))],
         "DiskIo/ReadInit" => vec![("disk read", event.number("IssuingThreadId"))],
@@ -185,7 +201,7 @@ fn weir_keys(event: &Event) -> Vec<Key> {
 /// Compares the connections to the port that the workload listened on.
 #[track_caller]
 fn compare_connections(samples: &[Sample], trace: &Trace, port: u64) {
-    let state = |sample: &Sample, from: &str, end: &str| {
+    let is_established = |sample: &Sample, from: &str, end: &str| {
         sample.name == "inet_sock_set_state"
             && sample.text("oldstate") == Some(from)
             && sample.text("newstate") == Some("TCP_ESTABLISHED")
@@ -194,17 +210,25 @@ fn compare_connections(samples: &[Sample], trace: &Trace, port: u64) {
     for (name, from, end) in
         [("TcpIp/Connect", "TCP_SYN_SENT", "dport"), ("TcpIp/Accept", "TCP_SYN_RECV", "sport")]
     {
-        let by_perf = samples.iter().filter(|sample| state(sample, from, end)).count();
-        let by_weir = trace.named(name).filter(|event| event.number(end) == port).count();
+        let by_perf = samples.iter().filter(|sample| is_established(sample, from, end)).count();
+        let by_weir = trace.events_named(name).filter(|event| event.number(end) == port).count();
         assert_eq!((by_perf, by_weir), (1, 1), "{name}");
     }
+}
+
+/// An event that concerns a processor. `kind` is `None` for events that are not compared; a mark is a
+/// switch to a thread of the workload.
+struct ProcessorEvent<'a> {
+    cpu: u64,
+    kind: Option<&'a str>,
+    is_mark: bool,
 }
 
 /// Compares events that concern no thread, on each processor between the first and the last switch
 /// to the workload there. Returns the differences.
 #[track_caller]
-fn compare_processors(samples: &[Sample], trace: &Trace, ours: &BTreeSet<u64>) -> Vec<String> {
-    let by_perf: Vec<(u64, Option<&str>, bool)> = samples
+fn compare_processors(samples: &[Sample], trace: &Trace, workload_threads: &BTreeSet<u64>) -> Vec<String> {
+    let by_perf: Vec<ProcessorEvent<'_>> = samples
         .iter()
         .map(|sample| {
             let kind = match sample.name.as_str() {
@@ -212,11 +236,13 @@ fn compare_processors(samples: &[Sample], trace: &Trace, ours: &BTreeSet<u64>) -
                 "irq_handler_exit" => Some("interrupt"),
                 _ => None,
             };
-            (sample.cpu, kind, sample.name == "sched_switch" && ours.contains(&sample.number("next_pid")))
+            let is_mark =
+                sample.name == "sched_switch" && workload_threads.contains(&sample.number("next_pid"));
+            ProcessorEvent { cpu: sample.cpu, kind, is_mark }
         })
         .collect();
-    let by_weir: Vec<(u64, Option<&str>, bool)> = trace
-        .0
+    let by_weir: Vec<ProcessorEvent<'_>> = trace
+        .events
         .iter()
         .map(|event| {
             let kind = match event.name.as_str() {
@@ -224,23 +250,25 @@ fn compare_processors(samples: &[Sample], trace: &Trace, ours: &BTreeSet<u64>) -
                 "PerfInfo/ISR" => Some("interrupt"),
                 _ => None,
             };
-            (event.cpu, kind, event.name == "Thread/CSwitch" && ours.contains(&event.number("NewThreadId")))
+            let is_mark =
+                event.name == "Thread/CSwitch" && workload_threads.contains(&event.number("NewThreadId"));
+            ProcessorEvent { cpu: event.cpu, kind, is_mark }
         })
         .collect();
-    let (by_perf, by_weir) = (between_marks(&by_perf), between_marks(&by_weir));
-    assert!(!by_weir.is_empty(), "nothing was interrupted");
-    difference(&by_perf, &by_weir)
+    let (by_perf, by_weir) = (count_between_marks(&by_perf), count_between_marks(&by_weir));
+    assert!(!by_weir.is_empty(), "weir recorded no interrupt");
+    list_differences(&by_perf, &by_weir)
 }
 
 /// Counts events by processor and kind, from the first to the last mark on each processor.
-fn between_marks<'a>(events: &[(u64, Option<&'a str>, bool)]) -> BTreeMap<(u64, &'a str), u64> {
-    let cpus: BTreeSet<u64> = events.iter().filter(|(.., is_mark)| *is_mark).map(|event| event.0).collect();
+fn count_between_marks<'a>(events: &[ProcessorEvent<'a>]) -> BTreeMap<(u64, &'a str), u64> {
+    let cpus: BTreeSet<u64> = events.iter().filter(|event| event.is_mark).map(|event| event.cpu).collect();
     let mut counts = BTreeMap::new();
     for cpu in cpus {
-        let here: Vec<_> = events.iter().filter(|event| event.0 == cpu).collect();
-        let first = here.iter().position(|event| event.2).unwrap_or(0);
-        let last = here.iter().rposition(|event| event.2).unwrap_or(0);
-        for kind in here[first..=last].iter().filter_map(|event| event.1) {
+        let on_cpu: Vec<_> = events.iter().filter(|event| event.cpu == cpu).collect();
+        let first = on_cpu.iter().position(|event| event.is_mark).unwrap_or(0);
+        let last = on_cpu.iter().rposition(|event| event.is_mark).unwrap_or(0);
+        for kind in on_cpu[first..=last].iter().filter_map(|event| event.kind) {
             *counts.entry((cpu, kind)).or_insert(0) += 1;
         }
     }

@@ -1,4 +1,4 @@
-//! Kernel events that find no room in a ring are counted and reported for each processor, and the
+//! Kernel events that do not fit into a ring are counted and reported for each processor, and the
 //! file stays sound.
 //!
 //! A stopped daemon reads nothing: the rings of its session overflow while the workload switches
@@ -9,14 +9,14 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::again::again;
-use crate::dumped::{Trace, number};
-use crate::stage::Stage;
+use crate::dumped::{Trace, parse_number};
+use crate::stage::Measurement;
 use crate::util::daemon_process::DaemonProcess;
 use crate::util::{Process, Run, eventually, weir, weir_command};
 
-/// Session memory, of which the rings get a share: the smallest possible.
-const SMALL: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
-/// Many more switches than such a ring holds.
+/// The smallest possible session memory, of which the rings get a share.
+const SMALL_SESSION: [&str; 6] = ["--kernel", "cswitch", "--buffer-size", "64", "--max-buffers", "16"];
+/// Many more switches than a ring of such a session holds.
 const ROUNDS: u64 = 40_000;
 
 /// Runs `weir` with the daemon of this folder.
@@ -29,79 +29,80 @@ fn weir_in(folder: &Path, args: &[&str]) -> Run {
 #[test]
 fn ring_overflows_are_counted_and_reported_for_each_processor() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
+        let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let daemon = DaemonProcess::start(&folder.path().join("run"), std::fs::File::create(&log).unwrap());
         let (run, file) = (folder.path().join("run"), folder.path().join("a.etl"));
         let name = file.to_str().unwrap();
-        weir_in(&run, &[&["start", "small", "-o", name], &SMALL[..]].concat()).expect(0);
-        overrun(&stage, &daemon);
-        let asked = eventually("news of the losses", || {
+        weir_in(&run, &[&["start", "small", "-o", name], &SMALL_SESSION[..]].concat()).expect(0);
+        overflow_rings(&measurement, &daemon);
+        let lost_by_processor = eventually("the query reports losses", || {
             let session = weir_in(&run, &["query", "small", "--json"]).expect(0).json().remove(0);
             let lost: Vec<u64> =
-                session["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(number).collect();
+                session["kernel"]["lost_by_processor"].as_array()?.iter().filter_map(parse_number).collect();
             (lost.iter().sum::<u64>() > 0).then_some(lost)
         });
         let stopped = weir_in(&run, &["stop", "small"]).expect(4);
         assert!(stopped.stderr.contains("at most 16 of 64 KiB (--max-buffers,"), "{}", stopped.stderr);
         let log_text = std::fs::read_to_string(&log).unwrap();
-        for (cpu, _) in asked.iter().enumerate().filter(|(_, lost)| **lost > 0) {
+        for (cpu, _) in lost_by_processor.iter().enumerate().filter(|(_, lost)| **lost > 0) {
             assert!(
                 log_text.contains(&format!("kernel events of processor {cpu} found no room")),
                 "{log_text}"
             );
         }
-        is_sound_and_counts(&file, asked.iter().sum());
+        check_file_and_losses(&file, lost_by_processor.iter().sum());
     });
 }
 
 /// Fails unless the header counts at least the losses reported while the session ran, and the
 /// events in the file and the lost ones add up.
 #[track_caller]
-fn is_sound_and_counts(file: &Path, least: u64) {
+fn check_file_and_losses(file: &Path, min_lost: u64) {
     let checked = weir(["check".as_ref(), file.as_os_str()]).expect(4);
     assert!(checked.text().contains("sound") || checked.stderr.contains("sound"), "{}", checked.stderr);
     let trace = Trace::read(file, &[]);
-    let header = trace.named("EventTrace/Header").next().expect("a header");
+    let header = trace.events_named("EventTrace/Header").next().expect("the file has a header event");
     let lost = header.number("EventsLost");
-    assert!(lost >= least.max(1), "{lost} in the file, {least} were reported");
-    let there = trace.named("Thread/CSwitch").count() as u64;
-    assert!(there + lost >= 2 * ROUNDS, "{there} switches and {lost} lost, of {}", 2 * ROUNDS);
-    let times: Vec<f64> = trace.0.iter().map(|event| event.ms).collect();
-    assert!(times.is_sorted());
+    assert!(lost >= min_lost.max(1), "the file counts {lost} losses, {min_lost} were reported");
+    let recorded = trace.events_named("Thread/CSwitch").count() as u64;
+    assert!(recorded + lost >= 2 * ROUNDS, "{recorded} switches and {lost} lost, of {}", 2 * ROUNDS);
+    let times: Vec<f64> = trace.events.iter().map(|event| event.time_ms).collect();
+    assert!(times.is_sorted(), "events are not in time order");
 }
 
 #[test]
 fn recording_with_lost_events_exits_with_status_4() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
+        let Some(measurement) = Measurement::start() else { return };
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
         let daemon = DaemonProcess::start(&run, std::process::Stdio::null());
         let file = folder.path().join("a.etl");
-        let mut record = weir_command([&["record", "-o", file.to_str().unwrap()], &SMALL[..]].concat());
+        let mut record =
+            weir_command([&["record", "-o", file.to_str().unwrap()], &SMALL_SESSION[..]].concat());
         record.env("TRACEWEIR_RUNTIME_DIR", &run).stderr(std::process::Stdio::piped());
         let recording = Process::start(&mut record);
-        eventually("the session", || {
+        eventually("the session exists", || {
             let sessions = weir_in(&run, &["list", "--json"]).expect(0).json();
             sessions
                 .iter()
                 .any(|session| session["name"].as_str().is_some_and(|name| name.starts_with("weir-record-")))
                 .then_some(())
         });
-        overrun(&stage, &daemon);
+        overflow_rings(&measurement, &daemon);
         recording.signal(Signal::INT);
         let recorded = recording.finish().expect(4);
         assert!(recorded.stderr.contains("warning: lost"), "{}", recorded.stderr);
-        is_sound_and_counts(&file, 1);
+        check_file_and_losses(&file, 1);
     });
 }
 
 /// Makes many more switches happen than the rings hold, while the daemon is stopped.
-fn overrun(stage: &Stage, daemon: &DaemonProcess) {
+fn overflow_rings(measurement: &Measurement, daemon: &DaemonProcess) {
     daemon.signal(Signal::STOP);
-    let workload = stage.workload(["switches".to_owned(), ROUNDS.to_string()]);
+    let workload = measurement.workload(["switches".to_owned(), ROUNDS.to_string()]);
     let done = std::process::Command::new(&workload[0]).args(&workload[1..]).output();
     daemon.signal(Signal::CONT);
     assert!(done.unwrap().status.success());

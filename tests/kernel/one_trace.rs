@@ -4,37 +4,37 @@ use std::collections::BTreeMap;
 
 use crate::again::again;
 use crate::dumped::{Event, Trace};
-use crate::stage::{ATTEMPTS, Stage};
+use crate::stage::{MAX_ATTEMPTS, Measurement};
 use crate::util::weir_command;
 
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
-/// Number of events of twenty orders.
-const EVENTS: usize = 60;
+/// Number of events of twenty coffee orders.
+const EVENT_COUNT: usize = 60;
 
 #[test]
 fn event_lies_between_the_switches_to_and_from_its_thread() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
+        let Some(measurement) = Measurement::start() else { return };
         let shop = weir_command(["demo-shop", "--orders", "20", "--pause", "2"]);
         let command: Vec<_> =
             std::iter::once(shop.get_program()).chain(shop.get_args()).map(Into::into).collect();
         let options = ["--kernel", "process,thread,cswitch", "-p", SHOP];
         let mut between = 0;
-        for _ in 0..ATTEMPTS {
-            let trace = stage.record_complete(&options, &command).trace();
-            let times: Vec<f64> = trace.0.iter().map(|event| event.ms).collect();
+        for _ in 0..MAX_ATTEMPTS {
+            let trace = measurement.record_complete(&options, &command).trace();
+            let times: Vec<f64> = trace.events.iter().map(|event| event.time_ms).collect();
             assert!(
                 times.is_sorted() && times[0] >= 0.0,
-                "in time order, and nothing is older than the session"
+                "events are out of order, or older than the session"
             );
             between = events_between_switches(&trace);
-            // The kernel occasionally skips switches from idle, for perf as for weir: then the test
-            // tries again.
-            if between * 2 >= EVENTS {
+            // The kernel occasionally skips switches from idle for all listeners: then the test tries
+            // again.
+            if between * 2 >= EVENT_COUNT {
                 return;
             }
         }
-        panic!("{between} of {EVENTS} events have a switch to their thread");
+        panic!("{between} of {EVENT_COUNT} events have a switch to their thread");
     });
 }
 
@@ -44,26 +44,31 @@ fn event_lies_between_the_switches_to_and_from_its_thread() {
 fn events_between_switches(trace: &Trace) -> usize {
     // The processor that each thread runs on, or `None`; and events without a preceding switch to
     // their thread, until the next switch of the thread.
-    let (mut places, mut early) = (BTreeMap::new(), BTreeMap::new());
+    let (mut processors, mut without_switch) = (BTreeMap::new(), BTreeMap::new());
     let (mut count, mut between) = (0, 0);
-    for event in &trace.0 {
+    for event in &trace.events {
         if event.name == "Thread/CSwitch" {
             let (old, new) = (event.number("OldThreadId"), event.number("NewThreadId"));
-            assert_eq!(early.remove(&new), None, "in front of the switch at {} ms", event.ms);
-            early.remove(&old);
-            places.insert(old, None);
-            places.insert(new, Some(event.cpu));
+            assert_eq!(
+                without_switch.remove(&new),
+                None,
+                "an event precedes the switch to its thread at {} ms",
+                event.time_ms
+            );
+            without_switch.remove(&old);
+            processors.insert(old, None);
+            processors.insert(new, Some(event.cpu));
         } else if is_shop_event(event) {
             count += 1;
             let thread = event.tid.cast_unsigned();
-            if places.get(&thread) == Some(&Some(event.cpu)) {
+            if processors.get(&thread) == Some(&Some(event.cpu)) {
                 between += 1;
             } else {
-                early.insert(thread, event.ms.to_string());
+                without_switch.insert(thread, event.time_ms.to_string());
             }
         }
     }
-    assert_eq!(count, EVENTS, "each order is three events");
+    assert_eq!(count, EVENT_COUNT, "each coffee order writes three events");
     between
 }
 

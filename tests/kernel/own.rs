@@ -1,5 +1,5 @@
-//! An ordinary user unwinds stacks without losing events, although the rings of a daemon without
-//! privilege are small.
+//! An ordinary user unwinds stacks without losing events, although the rings of an unprivileged
+//! daemon are small.
 
 use std::cell::Cell;
 use std::os::unix::fs::PermissionsExt;
@@ -20,15 +20,15 @@ use crate::util::daemon_process::{self, DaemonProcess};
 use crate::util::{Process, Run, eventually, skip};
 
 /// The user id that root switches to.
-const USER: u32 = 64_303;
+const USER_ID: u32 = 64_303;
 
 /// The usual limit of locked memory, as for `ulimit -l`, in KiB.
 const USUAL_LOCK_KIB: u32 = 8192;
 
 /// Half of the time in which the samples of a processor fill its ring.
-const RING_TIME: Duration = Duration::from_millis(16);
+const HALF_RING_FILL_TIME: Duration = Duration::from_millis(16);
 
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// A folder of an ordinary user, with a copy of the command.
 struct User {
@@ -38,14 +38,14 @@ struct User {
 
 impl User {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let weir = folder.path().join("weir");
         // Copied by another process: a descriptor open for writing in this one might be inherited
         // by a child of another test, and would keep the copy from being executed.
         let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp runs");
         assert!(copied.success());
         if geteuid().is_root() {
-            std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).expect("chown");
+            std::os::unix::fs::chown(folder.path(), Some(USER_ID), Some(USER_ID)).expect("chown");
             std::fs::set_permissions(&weir, std::fs::Permissions::from_mode(0o755)).expect("chmod");
         }
         Self { folder, weir }
@@ -61,12 +61,12 @@ impl User {
         command.current_dir(self.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
         command.env("TRACEWEIR_RUNTIME_DIR", self.path("run"));
         if geteuid().is_root() {
-            command.uid(USER).gid(USER);
+            command.uid(USER_ID).gid(USER_ID);
         }
         command
     }
 
-    fn daemon(&self) -> DaemonProcess {
+    fn start_daemon(&self) -> DaemonProcess {
         let mut limited = self.command("/bin/sh".as_ref());
         limited.args(["-c", &format!("ulimit -l {USUAL_LOCK_KIB}; exec \"$0\" \"$@\"")]).arg(&self.weir);
         DaemonProcess::start_by(limited, &self.path("run"), Stdio::null())
@@ -80,7 +80,7 @@ impl User {
 
     /// Returns a shell script that counts on each of these processors once a file `go` exists, makes
     /// a file `counted`, and ends once a file `end` exists.
-    fn counting(cpus: &[usize], count: u32) -> String {
+    fn counting_script(cpus: &[usize], count: u32) -> String {
         let counter = format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); done");
         let start = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
         let all: Vec<String> = cpus.iter().map(start).collect();
@@ -90,27 +90,27 @@ impl User {
 }
 
 /// Returns the processors that this test may use.
-fn processors() -> Vec<usize> {
-    let allowed = sched_getaffinity(None).expect("processors");
+fn allowed_processors() -> Vec<usize> {
+    let allowed = sched_getaffinity(None).expect("the processors of this process can be read");
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
 
 /// Keeps a thread from reading the rings, as on a busy machine: stops it until the result is dropped
 /// or, without the right to do so, pins it to one shared processor and lowers its priority.
-fn stop_or_hold_back(thread: u64, cpu: usize) -> Option<StoppedThread> {
-    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("a thread");
+fn stop_or_slow_down(thread: u64, cpu: usize) -> Option<StoppedThread> {
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("the thread id is valid");
     let stopped = StoppedThread::stop(thread.as_raw_pid()).ok();
     if stopped.is_none() {
-        hold_back(thread, cpu);
+        slow_down_thread(thread, cpu);
     }
     stopped
 }
 
-fn hold_back(thread: Pid, cpu: usize) {
+fn slow_down_thread(thread: Pid, cpu: usize) {
     let mut only = CpuSet::new();
     only.set(cpu);
-    sched_setaffinity(Some(thread), &only).expect("one processor");
-    setpriority_process(Some(thread), 19).expect("the lowest priority");
+    sched_setaffinity(Some(thread), &only).expect("the thread can be pinned");
+    setpriority_process(Some(thread), 19).expect("the priority can be lowered");
 }
 
 /// Runs `work` and returns the longest time that a thread of this process waited for a processor.
@@ -129,7 +129,7 @@ fn with_longest_delay<T>(work: impl FnOnce() -> T) -> (T, Duration) {
         });
         let result = catch_unwind(AssertUnwindSafe(work));
         is_done.store(true, Relaxed);
-        let longest = probe.join().expect("a delay");
+        let longest = probe.join().expect("the probe thread ends");
         (result.unwrap_or_else(|panic| resume_unwind(panic)), longest)
     })
 }
@@ -139,26 +139,26 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
     if Command::new("taskset").arg("--version").output().is_err() {
         return skip("taskset", "no taskset");
     }
-    let _turn = crate::stage::take_turn();
+    let _lock = crate::stage::lock_measurements();
     let attempts = Cell::new(0);
-    retry(ATTEMPTS, || {
+    retry(MAX_ATTEMPTS, || {
         attempts.set(attempts.get() + 1);
         let user = User::new();
-        let _daemon = user.daemon();
-        let cpus = processors();
+        let _daemon = user.start_daemon();
+        let cpus = allowed_processors();
         let busy = &cpus[..cpus.len().min(2)];
-        let script = User::counting(busy, 200_000);
+        let script = User::counting_script(busy, 200_000);
         // Each buffer of 64 KiB gives memory for one sample. The script causes a quarter of that;
         // other processes of the account are sampled, too.
-        let room = 1024 * cpus.len().min(16) as u64;
-        let buffers = room.to_string();
+        let sample_capacity = 1024 * cpus.len().min(16) as u64;
+        let buffers = sample_capacity.to_string();
         // The interval in force requires no privilege.
         let kernel = ["--kernel", "cpu", "--unwind", "64K", "--interval", "1ms", "--max-buffers", &buffers];
         let mut record = user.command(&user.weir);
         record.args(["record", "-o", "a.etl"]).args(kernel).args(["--", "sh", "-c", &script]);
         let mut recording = Process::start(record.stdin(Stdio::null()).stderr(Stdio::piped()));
         let session = format!("weir-record-{}", recording.id());
-        let collector = eventually("the session", || {
+        let collector = eventually("the session exists", || {
             if !recording.is_running() {
                 return Some(None);
             }
@@ -170,22 +170,25 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
             assert!(run.stderr.contains("kernel events"), "{}", run.stderr);
             return skip("kernel events", &run.stderr);
         };
-        let stopped = stop_or_hold_back(collector, cpus[0]);
-        std::fs::write(user.path("go"), "").expect("a file");
-        let counted = || user.path("counted").exists().then_some(());
-        let ((), delay) = with_longest_delay(|| eventually("the end of the counting", counted));
+        let stopped = stop_or_slow_down(collector, cpus[0]);
+        std::fs::write(user.path("go"), "").expect("a file can be written");
+        let counting_ended = || user.path("counted").exists().then_some(());
+        let ((), delay) = with_longest_delay(|| eventually("the end of the counting", counting_ended));
         drop(stopped);
-        std::fs::write(user.path("end"), "").expect("a file");
+        std::fs::write(user.path("end"), "").expect("a file can be written");
         let recorded = recording.finish().expect(0);
         let report = user.weir(&["report", "cpu", "--json", "a.etl"]);
         let summary = report.json().remove(0);
-        let taken = summary["samples"].as_u64().unwrap_or(0) + summary["events_lost"].as_u64().unwrap_or(0);
+        let sample_count =
+            summary["samples"].as_u64().unwrap_or(0) + summary["events_lost"].as_u64().unwrap_or(0);
         let is_lost = summary["events_lost"] != 0;
-        let reason = format!("{taken} samples, memory for {room}, no processor time for {delay:?}");
-        // Neither says anything about the rings: more samples than the memory holds, and a machine
-        // so busy that no thread can empty a ring in time.
-        if is_lost && (taken > room || delay > RING_TIME) {
-            assert_eq!(attempts.get(), ATTEMPTS, "{reason}");
+        let reason = format!(
+            "{sample_count} samples, memory for {sample_capacity}, a thread waited {delay:?} for a processor"
+        );
+        // Two causes of losses say nothing about the rings: more samples than the memory holds,
+        // and a machine so busy that no thread can empty a ring in time.
+        if is_lost && (sample_count > sample_capacity || delay > HALF_RING_FILL_TIME) {
+            assert_eq!(attempts.get(), MAX_ATTEMPTS, "{reason}");
             return skip::record("a machine and an account that are not busy", &reason);
         }
         assert!(!recorded.stderr.contains("warning: lost"), "{}", recorded.stderr);
@@ -199,13 +202,13 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
 
 #[test]
 fn smaller_stack_copies_are_announced_with_their_reason() {
-    let _turn = crate::stage::take_turn();
+    let _lock = crate::stage::lock_measurements();
     let user = User::new();
     let mut limited = user.command("/bin/sh".as_ref());
     limited.args(["-c", "ulimit -l 0; exec \"$0\" \"$@\""]).arg(&user.weir);
     let _daemon = DaemonProcess::start_by(limited, &user.path("run"), Stdio::null());
-    let begin = |size: &str| user.weir(&["start", "own", "--kernel", "cpu", "--unwind", size, "-o", "a.etl"]);
-    let started = begin("64K");
+    let start = |size: &str| user.weir(&["start", "own", "--kernel", "cpu", "--unwind", size, "-o", "a.etl"]);
+    let started = start("64K");
     if started.code != 0 {
         assert!(started.stderr.contains("kernel events"), "{}", started.stderr);
         return skip("kernel events", &started.stderr);
@@ -213,17 +216,17 @@ fn smaller_stack_copies_are_announced_with_their_reason() {
     let is_limited = started.stderr.contains("note: stack copies are limited to ");
     user.weir(&["stop", "own"]);
     let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
-    let lockable: u64 = setting.trim().parse().unwrap_or(516);
+    let lockable_kib: u64 = setting.trim().parse().unwrap_or(516);
     // Ring sizes are powers of two, plus a page each: 32 copies of 64 KiB take 2 MiB.
-    let needed = 2048 + (rustix::param::page_size() as u64 >> 10);
+    let needed_kib = 2048 + (rustix::param::page_size() as u64 >> 10);
     // Where perf_event_paranoid is -1, the kernel enforces no limit.
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     if paranoid.trim() != "-1" {
-        assert_eq!(is_limited, lockable < needed, "{}", started.stderr);
+        assert_eq!(is_limited, lockable_kib < needed_kib, "{}", started.stderr);
     }
-    let command = format!("sudo sysctl kernel.perf_event_mlock_kb={needed}");
+    let command = format!("sudo sysctl kernel.perf_event_mlock_kb={needed_kib}");
     assert!(!is_limited || started.stderr.contains(&command), "{}", started.stderr);
-    let small = begin("1K").expect(0);
-    assert!(!small.stderr.contains("stack copies"), "less than any ring allows: {}", small.stderr);
+    let small = start("1K").expect(0);
+    assert!(!small.stderr.contains("stack copies"), "a copy of 1 KiB fits into any ring: {}", small.stderr);
     user.weir(&["stop", "own"]);
 }

@@ -1,4 +1,4 @@
-//! Runs perf inside of a recording and parses its script.
+//! Runs perf inside of a recording and parses the output of `perf script`.
 //!
 //! ```text
 //!   4242 [001] 158.123456789: sched:sched_switch: prev_comm=… prev_pid=4242 … ==> … next_prio=120
@@ -26,9 +26,9 @@ pub(crate) struct Sample {
 impl Sample {
     /// Returns the text after `name=` or `name = `, up to the next space.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        let close = self.text.split_once(&format!(" {name}="));
-        let start = close.or_else(|| self.text.split_once(&format!(" {name} = ")))?.1;
-        start.split([' ', ',']).next()
+        let after_name = self.text.split_once(&format!(" {name}="));
+        let value = after_name.or_else(|| self.text.split_once(&format!(" {name} = ")))?.1;
+        value.split([' ', ',']).next()
     }
 
     /// Returns a decimal number after its name.
@@ -39,7 +39,7 @@ impl Sample {
             .unwrap_or_else(|| panic!("{}: no number {name} in {}", self.name, self.text))
     }
 
-    /// Returns the whole text of the event.
+    /// Returns the text after the event name.
     pub(crate) fn payload(&self) -> &str {
         self.text.trim()
     }
@@ -54,13 +54,13 @@ pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString])
         skip("perf", "perf is not installed, or may not be used here");
         return None;
     }
-    let mut all: Vec<OsString> =
+    let mut arguments: Vec<OsString> =
         ["perf", "record", "-q", "-a", "-B", "-N", "-m", "4096", "-o"].map(OsString::from).to_vec();
-    all.push(data.into());
-    all.extend(options.iter().map(OsString::from));
-    all.push("--".into());
-    all.extend_from_slice(command);
-    Some(all)
+    arguments.push(data.into());
+    arguments.extend(options.iter().map(OsString::from));
+    arguments.push("--".into());
+    arguments.extend_from_slice(command);
+    Some(arguments)
 }
 
 /// Returns the events that perf recorded, in the order of each processor, or `None` where perf lost
@@ -69,7 +69,7 @@ pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString])
 /// Frames come from the raw dump of each sample, which precedes its line: the lines themselves show
 /// symbols instead of addresses.
 #[track_caller]
-pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
+pub(crate) fn read_samples(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
     let mut command = Command::new("perf");
     command.args(["script", "--ns", "-F", "tid,cpu,time,event,trace"]);
     if has_stacks {
@@ -88,8 +88,8 @@ pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
     let mut frames = Vec::new();
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         if let Some(frame) = line.strip_prefix("..... ") {
-            frames.extend(address(frame));
-        } else if let Some(sample) = head(line) {
+            frames.extend(parse_frame_address(frame));
+        } else if let Some(sample) = parse_sample_line(line) {
             let stack = std::mem::take(&mut frames);
             if seen.insert(line.to_owned()) {
                 samples.push(Sample { stack, ..sample });
@@ -100,14 +100,14 @@ pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
 }
 
 /// Parses an address of a call chain. Returns `None` for the marks between kernel and program.
-fn address(frame: &str) -> Option<u64> {
+fn parse_frame_address(frame: &str) -> Option<u64> {
     const FIRST_MARK: u64 = u64::MAX - 4095;
     let (_, hex) = frame.split_once(": ")?;
     u64::from_str_radix(hex.trim(), 16).ok().filter(|address| *address < FIRST_MARK)
 }
 
 /// Parses the first line of an event.
-fn head(line: &str) -> Option<Sample> {
+fn parse_sample_line(line: &str) -> Option<Sample> {
     let (tid, rest) = line.trim_start().split_once(' ')?;
     let (cpu, rest) = rest.trim_start().strip_prefix('[')?.split_once(']')?;
     let (_time, rest) = rest.split_once(": ")?;
@@ -123,7 +123,7 @@ fn head(line: &str) -> Option<Sample> {
 }
 
 /// Counts how often each key occurs.
-pub(crate) fn tally<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
+pub(crate) fn count_by_key<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     let mut counts = BTreeMap::new();
     keys.into_iter().for_each(|key| *counts.entry(key).or_insert(0) += 1);
     counts
@@ -131,7 +131,7 @@ pub(crate) fn tally<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u6
 
 /// Returns the innermost function of each sample of a thread.
 #[track_caller]
-pub(crate) fn symbols(data: &Path, tid: u64) -> Vec<String> {
+pub(crate) fn innermost_functions(data: &Path, tid: u64) -> Vec<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--no-inline", "-G", "-F", "tid,ip,sym", "--tid", &tid.to_string(), "-i"]);
     let out = command.arg(data).output().expect("perf script starts");

@@ -9,57 +9,66 @@ use rustix::process::Signal;
 
 use crate::again::again;
 use crate::dumped::{Event, Trace};
-use crate::stage::Stage;
+use crate::stage::Measurement;
 use crate::util::Process;
 
-/// The first address of the kernel half of the address space.
-const KERNEL: u64 = 1 << 63;
+/// The lowest address of the kernel.
+const KERNEL_START: u64 = 1 << 63;
 
-const TERMINATED: u64 = 4;
+const THREAD_TERMINATED: u64 = 4;
 
 #[test]
 fn running_programs_are_resolved() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
-        let program = stage.workload(["wait"]);
+        let Some(measurement) = Measurement::start() else { return };
+        let program = measurement.workload(["wait"]);
         let mut command = Command::new(&program[0]);
         let mut child =
             Process::start(command.args(&program[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()));
-        let mut first = String::new();
-        BufReader::new(child.stdout()).read_line(&mut first).unwrap();
-        assert_eq!(first.trim(), format!("pid {}", child.id()));
+        let mut first_line = String::new();
+        BufReader::new(child.stdout()).read_line(&mut first_line).unwrap();
+        assert_eq!(first_line.trim(), format!("pid {}", child.id()));
         let sleep = ["sleep".into(), "1".into()];
         let options =
             ["--kernel", "cpu,cswitch,dispatcher", "--stacks", "SampledProfile,CSwitch", "--interval", "1ms"];
-        let recording = stage.record_complete(&options, &sleep);
+        let recording = measurement.record_complete(&options, &sleep);
         child.signal(Signal::KILL);
         let trace = recording.trace();
         let inventory = Inventory::from_trace(&trace);
         inventory.check_threads(&trace);
         inventory.check_addresses(&trace, u64::from(child.id()));
-        let of_child = |event: &&Event| {
+        let is_sample_of_child = |event: &&Event| {
             event.name == "PerfInfo/SampleProf" && event.number("ThreadId") == u64::from(child.id())
         };
-        assert!(trace.0.iter().any(|event| of_child(&event)), "the program was not seen at work");
+        assert!(trace.events.iter().any(|event| is_sample_of_child(&event)), "the program was not sampled");
     });
 }
 
 #[test]
 fn first_events_have_distinct_times() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
+        let Some(measurement) = Measurement::start() else { return };
         // Sleeps and wakes continuously, from before the session to its end.
-        let program = stage.workload(["naps", "100000000", "0"]);
+        let program = measurement.workload(["naps", "100000000", "0"]);
         let child = Process::start(Command::new(&program[0]).args(&program[1..]).stdout(Stdio::null()));
-        let recording = stage.record_complete(&["--kernel", "cswitch,cpu"], &["sleep".into(), "0.3".into()]);
+        let recording =
+            measurement.record_complete(&["--kernel", "cswitch,cpu"], &["sleep".into(), "0.3".into()]);
         child.signal(Signal::KILL);
         let trace = recording.trace();
         let is_of_child = |event: &&Event| event.number("NewThreadId") == u64::from(child.id());
-        let switches: Vec<&Event> = trace.named("Thread/CSwitch").filter(is_of_child).collect();
+        let switches: Vec<&Event> = trace.events_named("Thread/CSwitch").filter(is_of_child).collect();
         assert!(switches.len() > 100, "{} switches", switches.len());
-        let same: Vec<f64> =
-            switches.windows(2).filter(|pair| pair[0].ms >= pair[1].ms).map(|pair| pair[0].ms).collect();
-        assert!(same.is_empty(), "{} of {} at {same:?}", same.len(), switches.len());
+        let repeated_times: Vec<f64> = switches
+            .windows(2)
+            .filter(|pair| pair[0].time_ms >= pair[1].time_ms)
+            .map(|pair| pair[0].time_ms)
+            .collect();
+        assert!(
+            repeated_times.is_empty(),
+            "{} of {} switches have the time of the next one, at {repeated_times:?}",
+            repeated_times.len(),
+            switches.len()
+        );
     });
 }
 
@@ -76,7 +85,7 @@ impl Inventory {
     fn from_trace(trace: &Trace) -> Self {
         let mut inventory =
             Self { threads: BTreeMap::new(), processes: BTreeSet::new(), images: BTreeMap::new() };
-        for event in &trace.0 {
+        for event in &trace.events {
             let process = || event.number("ProcessId");
             match event.name.as_str() {
                 // A process or thread that ends during the rundown may have an end event only.
@@ -102,11 +111,11 @@ impl Inventory {
     #[track_caller]
     fn check_threads(&self, trace: &Trace) {
         let mut seen = BTreeSet::new();
-        for event in &trace.0 {
+        for event in &trace.events {
             match event.name.as_str() {
                 "PerfInfo/SampleProf" => _ = seen.insert(event.number("ThreadId")),
                 // The switch away from a thread that ended before is its last event.
-                "Thread/CSwitch" if event.number("OldThreadState") == TERMINATED => {
+                "Thread/CSwitch" if event.number("OldThreadState") == THREAD_TERMINATED => {
                     _ = seen.insert(event.number("NewThreadId"))
                 }
                 "Thread/CSwitch" => seen.extend([event.number("NewThreadId"), event.number("OldThreadId")]),
@@ -115,8 +124,13 @@ impl Inventory {
         }
         // A thread that has exited but still runs has no id: its last samples have −1.
         seen.remove(&u64::from(u32::MAX));
-        let unknown: Vec<_> = seen.iter().filter(|thread| !self.threads.contains_key(thread)).collect();
-        assert!(unknown.is_empty(), "threads without an event: {unknown:?} of {}", seen.len());
+        let threads_without_event: Vec<_> =
+            seen.iter().filter(|thread| !self.threads.contains_key(thread)).collect();
+        assert!(
+            threads_without_event.is_empty(),
+            "threads without an event: {threads_without_event:?} of {}",
+            seen.len()
+        );
         let orphans: Vec<_> =
             self.threads.iter().filter(|(_, process)| !self.processes.contains(process)).collect();
         assert!(orphans.is_empty(), "threads without a process: {orphans:?}");
@@ -124,12 +138,12 @@ impl Inventory {
 
     /// Fails if more than one in a thousand addresses lies outside of every known image. Checked
     /// are the innermost user frame and the kernel frames of all processes, and all frames of
-    /// `own`, which has frame pointers. Without frame pointers the outer frames are arbitrary stack
+    /// `workload_pid`, which has frame pointers. Without frame pointers the outer frames are arbitrary stack
     /// contents, for perf too.
     #[track_caller]
-    fn check_addresses(&self, trace: &Trace, own: u64) {
-        let (mut all, mut strange) = (0_usize, Vec::new());
-        for event in &trace.0 {
+    fn check_addresses(&self, trace: &Trace, workload_pid: u64) {
+        let (mut address_count, mut unknown_addresses) = (0_usize, Vec::new());
+        for event in &trace.events {
             let thread = match event.name.as_str() {
                 "PerfInfo/SampleProf" => event.number("ThreadId"),
                 "Thread/CSwitch" => event.number("OldThreadId"),
@@ -141,21 +155,21 @@ impl Inventory {
                 continue;
             }
             let process = self.threads.get(&thread).copied().unwrap_or(0);
-            let kernel = event.stack.iter().take_while(|frame| **frame >= KERNEL).count();
-            let trusted = if process == own { event.stack.len() } else { kernel + 1 };
-            for frame in event.stack.iter().take(trusted) {
-                all += 1;
+            let kernel_frames = event.stack.iter().take_while(|frame| **frame >= KERNEL_START).count();
+            let checked_frames = if process == workload_pid { event.stack.len() } else { kernel_frames + 1 };
+            for frame in event.stack.iter().take(checked_frames) {
+                address_count += 1;
                 if !self.contains(process, *frame) && !self.contains(0, *frame) {
-                    strange.push((process, *frame));
+                    unknown_addresses.push((process, *frame));
                 }
             }
         }
-        assert!(all >= 1000, "{all} addresses");
+        assert!(address_count >= 1000, "{address_count} addresses");
         assert!(
-            strange.len() * 1000 <= all,
-            "{} of {all}: {:x?}",
-            strange.len(),
-            &strange[..strange.len().min(20)]
+            unknown_addresses.len() * 1000 <= address_count,
+            "{} of {address_count} addresses are in no image: {:x?}",
+            unknown_addresses.len(),
+            &unknown_addresses[..unknown_addresses.len().min(20)]
         );
     }
 

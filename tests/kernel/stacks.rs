@@ -8,55 +8,58 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::again::again;
 use crate::perf::{self, Sample};
-use crate::stage::{ATTEMPTS, Stage};
+use crate::stage::{MAX_ATTEMPTS, Measurement};
+
+/// The end of the user half of the address space on x86-64.
+const USER_SPACE_END: u64 = 1 << 47;
 
 /// Processor, thread and kind of an event.
-type Key = (u64, u64, &'static str);
-type Stacks = BTreeMap<Key, Vec<Vec<u64>>>;
+type EventKey = (u64, u64, &'static str);
+type Stacks = BTreeMap<EventKey, Vec<Vec<u64>>>;
 
 /// Returns the kernel's limit of frames in a stack.
-fn max_stack() -> String {
-    let most = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
-    most.trim().parse().map_or(127, |most: u64| most.min(192)).to_string()
+fn max_stack_frames() -> String {
+    let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
+    limit.trim().parse().map_or(127, |limit: u64| limit.min(192)).to_string()
 }
 
 #[test]
 fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
-        let data = stage.path("perf.data");
-        let on_disk = stage.path("written");
-        let depth = max_stack();
+        let Some(measurement) = Measurement::start() else { return };
+        let data = measurement.path("perf.data");
+        let on_disk = measurement.path("written");
+        let depth = max_stack_frames();
         let events = ["sched:sched_switch", "sched:sched_waking", "block:block_rq_issue"];
         let events = events.map(|name| format!("{name}/max-stack={depth}/"));
         let mut options = vec!["--call-graph", "fp"];
         options.extend(events.iter().flat_map(|event| ["-e", event]));
-        let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "1000".as_ref()]);
+        let workload = measurement.workload(["mixed".as_ref(), on_disk.as_os_str(), "1000".as_ref()]);
         let Some(command) = perf::record_around(&data, &options, &workload) else { return };
-        let mut differ = Vec::new();
-        for _ in 0..ATTEMPTS {
+        let mut differences = Vec::new();
+        for _ in 0..MAX_ATTEMPTS {
             let groups = "process,thread,image_load,cswitch,dispatcher,disk_io,disk_io_init";
             let hooks = "CSwitch,ReadyThread,DiskIo/WriteInit";
-            let recording = stage.record_complete(&["--kernel", groups, "--stacks", hooks], &command);
-            let Some(samples) = perf::script(&data, true) else { continue };
-            let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
+            let recording = measurement.record_complete(&["--kernel", groups, "--stacks", hooks], &command);
+            let Some(samples) = perf::read_samples(&data, true) else { continue };
+            let workload_threads: BTreeSet<u64> = recording.output.numbers("tids").iter().copied().collect();
             let mut by_perf = Stacks::new();
             for sample in &samples {
-                if let Some(key) = perf_key(sample, &ours) {
+                if let Some(key) = perf_key(sample, &workload_threads) {
                     by_perf.entry(key).or_default().push(sample.stack.clone());
                 }
             }
             let mut by_weir = Stacks::new();
-            for event in &recording.trace().0 {
+            for event in &recording.trace().events {
                 let key = match event.name.as_str() {
                     "Thread/CSwitch" => (event.cpu, event.number("OldThreadId"), "switch"),
                     "Thread/ReadyThread" if event.number("AdjustReason") == 1 => {
-                        (event.cpu, event.running.unwrap_or(0), "wake")
+                        (event.cpu, event.running_thread.unwrap_or(0), "wake")
                     }
                     "DiskIo/WriteInit" => (event.cpu, event.number("IssuingThreadId"), "write"),
                     _ => continue,
                 };
-                if ours.contains(&key.1) {
+                if workload_threads.contains(&key.1) {
                     by_weir.entry(key).or_default().push(event.stack.clone());
                 }
             }
@@ -64,21 +67,21 @@ fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
             // and the k-th event is not the same on both sides: such a thread is left out on that
             // processor. Most threads must remain.
             let all: usize = by_perf.values().map(Vec::len).sum();
-            differ = counts(&by_perf)
+            differences = count_stacks(&by_perf)
                 .into_iter()
                 .filter(|(key, count)| by_weir.get(key).map_or(0, Vec::len) != *count)
                 .collect();
             by_perf.retain(|key, stacks| by_weir.get(key).is_some_and(|others| others.len() == stacks.len()));
             by_weir.retain(|key, _| by_perf.contains_key(key));
             if by_perf.values().map(Vec::len).sum::<usize>() * 10 >= all * 9 {
-                return compare(&by_perf, &by_weir);
+                return compare_stacks(&by_perf, &by_weir);
             }
         }
-        panic!("perf loses events each time, or counts others: {differ:?}");
+        panic!("perf lost events in each attempt, or counted other events: {differences:?}");
     });
 }
 
-fn perf_key(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
+fn perf_key(sample: &Sample, workload_threads: &BTreeSet<u64>) -> Option<EventKey> {
     let kind = match sample.name.as_str() {
         "sched_switch" => "switch",
         "sched_waking" => "wake",
@@ -95,18 +98,22 @@ fn perf_key(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
     };
     // A thread that has exited has no id any more, except in the payload of the switch.
     let thread = if kind == "switch" { sample.number("prev_pid") } else { sample.tid };
-    ours.contains(&thread).then_some((sample.cpu, thread, kind))
+    workload_threads.contains(&thread).then_some((sample.cpu, thread, kind))
 }
 
 #[track_caller]
-fn counts(all: &Stacks) -> Vec<(Key, usize)> {
+fn count_stacks(all: &Stacks) -> Vec<(EventKey, usize)> {
     all.iter().map(|(key, stacks)| (*key, stacks.len())).collect()
 }
 
-fn compare(by_perf: &Stacks, by_weir: &Stacks) {
-    assert_eq!(counts(by_perf), counts(by_weir), "as many events");
+fn compare_stacks(by_perf: &Stacks, by_weir: &Stacks) {
+    assert_eq!(
+        count_stacks(by_perf),
+        count_stacks(by_weir),
+        "perf and weir have different numbers of events"
+    );
     let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    let mut first = None;
+    let mut first_difference = None;
     for (key, stacks) in by_perf {
         for (at, (perf, weir)) in stacks.iter().zip(&by_weir[key]).enumerate() {
             let (all, same) = kinds.entry(key.2).or_default();
@@ -114,7 +121,8 @@ fn compare(by_perf: &Stacks, by_weir: &Stacks) {
             if perf == weir {
                 *same += 1;
             } else {
-                first.get_or_insert_with(|| format!("{key:?} {at}: perf {perf:x?}, weir {weir:x?}"));
+                first_difference
+                    .get_or_insert_with(|| format!("{key:?} {at}: perf {perf:x?}, weir {weir:x?}"));
             }
         }
     }
@@ -123,47 +131,54 @@ fn compare(by_perf: &Stacks, by_weir: &Stacks) {
         assert!(
             same * 100 >= all * 99,
             "{kind}: {same} of {all} are the same; {}",
-            first.unwrap_or_default()
+            first_difference.unwrap_or_default()
         );
     }
-    // Not only the kernel part.
-    let has_user = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < 1 << 47);
+    // Most stacks have user frames, too.
+    let has_user_frame = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < USER_SPACE_END);
     let switches = by_weir.iter().filter(|(key, _)| key.2 == "switch").flat_map(|(_, stacks)| stacks);
-    let with_user = switches.filter(|stack| has_user(stack)).count();
+    let with_user = switches.filter(|stack| has_user_frame(stack)).count();
     assert!(with_user * 100 >= kinds["switch"].0 * 90, "{with_user} have frames of the program");
 }
 
 #[test]
 fn function_shares_match_perf_within_three_standard_errors() {
     again(5, || {
-        let Some(stage) = Stage::start() else { return };
-        let data = stage.path("perf.data");
-        let workload = stage.workload(["ratio", "3000"]);
+        let Some(measurement) = Measurement::start() else { return };
+        let data = measurement.path("perf.data");
+        let workload = measurement.workload(["ratio", "3000"]);
         // The same rate at which weir samples.
         let options = ["-e", "cpu-clock", "-c", "1000000", "--call-graph", "fp"];
         let Some(command) = perf::record_around(&data, &options, &workload) else { return };
-        let (recording, samples) = (0..ATTEMPTS)
+        let (recording, samples) = (0..MAX_ATTEMPTS)
             .find_map(|_| {
-                let recording = stage.record_complete(&["--kernel", "cpu", "--interval", "1ms"], &command);
-                perf::script(&data, false).map(|samples| (recording, samples))
+                let recording =
+                    measurement.record_complete(&["--kernel", "cpu", "--interval", "1ms"], &command);
+                perf::read_samples(&data, false).map(|samples| (recording, samples))
             })
-            .expect("perf loses events each time");
-        let pid = recording.truth.one("pid");
+            .expect("perf loses no events in one of the attempts");
+        let pid = recording.output.number("pid");
         let rows = recording.report("cpu", &["--process", &pid.to_string()]);
-        let summary = rows.iter().find(|row| row["by"] == "summary").expect("a summary");
-        let ours = as_f64(&summary["samples"]);
+        let summary = rows.iter().find(|row| row["by"] == "summary").expect("the report has a summary");
+        let weir_samples = as_f64(&summary["samples"]);
         let by_perf: Vec<_> = samples.iter().filter(|sample| sample.tid == pid).collect();
-        assert!(ours >= 500.0 && by_perf.len() >= 500, "{ours} and {} samples", by_perf.len());
-        let symbols = perf::symbols(&data, pid);
+        assert!(
+            weir_samples >= 500.0 && by_perf.len() >= 500,
+            "{weir_samples} and {} samples",
+            by_perf.len()
+        );
+        let symbols = perf::innermost_functions(&data, pid);
         for function in ["three_parts", "one_part"] {
-            let own = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
-            let share = as_f64(&own.unwrap_or_else(|| panic!("no {function}"))["own"]) / ours;
+            let row = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
+            let share = as_f64(&row.unwrap_or_else(|| panic!("no {function}"))["own"]) / weir_samples;
             let count = symbols.iter().filter(|symbol| *symbol == function).count();
-            let other = count as f64 / symbols.len() as f64;
-            let error = (share * (1.0 - share) / ours + other * (1.0 - other) / symbols.len() as f64).sqrt();
+            let perf_share = count as f64 / symbols.len() as f64;
+            let error = (share * (1.0 - share) / weir_samples
+                + perf_share * (1.0 - perf_share) / symbols.len() as f64)
+                .sqrt();
             assert!(
-                (share - other).abs() <= 3.0 * error,
-                "{function}: weir {share:.3}, perf {other:.3}, ±{error:.4}"
+                (share - perf_share).abs() <= 3.0 * error,
+                "{function}: weir {share:.3}, perf {perf_share:.3}, ±{error:.4}"
             );
         }
     });

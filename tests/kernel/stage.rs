@@ -11,27 +11,27 @@ use tempfile::TempDir;
 use crate::dumped::Trace;
 use crate::util::{Daemon, Run, skip, weir};
 
-/// Number of measurements that noise may spoil before the test fails.
-pub(crate) const ATTEMPTS: usize = 5;
+/// Number of measurements that other load may spoil before the test fails.
+pub(crate) const MAX_ATTEMPTS: usize = 5;
 
-static TURN: Mutex<()> = Mutex::new(());
+static MEASUREMENT_LOCK: Mutex<()> = Mutex::new(());
 
 /// A daemon for one test, with the exclusive right to measure.
-pub(crate) struct Stage {
+pub(crate) struct Measurement {
     pub(crate) daemon: Daemon,
     workload: PathBuf,
-    _turn: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
 /// Waits until no other test measures.
-pub(crate) fn take_turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock_measurements() -> MutexGuard<'static, ()> {
+    MEASUREMENT_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Stage {
+impl Measurement {
     /// Starts a daemon. Returns `None` with a skip where kernel events or a C compiler are missing.
     pub(crate) fn start() -> Option<Self> {
-        let turn = take_turn();
+        let lock = lock_measurements();
         let daemon = Daemon::start();
         // Interrupts of the whole machine: without privilege, only context switches of the user's
         // own processes are available.
@@ -41,11 +41,11 @@ impl Stage {
             return None;
         }
         daemon.weir(["stop", "trial"]).expect(0);
-        let Some(workload) = workload() else {
+        let Some(workload) = compiled_workload() else {
             skip("cc", "no C compiler");
             return None;
         };
-        Some(Self { daemon, workload, _turn: turn })
+        Some(Self { daemon, workload, _lock: lock })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -68,13 +68,13 @@ impl Stage {
         all.push("--".into());
         all.extend_from_slice(command);
         let run = self.daemon.weir(all);
-        Recording { file, truth: Truth::parse(&run.text()), run }
+        Recording { file, output: WorkloadOutput::parse(&run.text()), run }
     }
 
     /// Records a command, again if events were lost on a busy machine.
     #[track_caller]
     pub(crate) fn record_complete(&self, options: &[&str], command: &[OsString]) -> Recording {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let recording = self.record(options, command);
             // The exit status is that of the command.
             assert_eq!(recording.run.code, 0, "{}", recording.run.stderr);
@@ -82,14 +82,14 @@ impl Stage {
                 return recording;
             }
         }
-        panic!("events are lost each time");
+        panic!("events were lost in each attempt");
     }
 }
 
-/// A recording, and what the workload printed about itself.
+/// A recording, and the output of the workload.
 pub(crate) struct Recording {
     pub(crate) file: PathBuf,
-    pub(crate) truth: Truth,
+    pub(crate) output: WorkloadOutput,
     pub(crate) run: Run,
 }
 
@@ -114,41 +114,41 @@ impl Recording {
 
 /// Lines that the workload printed: a name and numbers each.
 #[derive(Debug)]
-pub(crate) struct Truth(BTreeMap<String, Vec<u64>>);
+pub(crate) struct WorkloadOutput(BTreeMap<String, Vec<u64>>);
 
-impl Truth {
+impl WorkloadOutput {
     pub(crate) fn parse(text: &str) -> Self {
-        let line = |line: &str| {
+        let parse_line = |line: &str| {
             let (name, numbers) = line.split_once(' ')?;
             let numbers: Option<Vec<u64>> = numbers.split(' ').map(|number| number.parse().ok()).collect();
             Some((name.to_owned(), numbers?))
         };
-        Self(text.lines().filter_map(line).collect())
+        Self(text.lines().filter_map(parse_line).collect())
     }
 
     #[track_caller]
-    pub(crate) fn all(&self, name: &str) -> &[u64] {
-        self.0.get(name).unwrap_or_else(|| panic!("the workload does not tell {name}: {self:?}"))
+    pub(crate) fn numbers(&self, name: &str) -> &[u64] {
+        self.0.get(name).unwrap_or_else(|| panic!("the workload did not print {name}: {self:?}"))
     }
 
     #[track_caller]
-    pub(crate) fn one(&self, name: &str) -> u64 {
-        self.all(name)[0]
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        self.numbers(name)[0]
     }
 }
 
 /// Returns the compiled workload, which is compiled once for all tests, or `None` without a
 /// compiler.
-fn workload() -> Option<PathBuf> {
+fn compiled_workload() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let program = folder.path().join("workload");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kernel/workload.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-inline"]);
         let status = compiler.args(["-pthread", "-o"]).arg(&program).arg(source).status().ok()?;
-        assert!(status.success(), "the workload compiles");
+        assert!(status.success(), "the workload does not compile");
         Some((folder, program))
     });
     built.as_ref().map(|(_, program)| program.clone())

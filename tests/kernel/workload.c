@@ -25,14 +25,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST 4096
+#define MAX_THREADS 4096
 #define SECTOR 4096
 
-/* Limit of processes that one run makes: a mistake here ends the run, not the machine. */
-#define MOST_FORKS 64
+/* Limit of the processes that one run makes, so that a mistake cannot exhaust the machine. */
+#define MAX_FORKS 64
 
-/* The threads that take part, in memory that all processes share. */
-static struct { int count; int forks; int tid[MOST]; } *ours;
+/* Ids of all threads of the workload, in memory that its processes share. */
+static struct { int count; int forks; int tid[MAX_THREADS]; } *participants;
 
 /* Returns the result of a call, or exits if it is negative. */
 static long must(long result, const char *what) {
@@ -41,26 +41,26 @@ static long must(long result, const char *what) {
 }
 #define MUST(call) must((call), #call)
 
-static pid_t child_of_ours(void) {
-    if (__atomic_fetch_add(&ours->forks, 1, __ATOMIC_SEQ_CST) >= MOST_FORKS) _exit(10);
+static pid_t fork_child(void) {
+    if (__atomic_fetch_add(&participants->forks, 1, __ATOMIC_SEQ_CST) >= MAX_FORKS) _exit(10);
     return (pid_t)MUST(fork());
 }
 
-static void take_part(void) {
-    int at = __atomic_fetch_add(&ours->count, 1, __ATOMIC_SEQ_CST);
-    if (at < MOST) ours->tid[at] = (int)syscall(SYS_gettid);
+static void record_thread(void) {
+    int index = __atomic_fetch_add(&participants->count, 1, __ATOMIC_SEQ_CST);
+    if (index < MAX_THREADS) participants->tid[index] = (int)syscall(SYS_gettid);
 }
 
-static unsigned long long now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC_RAW, &at);
-    return at.tv_sec * 1000000000ULL + at.tv_nsec;
+static unsigned long long monotonic_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC_RAW, &time);
+    return time.tv_sec * 1000000000ULL + time.tv_nsec;
 }
 
-static unsigned long long worked(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
-    return at.tv_sec * 1000000000ULL + at.tv_nsec;
+static unsigned long long cpu_time_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000000ULL + time.tv_nsec;
 }
 
 static void run_on(int cpu) {
@@ -85,9 +85,9 @@ static void pingpong(long rounds, int cpu) {
     int there[2], back[2];
     char byte = 1;
     MUST(pipe(there)), MUST(pipe(back));
-    pid_t partner = child_of_ours();
+    pid_t partner = fork_child();
     if (partner == 0) {
-        take_part();
+        record_thread();
         run_on(cpu);
         for (long i = 0; i < rounds; i++)
             if (read(there[0], &byte, 1) != 1 || write(back[1], &byte, 1) != 1) _exit(8);
@@ -106,17 +106,17 @@ __attribute__((noinline)) static unsigned long spin(unsigned long rounds) {
     return sum;
 }
 
-static void *member(void *nothing) {
-    take_part();
+static void *thread_main(void *nothing) {
+    record_thread();
     spin(20000);
     return nothing;
 }
 
-static void family(const char *self, int children, int execs, int threads) {
+static void make_children_and_threads(const char *self, int children, int execs, int threads) {
     for (int i = 0; i < children + execs; i++) {
-        pid_t child = child_of_ours();
+        pid_t child = fork_child();
         if (child == 0) {
-            take_part();
+            record_thread();
             if (i >= children) execl(self, self, "leaf", (char *)NULL);
             _exit(i & 0x7f);
         }
@@ -124,7 +124,7 @@ static void family(const char *self, int children, int execs, int threads) {
     }
     for (int i = 0; i < threads; i++) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, member, NULL)) exit(7);
+        if (pthread_create(&thread, NULL, thread_main, NULL)) exit(7);
         pthread_join(thread, NULL);
     }
 }
@@ -143,7 +143,7 @@ static long direct_writes(const char *path, int count) {
     return bytes;
 }
 
-static void take(int from, long bytes) {
+static void read_bytes(int from, long bytes) {
     char buffer[1000];
     while (bytes > 0) bytes -= MUST(read(from, buffer, bytes < 1000 ? bytes : 1000));
 }
@@ -162,18 +162,18 @@ static void loopback(int sends, int datagrams) {
     int server = MUST(accept(listener, NULL, NULL));
     for (int i = 0; i < sends; i++) {
         if (send(client, buffer, sizeof buffer, 0) != sizeof buffer) exit(6);
-        take(server, sizeof buffer);
+        read_bytes(server, sizeof buffer);
     }
     close(client), close(server), close(listener);
-    int one = MUST(socket(AF_INET, SOCK_DGRAM, 0));
+    int datagram_socket = MUST(socket(AF_INET, SOCK_DGRAM, 0));
     at.sin_port = 0;
-    MUST(bind(one, (struct sockaddr *)&at, size)), MUST(getsockname(one, (struct sockaddr *)&at, &size));
+    MUST(bind(datagram_socket, (struct sockaddr *)&at, size)), MUST(getsockname(datagram_socket, (struct sockaddr *)&at, &size));
     printf("udp %d\n", ntohs(at.sin_port));
     for (int i = 0; i < datagrams; i++) {
-        MUST(sendto(one, buffer, 500, 0, (struct sockaddr *)&at, size));
-        MUST(recv(one, buffer, sizeof buffer, 0));
+        MUST(sendto(datagram_socket, buffer, 500, 0, (struct sockaddr *)&at, size));
+        MUST(recv(datagram_socket, buffer, sizeof buffer, 0));
     }
-    close(one);
+    close(datagram_socket);
 }
 
 static void mixed(const char *self, const char *path, long rounds) {
@@ -181,9 +181,9 @@ static void mixed(const char *self, const char *path, long rounds) {
     sched_getaffinity(0, sizeof all, &all);
     int first = 0;
     while (!CPU_ISSET(first, &all)) first++;
-    take_part();
+    record_thread();
     mark_processors(&all);
-    family(self, 10, 10, 10);
+    make_children_and_threads(self, 10, 10, 10);
     pingpong(rounds, first);
     sched_setaffinity(0, sizeof all, &all);
     spin(20000000);
@@ -194,14 +194,14 @@ static void mixed(const char *self, const char *path, long rounds) {
 }
 
 /* Works in a child, so that all its events lie between the start and the end of this process. */
-static void as_child(const char *self, int argc, char **argv) {
-    pid_t child = child_of_ours();
+static void run_in_child(const char *self, int argc, char **argv) {
+    pid_t child = fork_child();
     if (child == 0) {
         long rounds = argc > 2 ? atol(argv[argc - 1]) : 0;
         if (!strcmp(argv[1], "mixed")) {
             mixed(self, argv[2], rounds);
         } else {
-            take_part();
+            record_thread();
             pingpong(rounds, sched_getcpu());
         }
         _exit(0);
@@ -213,7 +213,7 @@ static void as_child(const char *self, int argc, char **argv) {
     struct timespec nap = {0, 50000000};
     nanosleep(&nap, NULL);
     printf("leader %d\ntids", child);
-    for (int i = 0; i < ours->count && i < MOST; i++) printf(" %d", ours->tid[i]);
+    for (int i = 0; i < participants->count && i < MAX_THREADS; i++) printf(" %d", participants->tid[i]);
     printf("\n");
 }
 
@@ -231,34 +231,34 @@ __attribute__((noinline)) unsigned long depth_1(unsigned long rounds) { return d
 WORK(three_parts)
 WORK(one_part)
 
-/* Each turn is a known number of rounds of the same loop. */
+/* Runs two functions alternately, with three times as many loop rounds in the first. */
 static void ratio(unsigned long long ms) {
-    unsigned long long three = 0, one = 0, at = worked();
+    unsigned long long three = 0, one = 0, start = cpu_time_ns();
     while (three + one < ms * 1000000) {
         three_parts(30000);
-        unsigned long long between = worked();
+        unsigned long long between = cpu_time_ns();
         one_part(10000);
-        unsigned long long end = worked();
-        three += between - at, one += end - between, at = end;
+        unsigned long long end = cpu_time_ns();
+        three += between - start, one += end - between, start = end;
     }
     printf("three %llu\none %llu\n", three, one);
 }
 
 static void hot(unsigned long long ms) {
-    unsigned long long start = worked();
-    while (worked() - start < ms * 1000000) depth_1(100000);
-    printf("worked %llu\n", worked() - start);
+    unsigned long long start = cpu_time_ns();
+    while (cpu_time_ns() - start < ms * 1000000) depth_1(100000);
+    printf("worked %llu\n", cpu_time_ns() - start);
 }
 
 static void naps(int count, long ms) {
     struct timespec nap = {ms / 1000, ms % 1000 * 1000000};
-    unsigned long long slept = 0, start = now();
+    unsigned long long slept = 0, start = monotonic_ns();
     for (int i = 0; i < count; i++) {
-        unsigned long long before = now();
+        unsigned long long before = monotonic_ns();
         nanosleep(&nap, NULL);
-        slept += now() - before;
+        slept += monotonic_ns() - before;
     }
-    printf("slept %llu\ntook %llu\n", slept, now() - start);
+    printf("slept %llu\ntook %llu\n", slept, monotonic_ns() - start);
 }
 
 static void wait_for_end(void) {
@@ -270,12 +270,12 @@ static void wait_for_end(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
-    ours = mmap(NULL, sizeof *ours, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (ours == MAP_FAILED) return 9;
+    participants = mmap(NULL, sizeof *participants, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (participants == MAP_FAILED) return 9;
     if (!strcmp(argv[1], "leaf")) return 3;
     printf("pid %d\n", getpid());
     fflush(stdout);
-    if (!strcmp(argv[1], "mixed") || !strcmp(argv[1], "switches")) as_child(argv[0], argc, argv);
+    if (!strcmp(argv[1], "mixed") || !strcmp(argv[1], "switches")) run_in_child(argv[0], argc, argv);
     else if (!strcmp(argv[1], "hot")) hot(strtoull(argv[2], NULL, 10));
     else if (!strcmp(argv[1], "ratio")) ratio(strtoull(argv[2], NULL, 10));
     else if (!strcmp(argv[1], "naps")) naps(atoi(argv[2]), atol(argv[3]));

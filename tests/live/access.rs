@@ -1,4 +1,4 @@
-//! `weir access`: shows, changes, keeps and removes access lists.
+//! `weir access`: shows, changes, stores and removes access lists.
 
 use serde_json::Value;
 
@@ -15,14 +15,14 @@ fn access_list(daemon: &Daemon, object: &str) -> Value {
 }
 
 /// Returns kind, trustee and rights of the entries that the default list does not have.
-fn own_entries(daemon: &Daemon, object: &str) -> Vec<String> {
+fn entries_beyond_default(daemon: &Daemon, object: &str) -> Vec<String> {
     let default = access_list(daemon, "default");
-    let text = |entry: &Value| {
-        let part = |key: &str| entry[key].as_str().unwrap().to_owned();
-        format!("{} {} {}", part("kind"), part("who"), part("rights"))
+    let entry_text = |entry: &Value| {
+        let field = |key: &str| entry[key].as_str().unwrap().to_owned();
+        format!("{} {} {}", field("kind"), field("who"), field("rights"))
     };
     let entries = access_list(daemon, object)["entries"].as_array().unwrap().clone();
-    entries.iter().filter(|e| !default["entries"].as_array().unwrap().contains(e)).map(text).collect()
+    entries.iter().filter(|e| !default["entries"].as_array().unwrap().contains(e)).map(entry_text).collect()
 }
 
 #[test]
@@ -43,14 +43,14 @@ fn rights_are_granted_denied_shown_and_removed() {
     assert!(run.stderr.contains("granted enable 0x20000 to user 64377"), "{}", run.stderr);
     assert!(run.stderr.contains("not the system's daemon"), "{}", run.stderr);
     daemon.weir(["access", "deny", PROVIDER, "--everyone", "register"]).expect(0);
-    let entries = own_entries(&daemon, PROVIDER);
+    let entries = entries_beyond_default(&daemon, PROVIDER);
     assert_eq!(entries, ["deny everyone 0x800", "allow user 64377 0x20080", "allow group root 0x20080"]);
     let run =
         daemon.weir(["access", "grant", PROVIDER, "--user", "root", "TRACELOG_REGISTER_GUIDS"]).expect(0);
     assert!(run.stderr.contains("warning: an earlier entry denies register to everyone"), "{}", run.stderr);
 
-    let only = ["access", "grant", PROVIDER, "--user", "1", "--user", "2", "all", "--only"];
-    daemon.weir(only).expect(0);
+    let replace_list = ["access", "grant", PROVIDER, "--user", "1", "--user", "2", "all", "--only"];
+    daemon.weir(replace_list).expect(0);
     assert_eq!(access_list(&daemon, PROVIDER)["entries"].as_array().unwrap().len(), 2);
     let listed = daemon.weir(["access", "list", "--json"]).expect(0).json();
     assert_eq!(listed.len(), 1);
@@ -65,7 +65,7 @@ fn rights_are_granted_denied_shown_and_removed() {
 }
 
 #[test]
-fn name_means_the_session_unless_the_rights_are_those_of_a_provider() {
+fn name_means_a_session_unless_the_rights_apply_to_providers() {
     let daemon = Daemon::start();
     let run = daemon.weir(["access", "grant", "App", "--everyone", "consume"]).expect(1);
     assert!(run.stderr.contains("no session App is running"), "{}", run.stderr);
@@ -82,10 +82,10 @@ fn name_means_the_session_unless_the_rights_are_those_of_a_provider() {
 }
 
 #[test]
-fn flag_overruled_by_the_environment_is_reported() {
+fn flag_overridden_by_the_environment_is_reported() {
     let daemon = Daemon::start();
     let everyone = ["--everyone", "query", "--system"];
-    for (verb, rest) in [
+    for (command, options) in [
         (&["access", "grant", "App"][..], &everyone[..]),
         (&["access", "deny", "App"], &everyone),
         (&["access", "show", "App"], &["--system"]),
@@ -93,11 +93,11 @@ fn flag_overruled_by_the_environment_is_reported() {
         (&["access", "remove", "App"], &["--user"]),
         (&["watch", "App"], &["--system"]),
     ] {
-        let run = daemon.weir(verb.iter().chain(rest));
-        let flag = format!("{} is ignored", rest[rest.len() - 1]);
+        let run = daemon.weir(command.iter().chain(options));
+        let flag = format!("{} is ignored", options[options.len() - 1]);
         assert!(
             run.stderr.contains("TRACEWEIR_RUNTIME_DIR is set") && run.stderr.contains(&flag),
-            "{verb:?}: {}",
+            "{command:?}: {}",
             run.stderr
         );
     }
@@ -121,6 +121,6 @@ fn wrong_arguments_are_explained() {
     }
     let help = daemon.weir(["access", "--help"]).expect(0).text();
     for word in ["create-file", "join-group", "Examples:", "default", "--only"] {
-        assert!(help.contains(word), "{word} in {help}");
+        assert!(help.contains(word), "no {word} in {help}");
     }
 }

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{check_documented, sessions};
+use super::{check_documented, running_sessions};
 use crate::util::{Daemon, weir_command};
 
 /// Returns the class number and the object of each answer.
-fn answers(objects: &[Value]) -> Vec<(u64, &Value)> {
+fn classes_and_answers(objects: &[Value]) -> Vec<(u64, &Value)> {
     objects.iter().for_each(|object| check_documented(object, "## Answers of information classes"));
     objects.iter().map(|object| (object["class"].as_u64().unwrap(), &object["answer"])).collect()
 }
@@ -25,16 +25,19 @@ fn idle_system_is_described_without_a_daemon() {
         assert!(page.contains(words), "{words}: {page}");
     }
     let all = ask(&["--json"]).expect(0).json();
-    let answers = answers(&all);
-    assert_eq!(answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [5, 7, 11, 12, 17, 19, 22, 25, 27]);
+    let answers = classes_and_answers(&all);
+    assert_eq!(
+        answers.iter().map(|(class, _)| *class).collect::<Vec<_>>(),
+        [5, 7, 11, 12, 17, 19, 22, 25, 27]
+    );
     assert_eq!(answers[0].1[0]["name"], "Timer");
     assert_eq!((answers[3].1, answers[5].1), (&Value::Array(Vec::new()), &64.into()));
-    let two = ask(&["maxloggersquery", "TraceVersionInfo", "--json"]).expect(0).json();
-    assert_eq!((two.len(), &two[0]["class"], &two[1]["class"]), (2, &19.into(), &11.into()));
+    let named = ask(&["maxloggersquery", "TraceVersionInfo", "--json"]).expect(0).json();
+    assert_eq!((named.len(), &named[0]["class"], &named[1]["class"]), (2, &19.into(), &11.into()));
     assert!(ask(&["18"]).expect(2).stderr.contains("TraceProviderBinaryTracking"));
     assert!(ask(&["23"]).expect(2).stderr.contains("--session"));
     assert!(ask(&["--session", "App"]).expect(1).stderr.contains("4201"));
-    assert!(!folder.path().join("control.sock").exists(), "asking starts no daemon");
+    assert!(!folder.path().join("control.sock").exists(), "weir ask started a daemon");
 }
 
 #[test]
@@ -42,10 +45,10 @@ fn running_session_is_described() {
     let daemon = Daemon::start();
     let group = "5b6a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6b";
     daemon.weir(["start", "App", "--no-per-processor", "-p", &format!("{{{group}}}@group")]).expect(0);
-    assert_eq!(sessions(&daemon).len(), 1);
+    assert_eq!(running_sessions(&daemon).len(), 1);
     let all = daemon.weir(["ask", "--session", "App", "--json"]).expect(0).json();
     // The classes about kernel events are for system loggers.
-    assert_eq!(answers(&all), [(14, &Value::Array(Vec::new())), (23, &1.into())]);
+    assert_eq!(classes_and_answers(&all), [(14, &Value::Array(Vec::new())), (23, &1.into())]);
     assert!(daemon.weir(["ask", "-s", "App"]).expect(0).text().contains("1 stream\n"));
     let groups = daemon.weir(["ask", "12", "--json"]).expect(0).json();
     assert_eq!(groups[0]["answer"], Value::Array(vec![group.into()]));

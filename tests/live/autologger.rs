@@ -1,14 +1,14 @@
 //! Autologgers: defined on the command line, started by the daemon. Also the daemon's settings.
 
-use super::{EVENTS_PER_ORDER, SHOP, check_documented, events_in, serve, sessions, text};
+use super::{EVENTS_PER_ORDER, SHOP, arg, check_documented, run_shop, running_sessions, shop_events_in};
 use crate::util::Daemon;
 
 #[test]
 fn added_autologger_runs_from_the_start_of_the_daemon() {
-    let mut daemon = Daemon::absent();
+    let mut daemon = Daemon::not_started();
     let log = daemon.path("boot.etl");
     let added = daemon
-        .weir(["autologger", "add", "Boot", "-p", SHOP, "-o", text(&log), "--generations", "2"])
+        .weir(["autologger", "add", "Boot", "-p", SHOP, "-o", arg(&log), "--generations", "2"])
         .expect(0);
     assert!(
         added.stderr.contains("boot.etl.0001") && added.stderr.contains("weir daemon"),
@@ -17,11 +17,15 @@ fn added_autologger_runs_from_the_start_of_the_daemon() {
     );
     for generation in [1, 2, 1] {
         daemon.restart();
-        assert_eq!(sessions(&daemon)[0]["name"], "Boot", "before the first command is answered");
-        serve(&daemon, generation);
+        assert_eq!(
+            running_sessions(&daemon)[0]["name"],
+            "Boot",
+            "the autologger did not start before the first request"
+        );
+        run_shop(&daemon, generation);
         daemon.stop();
         let file = daemon.path(&format!("boot.etl.000{generation}"));
-        assert_eq!(events_in(&file).len(), generation as usize * EVENTS_PER_ORDER);
+        assert_eq!(shop_events_in(&file).len(), generation as usize * EVENTS_PER_ORDER);
         let listed = &daemon.weir(["autologger", "list", "--json"]).expect(0).json()[0];
         check_documented(listed, "## An autologger");
         check_documented(&listed["providers"][0], "## An autologger");
@@ -31,7 +35,7 @@ fn added_autologger_runs_from_the_start_of_the_daemon() {
 
 #[test]
 fn filters_that_a_definition_cannot_store_are_named() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     for provider in ["My.App@pid=1", "My.App@schematized=1:00"] {
         let run = daemon.weir(["autologger", "add", "Boot", "-p", provider]).expect(1);
         assert!(
@@ -44,8 +48,8 @@ fn filters_that_a_definition_cannot_store_are_named() {
 
 #[test]
 fn autologger_pages_match_their_golden_text() {
-    let daemon = Daemon::absent();
-    let folder = text(daemon.folder()).to_owned();
+    let daemon = Daemon::not_started();
+    let folder = arg(daemon.folder()).to_owned();
     let none = daemon.weir(["autologger", "list"]).expect(0);
     assert_eq!(none.text(), "");
     assert!(none.stderr.contains("no autologger"), "{}", none.stderr);
@@ -74,10 +78,10 @@ fn autologger_pages_match_their_golden_text() {
 
 #[test]
 fn definition_that_the_daemon_would_refuse_cannot_be_added() {
-    let daemon = Daemon::absent();
-    let add = |more: &[&str]| {
+    let daemon = Daemon::not_started();
+    let add = |options: &[&str]| {
         let mut command = vec!["autologger", "add", "A", "-p", SHOP];
-        command.extend(more);
+        command.extend(options);
         daemon.weir(command)
     };
     let refused = add(&["--mode", "0x3"]).expect(1);
@@ -89,27 +93,27 @@ fn definition_that_the_daemon_would_refuse_cannot_be_added() {
         "{}",
         corrected.stderr
     );
-    let twice = add(&[]).expect(1);
-    assert!(twice.stderr.contains("--force"), "{}", twice.stderr);
+    let second = add(&[]).expect(1);
+    assert!(second.stderr.contains("--force"), "{}", second.stderr);
     add(&["--force", "--circular", "--max-size", "7"]).expect(0);
     add(&["--generations", "17"]).expect(2);
     daemon.weir(["autologger", "add", "a/b", "-p", SHOP]).expect(1);
     daemon.weir(["autologger", "remove", "A"]).expect(0);
-    let by_id = "#b3864c38-4273-58c5-545b-8b3608343471";
-    daemon.weir(["autologger", "add", "B", "-p", by_id, "-p", "*My.App"]).expect(0);
+    let by_guid = "#b3864c38-4273-58c5-545b-8b3608343471";
+    daemon.weir(["autologger", "add", "B", "-p", by_guid, "-p", "*My.App"]).expect(0);
     let shown = daemon.weir(["autologger", "show", "B"]).expect(0).text();
     assert!(
         shown.contains("[{b3864c38-4273-58c5-545b-8b3608343471}]") && shown.contains("[My.App]"),
         "{shown}"
     );
-    let gone = daemon.weir(["autologger", "remove", "A"]).expect(1);
-    assert!(gone.stderr.contains("no autologger A"), "{}", gone.stderr);
+    let removed = daemon.weir(["autologger", "remove", "A"]).expect(1);
+    assert!(removed.stderr.contains("no autologger A"), "{}", removed.stderr);
     daemon.weir(["autologger", "show", "A"]).expect(1);
 }
 
 #[test]
 fn faulty_definition_file_is_named_with_its_line() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     daemon.weir(["autologger", "add", "A", "-p", SHOP]).expect(0);
     std::fs::write(daemon.path("autologger.d/A.conf"), "Start = 1\nColour = 2\n").unwrap();
     let listed = daemon.weir(["autologger", "list"]).expect(0);
@@ -122,15 +126,15 @@ fn faulty_definition_file_is_named_with_its_line() {
 
 #[test]
 fn environment_and_command_line_override_stored_settings() {
-    let mut daemon = Daemon::absent();
+    let mut daemon = Daemon::not_started();
     std::fs::write(daemon.path("traceweir.conf"), "max_sessions = 32\n").unwrap();
     daemon.restart();
     for n in 0..32 {
         daemon.weir(["start", &format!("s{n}"), "--min-buffers", "2", "--max-buffers", "4"]).expect(0);
     }
-    let past = daemon.weir(["start", "past", "--min-buffers", "2"]).expect(1);
-    assert!(past.stderr.contains("32 sessions"), "{}", past.stderr);
+    let over_limit = daemon.weir(["start", "over-limit", "--min-buffers", "2"]).expect(1);
+    assert!(over_limit.stderr.contains("32 sessions"), "{}", over_limit.stderr);
     daemon.stop();
     let process = daemon.command(["daemon"]).env("TRACEWEIR_IDLE_EXIT", "0").output().unwrap();
-    assert!(process.status.success(), "it leaves at once: {process:?}");
+    assert!(process.status.success(), "the daemon does not exit: {process:?}");
 }

@@ -1,4 +1,4 @@
-//! Providers enabled by name that registered the name with their own GUID, as C programs do.
+//! Providers enabled by name whose GUID is not the hash of the name, as in C programs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::text;
+use super::arg;
 use crate::util::{Daemon, Process, eventually, root, weir};
 
 const NAME: &str = "Traceweir.Test.OwnGuid";
-const ONE: &str = "5d3f1c01-1111-4222-8333-444455556601";
-const TWO: &str = "5d3f1c02-1111-4222-8333-444455556602";
+const FIRST_GUID: &str = "5d3f1c01-1111-4222-8333-444455556601";
+const SECOND_GUID: &str = "5d3f1c02-1111-4222-8333-444455556602";
 /// More events than a test waits for.
 const UNTIL_KILLED: &str = "100000000";
 
-/// Compiles the program and links the library that was built beside this test.
-fn build(daemon: &Daemon) -> PathBuf {
+/// Compiles the program with the C library that cargo built for this test.
+fn build_own_guid_program(daemon: &Daemon) -> PathBuf {
     let program = daemon.path("own_guid");
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap().join("libtraceweir_c.a");
@@ -28,21 +28,21 @@ fn build(daemon: &Daemon) -> PathBuf {
     program
 }
 
-fn run(daemon: &Daemon, program: &Path, arguments: &[&str]) -> Process {
+fn start_program(daemon: &Daemon, program: &Path, arguments: &[&str]) -> Process {
     let mut command = Command::new(program);
     command.args(arguments).env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).stdin(Stdio::null());
     Process::start(&mut command)
 }
 
 /// Returns the entries that `weir providers` lists for the name, in any spelling.
-fn entries(daemon: &Daemon) -> Vec<Value> {
+fn provider_entries(daemon: &Daemon) -> Vec<Value> {
     daemon.weir(["providers", NAME, "--json"]).expect(0).json()
 }
 
-/// Waits until the only entry has this GUID, a process, and these sessions.
-fn await_entry(daemon: &Daemon, sessions: &[&str]) {
-    eventually("the provider in the list", || {
-        let all = entries(daemon);
+/// Waits until the only entry has `FIRST_GUID`, one process, and these sessions.
+fn wait_for_only_entry(daemon: &Daemon, running_sessions: &[&str]) {
+    eventually("the provider is listed", || {
+        let all = provider_entries(daemon);
         let [entry] = &all[..] else { return None };
         let names: Vec<_> = entry["sessions"]
             .as_array()
@@ -50,92 +50,95 @@ fn await_entry(daemon: &Daemon, sessions: &[&str]) {
             .iter()
             .map(|session| session["name"].as_str().unwrap())
             .collect();
-        let is_there = entry["guid"] == ONE && entry["pids"].as_array().is_some_and(|pids| pids.len() == 1);
-        (is_there && names == sessions).then_some(())
+        let is_registered =
+            entry["guid"] == FIRST_GUID && entry["pids"].as_array().is_some_and(|pids| pids.len() == 1);
+        (is_registered && names == running_sessions).then_some(())
     });
 }
 
-fn guids_in(file: &Path) -> BTreeSet<String> {
-    let events = weir(["dump", "--format", "jsonl", text(file)]).expect(0).json();
-    let named = events
+fn provider_guids_in(file: &Path) -> BTreeSet<String> {
+    let events = weir(["dump", "--format", "jsonl", arg(file)]).expect(0).json();
+    let events_of_provider = events
         .iter()
         .filter(|event| event["provider"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(NAME)));
-    named.map(|event| event["guid"].as_str().unwrap_or_else(|| panic!("{event}")).to_owned()).collect()
+    events_of_provider
+        .map(|event| event["guid"].as_str().unwrap_or_else(|| panic!("{event}")).to_owned())
+        .collect()
 }
 
 #[test]
 fn record_by_name_finds_a_program_that_chose_its_guid() {
     let daemon = Daemon::start();
-    let (program, file) = (build(&daemon), daemon.path("a.etl"));
+    let (program, file) = (build_own_guid_program(&daemon), daemon.path("a.etl"));
     for name in [NAME, "TRACEWEIR.test.ownguid"] {
-        let run = daemon.weir(["record", "-p", name, "-o", text(&file), "--", text(&program), "5"]).expect(0);
+        let run = daemon.weir(["record", "-p", name, "-o", arg(&file), "--", arg(&program), "5"]).expect(0);
         assert!(!run.stderr.contains("no process with provider"), "{}", run.stderr);
-        let events = weir(["dump", "--format", "jsonl", "--provider", NAME, text(&file)]).expect(0).json();
+        let events = weir(["dump", "--format", "jsonl", "--provider", NAME, arg(&file)]).expect(0).json();
         assert_eq!(events.len(), 5, "{}", run.stderr);
-        assert_eq!(guids_in(&file), BTreeSet::from([ONE.to_owned()]));
+        assert_eq!(provider_guids_in(&file), BTreeSet::from([FIRST_GUID.to_owned()]));
     }
 }
 
 #[test]
 fn running_program_is_enabled_listed_once_and_disabled_by_name() {
     let daemon = Daemon::start();
-    let (program, file) = (build(&daemon), daemon.path("a.etl"));
-    let _running = run(&daemon, &program, &[UNTIL_KILLED]);
-    await_entry(&daemon, &[]);
-    let start = daemon.weir(["start", "Named", "-o", text(&file), "-p", &format!("{NAME}::4")]).expect(0);
+    let (program, file) = (build_own_guid_program(&daemon), daemon.path("a.etl"));
+    let _running = start_program(&daemon, &program, &[UNTIL_KILLED]);
+    wait_for_only_entry(&daemon, &[]);
+    let start = daemon.weir(["start", "Named", "-o", arg(&file), "-p", &format!("{NAME}::4")]).expect(0);
     assert!(!start.stderr.contains("no process with provider"), "{}", start.stderr);
-    await_entry(&daemon, &["Named"]);
+    wait_for_only_entry(&daemon, &["Named"]);
     let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
     let [provider] = &session["providers"].as_array().unwrap()[..] else { panic!("{session}") };
     assert_eq!(
         (&provider["guid"], &provider["level"], &provider["traced"]),
-        (&ONE.into(), &4.into(), &1.into())
+        (&FIRST_GUID.into(), &4.into(), &1.into())
     );
 
     daemon.weir(["disable", "Named", "traceweir.test.ownguid"]).expect(0);
-    await_entry(&daemon, &[]);
+    wait_for_only_entry(&daemon, &[]);
     let enable = daemon.weir(["enable", "Named", NAME]).expect(0);
     assert!(!enable.stderr.contains("no process with provider"), "{}", enable.stderr);
-    await_entry(&daemon, &["Named"]);
-    eventually("an event", || {
+    wait_for_only_entry(&daemon, &["Named"]);
+    eventually("the session has an event", || {
         let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
         (session["events"].as_u64().unwrap() > 0).then_some(())
     });
     daemon.weir(["stop", "Named"]).expect(0);
-    assert_eq!(guids_in(&file), BTreeSet::from([ONE.to_owned()]));
+    assert_eq!(provider_guids_in(&file), BTreeSet::from([FIRST_GUID.to_owned()]));
 }
 
 #[test]
 fn two_guids_under_one_name_are_both_recorded_with_a_note() {
     let daemon = Daemon::start();
-    let (program, file) = (build(&daemon), daemon.path("a.etl"));
-    let both = BTreeSet::from([ONE.to_owned(), TWO.to_owned()]);
-    daemon.weir(["record", "-p", NAME, "-o", text(&file), "--", text(&program), "5", "two"]).expect(0);
-    assert_eq!(guids_in(&file), both);
+    let (program, file) = (build_own_guid_program(&daemon), daemon.path("a.etl"));
+    let both = BTreeSet::from([FIRST_GUID.to_owned(), SECOND_GUID.to_owned()]);
+    daemon.weir(["record", "-p", NAME, "-o", arg(&file), "--", arg(&program), "5", "two"]).expect(0);
+    assert_eq!(provider_guids_in(&file), both);
 
-    let _running = run(&daemon, &program, &[UNTIL_KILLED, "two"]);
-    eventually("both providers", || (entries(&daemon).len() == 2).then_some(()));
-    let start = daemon.weir(["start", "Both", "-o", text(&file), "-p", NAME]).expect(0);
-    for words in ["note: 2 providers are registered as", ONE, TWO] {
+    let _running = start_program(&daemon, &program, &[UNTIL_KILLED, "two"]);
+    eventually("both providers are listed", || (provider_entries(&daemon).len() == 2).then_some(()));
+    let start = daemon.weir(["start", "Both", "-o", arg(&file), "-p", NAME]).expect(0);
+    for words in ["note: 2 providers are registered as", FIRST_GUID, SECOND_GUID] {
         assert!(start.stderr.contains(words), "{words}: {}", start.stderr);
     }
-    assert_eq!(entries(&daemon).len(), 2);
+    assert_eq!(provider_entries(&daemon).len(), 2);
     daemon.weir(["stop", "Both"]).expect(0);
 }
 
 #[test]
 fn private_session_by_name_records_a_program_that_chose_its_guid() {
     let daemon = Daemon::start();
-    let (program, file) = (build(&daemon), daemon.path("own.etl"));
-    let _running = run(&daemon, &program, &[UNTIL_KILLED]);
-    await_entry(&daemon, &[]);
+    let (program, file) = (build_own_guid_program(&daemon), daemon.path("own.etl"));
+    let _running = start_program(&daemon, &program, &[UNTIL_KILLED]);
+    wait_for_only_entry(&daemon, &[]);
     let start =
-        daemon.weir(["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", NAME]).expect(0);
+        daemon.weir(["start", "Own", "--mode", "private-logger", "-o", arg(&file), "-p", NAME]).expect(0);
     assert!(!start.stderr.contains("no process takes part"), "{}", start.stderr);
-    eventually("an event", || {
+    eventually("the session has an event", || {
         let session = &daemon.weir(["query", "Own", "--json"]).expect(0).json()[0];
         (session["events"].as_u64().unwrap() > 0).then_some(())
     });
     daemon.weir(["stop", "Own"]).expect(0);
-    assert_eq!(guids_in(&file), BTreeSet::from([ONE.to_owned()]));
+    assert_eq!(provider_guids_in(&file), BTreeSet::from([FIRST_GUID.to_owned()]));
 }

@@ -1,10 +1,10 @@
-//! Programs in a control group whose path contains what looks like a container id.
+//! Programs in a control group whose path contains a container id.
 
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{SHOP, text};
+use super::{SHOP, arg};
 use crate::control_group::{self, CONTAINER, ControlGroup};
 use crate::util::{Daemon, Process, eventually, skip, weir_command};
 
@@ -20,7 +20,7 @@ fn open_contained_shop(daemon: &Daemon, group: &ControlGroup) -> Process {
 }
 
 #[test]
-fn left_out_containers_are_reported_with_the_way_to_include_them() {
+fn untraced_containers_are_reported_with_the_option_that_includes_them() {
     let Some(group) = ControlGroup::make() else {
         skip(control_group::NONE.0, control_group::NONE.1);
         return;
@@ -29,35 +29,34 @@ fn left_out_containers_are_reported_with_the_way_to_include_them() {
     let file = daemon.path("a.etl");
     let shop = open_contained_shop(&daemon, &group);
     let pid = shop.id().to_string();
-    eventually("the provider in the list", || {
+    eventually("the provider is listed", || {
         let all = daemon.weir(["providers", SHOP, "--json"]).expect(0).json();
         all.iter().any(|p| p["pids"].as_array().is_some_and(|pids| !pids.is_empty())).then_some(())
     });
 
-    let check = || -> Value {
+    let container_check = || -> Value {
         let all = daemon.weir(["doctor", "--pid", &pid, "--json"]).json();
-        let is_meant = |check: &&Value| check["check"] == "process_container";
-        all.iter().find(is_meant).unwrap_or_else(|| panic!("{all:?}")).clone()
+        let is_container_check = |check: &&Value| check["check"] == "process_container";
+        all.iter().find(is_container_check).unwrap_or_else(|| panic!("{all:?}")).clone()
     };
-    let found = check();
+    let found = container_check();
     assert_eq!(found["state"], "missing", "{found}");
     assert!(found.to_string().contains(CONTAINER) && found.to_string().contains("@silos"), "{found}");
 
-    for arguments in [["start", "Left", "-o", text(&file), "-p", SHOP], ["enable", "Left", SHOP, "", "", ""]]
-    {
+    for arguments in [["start", "Left", "-o", arg(&file), "-p", SHOP], ["enable", "Left", SHOP, "", "", ""]] {
         let run = daemon.weir(arguments.iter().filter(|argument| !argument.is_empty())).expect(0);
         assert!(run.stderr.contains("1 process with provider"), "{}", run.stderr);
         assert!(run.stderr.contains(&format!("{SHOP}@silos")), "{}", run.stderr);
     }
     daemon.weir(["stop", "Left"]).expect(0);
-    let record = ["record", "-o", text(&file), "--duration", "1ms", "-p"];
+    let record = ["record", "-o", arg(&file), "--duration", "1ms", "-p"];
     let run = daemon.weir(record.iter().chain(&[SHOP])).expect(0);
     assert_eq!(run.stderr.matches("not traced").count(), 1, "{}", run.stderr);
 
     let with_silos = format!("{SHOP}@silos");
-    let run = daemon.weir(["start", "All", "-o", text(&file), "-p", &with_silos]).expect(0);
+    let run = daemon.weir(["start", "All", "-o", arg(&file), "-p", &with_silos]).expect(0);
     assert!(!run.stderr.contains("not traced"), "{}", run.stderr);
-    eventually("an event", || {
+    eventually("the session has an event", || {
         let session = &daemon.weir(["query", "All", "--json"]).expect(0).json()[0];
         (session["events"].as_u64().unwrap() > 0).then_some(())
     });
@@ -65,7 +64,7 @@ fn left_out_containers_are_reported_with_the_way_to_include_them() {
 }
 
 #[test]
-fn record_reports_a_command_that_was_left_out_at_its_end() {
+fn record_reports_at_its_end_a_command_that_was_not_traced() {
     let Some(group) = ControlGroup::make() else {
         skip(control_group::NONE.0, control_group::NONE.1);
         return;
@@ -74,7 +73,7 @@ fn record_reports_a_command_that_was_left_out_at_its_end() {
     let file = daemon.path("a.etl");
     let shop = weir_command(["demo-shop", "--pause", "0", "--orders", "1"]);
     let enter = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
-    let mut command = daemon.command(["record", "-p", SHOP, "-o", text(&file), "--", "sh", "-c", enter]);
+    let mut command = daemon.command(["record", "-p", SHOP, "-o", arg(&file), "--", "sh", "-c", enter]);
     command.arg(group.folder()).arg(shop.get_program()).args(shop.get_args());
     let run = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).finish().expect(0);
     assert!(

@@ -2,33 +2,39 @@
 
 use serde_json::Value;
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, sessions, text};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, running_sessions, shop_events_in};
 use crate::util::{Daemon, eventually, weir};
+
+const LEVEL_WARNING: u8 = 3;
 
 #[test]
 fn session_is_started_listed_queried_and_stopped() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let run =
-        daemon.weir(["start", "Morning", "-o", text(&file), "-p", SHOP, "--buffer-size", "32"]).expect(0);
-    assert!(run.stderr.contains("weir stop Morning"), "it says what to do next: {}", run.stderr);
-    serve(&daemon, 5);
+        daemon.weir(["start", "Morning", "-o", arg(&file), "-p", SHOP, "--buffer-size", "32"]).expect(0);
+    assert!(
+        run.stderr.contains("weir stop Morning"),
+        "the output does not name the next command: {}",
+        run.stderr
+    );
+    run_shop(&daemon, 5);
 
-    let listed = sessions(&daemon);
+    let listed = running_sessions(&daemon);
     assert_eq!(listed.len(), 1);
     let table = daemon.weir(["list"]).expect(0).text();
-    assert!(table.contains("Morning") && table.contains(text(&file)), "{table}");
+    assert!(table.contains("Morning") && table.contains(arg(&file)), "{table}");
 
-    let now = &daemon.weir(["query", "morning", "--json"]).expect(0).json()[0];
-    assert_eq!(now["name"], "Morning");
-    assert_eq!(now["file"], text(&file));
-    assert_eq!(now["modes"], "SEQUENTIAL");
-    assert_eq!(now["buffer_kib"], 32);
+    let queried = &daemon.weir(["query", "morning", "--json"]).expect(0).json()[0];
+    assert_eq!(queried["name"], "Morning");
+    assert_eq!(queried["file"], arg(&file));
+    assert_eq!(queried["modes"], "SEQUENTIAL");
+    assert_eq!(queried["buffer_kib"], 32);
     let page = daemon.weir(["query", "Morning"]).expect(0).text();
     for word in [
         "Name:                   Morning\n",
         "Status:                 Running\n",
-        &format!("Root Path:              {}\n", text(daemon.folder())),
+        &format!("Root Path:              {}\n", arg(daemon.folder())),
         "Buffer Size:            32 KiB\n",
         "Clock Type:             Performance\n",
         "(SEQUENTIAL)\n",
@@ -38,13 +44,13 @@ fn session_is_started_listed_queried_and_stopped() {
         "Level:                  0 (all)\n",
         "KeywordsAny:            0x0\n",
     ] {
-        assert!(page.contains(word), "{word} in {page}");
+        assert!(page.contains(word), "no {word} in {page}");
     }
 
     let run = daemon.weir(["stop", "Morning"]).expect(0);
     assert!(run.stderr.contains("15 events"), "{}", run.stderr);
-    assert_eq!(events_in(&file).len(), 5 * EVENTS_PER_ORDER);
-    assert_eq!(sessions(&daemon), Vec::<Value>::new());
+    assert_eq!(shop_events_in(&file).len(), 5 * EVENTS_PER_ORDER);
+    assert_eq!(running_sessions(&daemon), Vec::<Value>::new());
     assert!(daemon.weir(["list"]).expect(0).stderr.contains("no session"));
 }
 
@@ -52,20 +58,20 @@ fn session_is_started_listed_queried_and_stopped() {
 fn provider_is_enabled_and_disabled_while_the_session_runs() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let run = daemon.weir(["start", "Later", "-o", text(&file)]).expect(0);
+    let run = daemon.weir(["start", "Later", "-o", arg(&file)]).expect(0);
     assert!(run.stderr.contains("weir enable Later"), "{}", run.stderr);
-    serve(&daemon, 1);
+    run_shop(&daemon, 1);
     let run = daemon.weir(["enable", "Later", "Wrong.Name"]).expect(0);
     assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
     daemon.weir(["enable", "Later", SHOP, "--level", "info", "--keywords", "0x1"]).expect(0);
-    serve(&daemon, 2);
+    run_shop(&daemon, 2);
     daemon.weir(["enable", "Later", SHOP, "--keywords", "0x2"]).expect(0);
-    serve(&daemon, 3);
+    run_shop(&daemon, 3);
     daemon.weir(["enable", "Later", SHOP]).expect(0);
     daemon.weir(["disable", "Later", SHOP]).expect(0);
-    serve(&daemon, 4);
+    run_shop(&daemon, 4);
     daemon.weir(["stop", "Later"]).expect(0);
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
 }
 
 #[test]
@@ -73,25 +79,25 @@ fn level_excludes_less_severe_events() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let provider = format!("{SHOP}::warning");
-    daemon.weir(["start", "Warnings", "-o", text(&file), "-p", &provider]).expect(0);
-    serve(&daemon, 4);
+    daemon.weir(["start", "Warnings", "-o", arg(&file), "-p", &provider]).expect(0);
+    run_shop(&daemon, 4);
     daemon.weir(["stop", "Warnings"]).expect(0);
-    let events = events_in(&file);
-    assert_eq!(events.len(), 1, "only the cold ristretto is a warning");
-    assert_eq!(events[0]["level"], 3);
+    let events = shop_events_in(&file);
+    assert_eq!(events.len(), 1, "only the event of the cold ristretto is a warning");
+    assert_eq!(events[0]["level"], LEVEL_WARNING);
 }
 
 #[test]
 fn flushed_flight_recorder_writes_a_snapshot() {
     let daemon = Daemon::start();
     let snapshot = daemon.path("snapshot.etl");
-    let own = daemon.path("own.etl");
-    let run = daemon.weir(["start", "Recorder", "--buffering", "-o", text(&own), "-p", SHOP]).expect(0);
+    let own_file = daemon.path("own.etl");
+    let run = daemon.weir(["start", "Recorder", "--buffering", "-o", arg(&own_file), "-p", SHOP]).expect(0);
     assert!(run.stderr.contains("weir flush Recorder") && !run.stderr.contains("watch"), "{}", run.stderr);
-    serve(&daemon, 2);
-    let run = daemon.weir(["flush", "Recorder", "-o", text(&snapshot)]).expect(0);
+    run_shop(&daemon, 2);
+    let run = daemon.weir(["flush", "Recorder", "-o", arg(&snapshot)]).expect(0);
     assert!(run.stderr.contains("snapshot.etl: 6 events"), "{}", run.stderr);
-    assert_eq!(events_in(&snapshot).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&snapshot).len(), 2 * EVENTS_PER_ORDER);
     daemon.weir(["stop", "Recorder"]).expect(0);
 }
 
@@ -103,13 +109,13 @@ fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
     // One after the other: an event that finds no room in one session is lost in both.
     for (session, options) in [("Ring", &circular[..]), ("Recorder", &recorder)] {
         let file = daemon.path("kept.etl");
-        daemon.weir([&["start", session, "-o", text(&file), "-p", SHOP], options].concat()).expect(0);
+        daemon.weir([&["start", session, "-o", arg(&file), "-p", SHOP], options].concat()).expect(0);
         // The memory of each process holds all its events for Ring, however late the collector runs.
         for _ in 0..10 {
-            serve(&daemon, 1_000);
+            run_shop(&daemon, 1_000);
         }
         let run = daemon.weir(["stop", session]);
-        let kept = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]).json().len();
+        let kept = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).json().len();
         assert!(kept < 30_000, "the file has all events, although not all fit");
         assert!(run.stderr.replace(',', "").contains(&format!("{kept} events in")), "{kept}: {}", run.stderr);
         assert!(run.stderr.contains("the newest of"), "{}", run.stderr);
@@ -120,15 +126,23 @@ fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
 fn query_of_an_ended_session_shows_its_end_and_last_state() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    daemon.weir(["start", "Full", "--max-size", "1", "-o", text(&file), "-p", SHOP]).expect(0);
-    serve(&daemon, 20_000);
-    eventually("the end of the session", || sessions(&daemon).is_empty().then_some(()));
+    daemon.weir(["start", "Full", "--max-size", "1", "-o", arg(&file), "-p", SHOP]).expect(0);
+    run_shop(&daemon, 20_000);
+    eventually("the end of the session", || running_sessions(&daemon).is_empty().then_some(()));
     let run = daemon.weir(["query", "full"]).expect(1);
-    assert!(run.stderr.contains("session Full ended at 20"), "when: {}", run.stderr);
-    assert!(run.stderr.contains("its file reached its size"), "and why: {}", run.stderr);
+    assert!(
+        run.stderr.contains("session Full ended at 20"),
+        "the time of the end is missing: {}",
+        run.stderr
+    );
+    assert!(
+        run.stderr.contains("its file reached its size"),
+        "the cause of the end is missing: {}",
+        run.stderr
+    );
     assert!(
         run.text().contains("Status:                 Ended: its file reached its size"),
-        "and how it was"
+        "the last state is missing"
     );
     let ended = &daemon.weir(["query", "full", "--json"]).expect(1).json()[0];
     assert_eq!((&ended["status"], &ended["end_status"]), (&"ended".into(), &0.into()));
@@ -148,17 +162,21 @@ fn query_of_an_ended_session_shows_its_end_and_last_state() {
 fn flush_writes_buffered_events() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    daemon.weir(["start", "Flushed", "-o", text(&file), "-p", SHOP]).expect(0);
-    serve(&daemon, 2);
+    daemon.weir(["start", "Flushed", "-o", arg(&file), "-p", SHOP]).expect(0);
+    run_shop(&daemon, 2);
     let run = daemon.weir(["flush", "Flushed"]).expect(0);
     assert!(run.stderr.contains("6 events"), "{}", run.stderr);
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]);
-    assert_eq!(dump.json().len(), 2 * EVENTS_PER_ORDER, "readable while the session runs");
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]);
+    assert_eq!(
+        dump.json().len(),
+        2 * EVENTS_PER_ORDER,
+        "the flushed events cannot be read while the session runs"
+    );
     daemon.weir(["stop", "Flushed"]).expect(0);
 }
 
-/// Every command about a session, for a session that does not exist.
-const ON_NOTHING: &[&[&str]] = &[
+/// Every command about a session, for the session X, which does not exist.
+const COMMANDS_ON_MISSING_SESSION: &[&[&str]] = &[
     &["stop", "X"],
     &["query", "X"],
     &["flush", "X"],
@@ -173,8 +191,8 @@ const ON_NOTHING: &[&[&str]] = &[
 
 #[test]
 fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
-    let absent = Daemon::absent();
-    for arguments in ON_NOTHING {
+    let absent = Daemon::not_started();
+    for arguments in COMMANDS_ON_MISSING_SESSION {
         let run = absent.weir(*arguments).expect(1);
         assert!(run.stderr.contains("no daemon"), "{arguments:?}: {}", run.stderr);
     }
@@ -182,13 +200,13 @@ fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
     for arguments in [&["list", "--providers"][..], &["providers"], &["providers", "X", "--json"]] {
         assert!(absent.weir(arguments).expect(0).stderr.contains("no provider is known"));
     }
-    assert!(!absent.answers());
+    assert!(!absent.is_answering());
 
     let daemon = Daemon::start();
-    for arguments in ON_NOTHING {
+    for arguments in COMMANDS_ON_MISSING_SESSION {
         let run = daemon.weir(*arguments).expect(1);
-        assert!(run.stderr.contains("weir list"), "{arguments:?} says where to look: {}", run.stderr);
-        assert!(run.stderr.contains("X"), "{arguments:?} names it: {}", run.stderr);
+        assert!(run.stderr.contains("weir list"), "{arguments:?} does not mention weir list: {}", run.stderr);
+        assert!(run.stderr.contains("X"), "{arguments:?} does not name the session: {}", run.stderr);
     }
 }
 
@@ -197,30 +215,30 @@ fn refused_request_keeps_an_existing_trace() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
-    daemon.weir(["start", "Plain", "-o", text(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
-    let run = daemon.weir(["flush", "Plain", "-o", text(&keep)]).expect(1);
+    daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
+    let run = daemon.weir(["flush", "Plain", "-o", arg(&keep)]).expect(1);
     assert!(run.stderr.contains("only a flight recorder writes snapshots"), "{}", run.stderr);
     for n in 2..=8 {
         daemon.weir(["start", &format!("Live{n}"), "-p", SHOP]).expect(0);
     }
-    let run = daemon.weir(["start", "Ninth", "-o", text(&keep), "-p", SHOP]).expect(1);
+    let run = daemon.weir(["start", "Ninth", "-o", arg(&keep), "-p", SHOP]).expect(1);
     assert!(
         run.stderr.contains("eight sessions") && run.stderr.contains("nothing was changed"),
         "{}",
         run.stderr
     );
-    daemon.weir(["record", "-o", text(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
+    daemon.weir(["record", "-o", arg(&keep), "-p", SHOP, "--duration", "1s"]).expect(1);
     assert_eq!(std::fs::read(&keep).unwrap(), b"old");
-    assert_eq!(sessions(&daemon).len(), 8);
+    assert_eq!(running_sessions(&daemon).len(), 8);
 }
 
 #[test]
-fn size_limit_without_room_for_events_is_refused() {
+fn size_limit_below_two_buffers_is_refused() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
     let run =
-        daemon.weir(["start", "X", "-o", text(&keep), "--max-size", "1", "--buffer-size", "1024"]).expect(1);
+        daemon.weir(["start", "X", "-o", arg(&keep), "--max-size", "1", "--buffer-size", "1024"]).expect(1);
     assert!(run.stderr.contains("two buffers"), "{}", run.stderr);
     assert_eq!(std::fs::read(&keep).unwrap(), b"old");
 }
@@ -228,18 +246,18 @@ fn size_limit_without_room_for_events_is_refused() {
 #[test]
 fn name_or_file_in_use_is_refused() {
     let daemon = Daemon::start();
-    let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));
-    daemon.weir(["start", "Taken", "-o", text(&one)]).expect(0);
-    let run = daemon.weir(["start", "taken", "-o", text(&two)]).expect(1);
+    let (first_file, second_file) = (daemon.path("1.etl"), daemon.path("2.etl"));
+    daemon.weir(["start", "Taken", "-o", arg(&first_file)]).expect(0);
+    let run = daemon.weir(["start", "taken", "-o", arg(&second_file)]).expect(1);
     assert!(run.stderr.contains("weir stop"), "{}", run.stderr);
-    daemon.weir(["start", "Other", "-o", text(&one)]).expect(1);
-    daemon.weir(["start", "Nowhere", "-o", text(&daemon.path("no/such/folder.etl"))]).expect(1);
-    assert_eq!(sessions(&daemon).len(), 1);
+    daemon.weir(["start", "Other", "-o", arg(&first_file)]).expect(1);
+    daemon.weir(["start", "Nowhere", "-o", arg(&daemon.path("no/such/folder.etl"))]).expect(1);
+    assert_eq!(running_sessions(&daemon).len(), 1);
 }
 
 #[test]
 fn invalid_flags_are_refused_without_effect() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     for (arguments, word) in [
         (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),
         (&["-o", "x.etl", "--circular"], "--max-size"),
@@ -259,13 +277,13 @@ fn invalid_flags_are_refused_without_effect() {
         let run = absent.weir([&["start", "X"], arguments].concat()).expect(2);
         assert!(run.stderr.contains(word), "{arguments:?}: {}", run.stderr);
     }
-    assert!(!absent.answers());
+    assert!(!absent.is_answering());
 }
 
 #[test]
 fn unwritable_file_is_named_once() {
     let daemon = Daemon::start();
-    // Not even root may write here.
+    // Even root cannot write to /proc.
     let run = daemon.weir(["start", "X", "-o", "/proc/a.etl"]);
     assert_ne!(run.code, 0);
     assert_eq!(run.stderr.matches("os error").count(), 1, "{}", run.stderr);
@@ -275,15 +293,15 @@ fn unwritable_file_is_named_once() {
 /// Starts a session whose file holds the events of two orders, and returns the file.
 fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
     let file = daemon.path(&format!("{name}.etl"));
-    daemon.weir(["start", name, "-p", SHOP, "-o", text(&file)]).expect(0);
-    serve(daemon, 2);
+    daemon.weir(["start", name, "-p", SHOP, "-o", arg(&file)]).expect(0);
+    run_shop(daemon, 2);
     daemon.weir(["flush", name]).expect(0);
     file
 }
 
 /// Returns the warning about a log file that another process changed.
 pub(super) fn damage_warning(file: &std::path::Path) -> String {
-    format!("warning: another process truncated or overwrote {} while it was recorded\n", text(file))
+    format!("warning: another process truncated or overwrote {} while it was recorded\n", arg(file))
 }
 
 /// Stops a session whose log file is damaged, and returns the report about the file.
@@ -300,14 +318,14 @@ fn log_file_emptied_by_another_process_is_reported() {
     let daemon = Daemon::start();
     let file = session_with_file(&daemon, "Emptied");
     std::fs::File::create(&file).unwrap();
-    serve(&daemon, 3);
+    run_shop(&daemon, 3);
     let session = stop_damaged(&daemon, "Emptied");
     let lost = 2 * EVENTS_PER_ORDER as u64;
     assert_eq!(session["lost_by_cause"]["overwritten"], lost, "{session}");
     assert_eq!(session["events_lost"], lost, "{session}");
     assert!(session["overwritten_buffers"].as_u64().unwrap() >= 2, "{session}");
     // Later events are in the file, and its header counts the loss.
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]).expect(3);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(3);
     assert_eq!(dump.json().len(), 3 * EVENTS_PER_ORDER);
     assert!(dump.stderr.contains(&format!("the session lost {lost} events")), "{}", dump.stderr);
     assert!(dump.stderr.contains("hole at offset"), "{}", dump.stderr);
@@ -318,13 +336,13 @@ fn log_file_overwritten_by_another_process_is_reported() {
     use std::os::unix::fs::FileExt;
     let daemon = Daemon::start();
     let file = session_with_file(&daemon, "Overwritten");
-    let changed = |file: &std::path::Path| file.metadata().unwrap().modified().unwrap();
-    let (before, size) = (changed(&file), file.metadata().unwrap().len() as usize);
-    let foreign = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    let modification_time = |file: &std::path::Path| file.metadata().unwrap().modified().unwrap();
+    let (before, size) = (modification_time(&file), file.metadata().unwrap().len() as usize);
+    let other_writer = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
     // Modification times of files are coarse.
-    eventually("another time of the file", || {
-        foreign.write_all_at(&vec![b'x'; size], 0).unwrap();
-        (changed(&file) != before).then_some(())
+    eventually("the modification time changes", || {
+        other_writer.write_all_at(&vec![b'x'; size], 0).unwrap();
+        (modification_time(&file) != before).then_some(())
     });
     let session = stop_damaged(&daemon, "Overwritten");
     assert_eq!(session["lost_by_cause"]["overwritten"], 2 * EVENTS_PER_ORDER as u64, "{session}");
@@ -347,5 +365,5 @@ fn counts_do_not_depend_on_the_location_of_the_log_file() {
         assert_eq!(answer["session"]["events"], 2 * EVENTS_PER_ORDER as u64, "{answer}");
         assert_eq!(answer["session"]["events_lost"], 0, "{answer}");
     }
-    assert_eq!(events_in(&daemon.path("elsewhere.etl")).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&daemon.path("elsewhere.etl")).len(), 2 * EVENTS_PER_ORDER);
 }

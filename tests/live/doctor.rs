@@ -14,24 +14,24 @@ use crate::util::{Daemon, eventually, skip, weir_command};
 /// The user id of `nobody`, an unprivileged user.
 const ORDINARY_USER: u32 = 65_534;
 
-fn named<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
+fn find_object<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
     objects.iter().find(|object| object[key] == name).unwrap_or_else(|| panic!("no {key} {name}"))
 }
 
 #[test]
 fn machine_is_described_as_text_and_as_json() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     let page = absent.weir(["doctor"]).expect(0).text();
     assert!(page.starts_with("  events   yes"), "{page}");
     assert!(page.contains("it is started when it is needed"), "{page}");
-    assert!(!absent.answers(), "no daemon was started");
+    assert!(!absent.is_answering(), "weir doctor started a daemon");
     let objects = absent.weir(["doctor", "--json", "--need", "events"]).expect(0).json();
     objects.iter().for_each(|object| check_documented(object, "weir doctor --json"));
-    assert_eq!(named(&objects, "need", "events")["asked"], true);
-    assert_eq!(named(&objects, "check", "named_daemon")["state"], "ok");
+    assert_eq!(find_object(&objects, "need", "events")["asked"], true);
+    assert_eq!(find_object(&objects, "check", "named_daemon")["state"], "ok");
     // The exit status depends on the needs.
     for need in ["samples", "kernel", "stacks", "symbols"] {
-        let met = named(&objects, "need", need)["met"] == true;
+        let met = find_object(&objects, "need", need)["met"] == true;
         absent.weir(["doctor", "--need", need]).expect(if met { 0 } else { 77 });
     }
     absent.weir(["doctor", "--need", "magic"]).expect(2);
@@ -41,13 +41,13 @@ fn machine_is_described_as_text_and_as_json() {
 fn running_daemon_is_shown_with_its_process_and_program() {
     let daemon = Daemon::start();
     let objects = daemon.weir(["doctor", "--json"]).expect(0).json();
-    let found = named(&objects, "check", "named_daemon")["found"].as_str().unwrap();
+    let found = find_object(&objects, "check", "named_daemon")["found"].as_str().unwrap();
     assert!(found.contains("this very weir") && found.contains("runs in"), "{found}");
 }
 
 #[test]
 fn folder_writable_by_others_prevents_events() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     fs::set_permissions(daemon.folder(), fs::Permissions::from_mode(0o777)).unwrap();
     let run = daemon.weir(["doctor"]).expect(77);
     assert!(run.text().contains("open to others"), "{}", run.text());
@@ -57,29 +57,29 @@ fn folder_writable_by_others_prevents_events() {
 #[test]
 fn process_is_described_by_its_providers_and_socket() {
     let daemon = Daemon::start();
-    let shop = daemon.begin(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
+    let shop = daemon.spawn_weir(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
     let pid = shop.id().to_string();
-    let objects = eventually("the shop is known", || {
+    let objects = eventually("the daemon knows the shop", || {
         let objects = daemon.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();
-        (named(&objects, "check", "process_providers")["state"] == "ok").then_some(objects)
+        (find_object(&objects, "check", "process_providers")["state"] == "ok").then_some(objects)
     });
-    let found = named(&objects, "check", "process_providers")["found"].as_str().unwrap();
+    let found = find_object(&objects, "check", "process_providers")["found"].as_str().unwrap();
     assert!(found.contains(SHOP), "{found}");
     for check in ["process_socket", "process_user", "process_folder"] {
-        assert_eq!(named(&objects, "check", check)["state"], "ok", "{check}");
+        assert_eq!(find_object(&objects, "check", check)["state"], "ok", "{check}");
     }
     // With another runtime folder, the report names the folder that the process uses.
     let elsewhere = Daemon::start();
     let objects = elsewhere.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();
-    assert_eq!(named(&objects, "check", "process_providers")["state"], "missing");
-    let folder = named(&objects, "check", "process_folder");
+    assert_eq!(find_object(&objects, "check", "process_providers")["state"], "missing");
+    let folder = find_object(&objects, "check", "process_folder");
     assert!(folder["now"].as_str().unwrap().contains(daemon.folder().to_str().unwrap()), "{folder}");
-    let gone = daemon.weir(["doctor", "--pid", "4194305"]).expect(0).text();
-    assert!(gone.contains("there is no process 4194305"), "{gone}");
+    let missing = daemon.weir(["doctor", "--pid", "4194305"]).expect(0).text();
+    assert!(missing.contains("there is no process 4194305"), "{missing}");
 }
 
 /// Returns whether `perf` succeeds with the same request.
-fn perf(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> bool {
+fn perf_record_succeeds(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> bool {
     let mut command = Command::new("perf");
     command.arg("record").args(["-o", "/dev/null"]).args(arguments).args(["--", "true"]);
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -92,11 +92,14 @@ fn perf(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> bool {
 #[test]
 fn needs_are_met_exactly_where_perf_succeeds() {
     if !rustix::process::geteuid().is_root() {
-        return skip("root", "becoming another user takes root");
+        return skip("root", "switching to another user requires root");
     }
-    let works = Command::new("perf").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let perf_version =
+        Command::new("perf").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let folder = tempfile::tempdir().unwrap();
-    if !works.is_ok_and(|status| status.success()) || !perf(None, folder.path(), &["-e", "cpu-clock:u"]) {
+    if !perf_version.is_ok_and(|status| status.success())
+        || !perf_record_succeeds(None, folder.path(), &["-e", "cpu-clock:u"])
+    {
         return skip("perf", "perf is not installed, or root may not use it here");
     }
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -117,15 +120,12 @@ fn needs_are_met_exactly_where_perf_succeeds() {
         let output =
             command.env_clear().env("TMPDIR", folder.path()).current_dir(folder.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).unwrap();
-        let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        if named(&objects, "check", "pid_namespace")["state"] != "ok" {
-            return skip(
-                "perf",
-                "a process that sees only those of its container gets fewer answers than perf",
-            );
+        let path_text = String::from_utf8(output.stdout).unwrap();
+        let objects: Vec<Value> = path_text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if find_object(&objects, "check", "pid_namespace")["state"] != "ok" {
+            return skip("perf", "in a PID namespace, weir doctor reports fewer capabilities than perf has");
         }
-        for (need, asks) in [
+        for (need, perf_options) in [
             ("samples", &["-e", "cpu-clock:u"][..]),
             ("kernel", &["-a", "-e", "sched:sched_switch"]),
             ("stacks", &["-g", "-e", "cpu-clock:k"]),
@@ -134,8 +134,8 @@ fn needs_are_met_exactly_where_perf_succeeds() {
             if need == "kernel" && uid.is_none() && !Path::new("/sys/kernel/tracing/events").is_dir() {
                 continue;
             }
-            let met = named(&objects, "need", need)["met"] == true;
-            assert_eq!(met, perf(uid, folder.path(), asks), "{need} for {uid:?}");
+            let met = find_object(&objects, "need", need)["met"] == true;
+            assert_eq!(met, perf_record_succeeds(uid, folder.path(), perf_options), "{need} for {uid:?}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Kernel events from the command line: how they are selected, what is reported about them, and
-//! that they share a file with events of programs.
+//! Kernel events from the command line: selection, notes and errors, and one file with the events of
+//! programs.
 
 use std::process::Command;
 
-use super::{SHOP, text};
+use super::{SHOP, arg};
 use crate::again::again;
 use crate::util::{Daemon, Run, skip, weir};
 
@@ -11,14 +11,15 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// Returns whether a run recorded kernel events. Where the machine refuses them, the error must
 /// give the reason and the remedy, and the test is skipped.
-fn has_events(run: &Run) -> bool {
+fn has_kernel_events(run: &Run) -> bool {
     if run.code == 0 {
         return true;
     }
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
-    let has_subject = ["kernel events", "the sampling interval"].iter().any(|what| run.stderr.contains(what));
+    let has_subject =
+        ["kernel events", "the sampling interval"].iter().any(|subject| run.stderr.contains(subject));
     assert!(is_refused && has_subject, "{}", run.stderr);
-    skip("kernel events", "the kernel's events are not to be had");
+    skip("kernel events", "this machine does not allow kernel events");
     false
 }
 
@@ -56,7 +57,7 @@ fn query_names_the_kernel_events_of_a_session() {
         run.stderr
     );
     let run = daemon.weir(["update", "K", "--stacks", "default"]).expect(0);
-    assert!(run.stderr.contains("stacks of none"), "nothing has any: {}", run.stderr);
+    assert!(run.stderr.contains("stacks of none"), "no enabled event has stacks by default: {}", run.stderr);
     let kernel = daemon.weir(["query", "K", "--json"]).expect(0).json()[0]["kernel"].clone();
     assert_eq!(kernel["groups"][0], "NO_SYSCONFIG");
     assert_eq!(kernel["stacks"].as_array().map(Vec::len), Some(0));
@@ -69,22 +70,22 @@ fn kernel_and_program_events_share_one_file() {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
         let record = ["record", "--kernel", "cswitch,dispatcher", "--stacks", "CSwitch", "-p", SHOP, "-o"];
-        let shop = [text(&file), "--", WEIR, "demo-shop", "--orders", "3", "--pause", "5"];
+        let shop = [arg(&file), "--", WEIR, "demo-shop", "--orders", "3", "--pause", "5"];
         let run = daemon.weir(record.iter().chain(&shop).copied());
-        if !has_events(&run) {
+        if !has_kernel_events(&run) {
             return;
         }
-        weir(["check", text(&file)]).expect(0);
-        let stats = weir(["stats", text(&file)]).expect(0).text();
-        // A daemon without privilege delivers context switches, without stacks, and no wakeups.
-        let is_part = run.stderr.contains("without DISPATCHER");
-        for (name, is_given) in [
+        weir(["check", arg(&file)]).expect(0);
+        let stats = weir(["stats", arg(&file)]).expect(0).text();
+        // An unprivileged daemon delivers context switches, without stacks, and no wakeups.
+        let is_unprivileged = run.stderr.contains("without DISPATCHER");
+        for (name, is_expected) in [
             (SHOP, true),
             ("Thread/CSwitch", true),
-            ("Thread/ReadyThread", !is_part),
-            ("StackWalk/Stack", !is_part),
+            ("Thread/ReadyThread", !is_unprivileged),
+            ("StackWalk/Stack", !is_unprivileged),
         ] {
-            assert_eq!(stats.contains(name), is_given, "{name}: {stats}");
+            assert_eq!(stats.contains(name), is_expected, "{name}: {stats}");
         }
     });
 }
@@ -94,15 +95,15 @@ fn kernel_events_can_be_changed_while_a_session_runs() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
-        daemon.weir(["start", "K", "--kernel", "none", "-o", text(&file)]).expect(0);
+        daemon.weir(["start", "K", "--kernel", "none", "-o", arg(&file)]).expect(0);
         let update = daemon.weir(["update", "K", "--kernel", "cswitch", "--stacks", "CSwitch"]);
-        if !has_events(&update) {
+        if !has_kernel_events(&update) {
             return;
         }
         let run = daemon.weir(["update", "K", "--stacks", "default"]).expect(0);
         assert!(run.stderr.contains("kernel events CSWITCH, stacks of Thread/CSwitch"), "{}", run.stderr);
-        // A daemon without privilege delivers context switches and no wakeups.
-        if !has_events(&daemon.weir(["enable", "K", "SystemScheduler:DISPATCHER"])) {
+        // An unprivileged daemon delivers context switches and no wakeups.
+        if !has_kernel_events(&daemon.weir(["enable", "K", "SystemScheduler:DISPATCHER"])) {
             return;
         }
         let page = daemon.weir(["query", "K"]).expect(0).text();
@@ -115,7 +116,7 @@ fn kernel_events_can_be_changed_while_a_session_runs() {
         let page = daemon.weir(["query", "K"]).expect(0).text();
         assert!(page.contains("Kernel Events:          CSWITCH\n"), "{page}");
         daemon.weir(["stop", "K"]).expect(0);
-        let stats = weir(["stats", text(&file)]).expect(0).text();
+        let stats = weir(["stats", arg(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
     });
 }
@@ -125,26 +126,31 @@ fn stacks_and_interval_apply_from_the_first_sample() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
-        let what = ["--kernel", "profile", "--stacks", "SampleProf", "--interval", "2ms", "-o", text(&file)];
-        let run = daemon.weir(["record"].iter().chain(&what).chain(&["--", "sleep", "0.3"]));
-        if !has_events(&run) {
+        let options =
+            ["--kernel", "profile", "--stacks", "SampleProf", "--interval", "2ms", "-o", arg(&file)];
+        let run = daemon.weir(["record"].iter().chain(&options).chain(&["--", "sleep", "0.3"]));
+        if !has_kernel_events(&run) {
             return;
         }
-        let summary = weir(["report", "cpu", "--json", text(&file)]).expect(0).json().remove(0);
+        let summary = weir(["report", "cpu", "--json", arg(&file)]).expect(0).json().remove(0);
         assert_eq!(summary["without_stack"], 0, "{summary}");
         assert_eq!(summary["interval_ns"], 2_000_000, "{summary}");
         assert!(summary["samples"].as_u64().unwrap() + summary["idle"].as_u64().unwrap() > 0, "{summary}");
-        let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
-        assert!(!stats.contains("SetInterval"), "nothing has changed: {stats}");
+        let stats = weir(["stats", "--top", "0", arg(&file)]).expect(0).text();
+        assert!(!stats.contains("SetInterval"), "the recording changed the interval: {stats}");
         let interval = daemon.weir(["ask", "5"]).expect(0).text();
-        assert!(interval.contains("Timer: every 10,000 of 100 ns"), "as before: {interval}");
+        assert!(
+            interval.contains("Timer: every 10,000 of 100 ns"),
+            "the interval of the daemon changed: {interval}"
+        );
     });
 }
 
-/// Set for the child process of the test below, which runs in its own mount namespace.
+/// Set for the child process of `daemon_that_may_mount_needs_no_mounted_tracefs`, which runs in its
+/// own mount namespace.
 const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
-/// Unmounts tracefs and runs a command. Exits with 99 where tracefs cannot be mounted: it tries
-/// that at a folder, the first argument.
+/// Unmounts tracefs and runs a command. Exits with 99 where tracefs cannot be mounted, which the
+/// script tries at the folder in the first argument.
 const UNMOUNT_TRACEFS: &str = r#"
     for at in /sys/kernel/tracing /sys/kernel/debug; do
         while umount -l $at 2>/dev/null; do :; done
@@ -160,7 +166,7 @@ fn daemon_that_may_mount_needs_no_mounted_tracefs() {
     // In its own mount namespace, so that no other process loses the mount.
     let can_unshare = Command::new("unshare").args(["--mount", "true"]).output();
     if !can_unshare.is_ok_and(|run| run.status.success()) {
-        skip("root", "a mount namespace takes root and unshare");
+        skip("root", "a mount namespace requires root and unshare");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -183,24 +189,24 @@ fn record_without_tracefs() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     // Wakeups are tracepoints, which need a readable tracefs.
-    let record = ["record", "--kernel", "dispatcher", "-o", text(&file), "--", "sleep", "0.1"];
+    let record = ["record", "--kernel", "dispatcher", "-o", arg(&file), "--", "sleep", "0.1"];
     let run = daemon.weir(record);
     assert!(!run.stderr.contains("tracefs"), "{}", run.stderr);
     assert!(!mounts().lines().any(is_tracefs), "{}", mounts());
-    if has_events(&run) {
-        let stats = weir(["stats", text(&file)]).expect(0).text();
+    if has_kernel_events(&run) {
+        let stats = weir(["stats", arg(&file)]).expect(0).text();
         assert!(stats.contains("Thread/ReadyThread"), "{stats}");
     }
 }
 
 #[test]
-fn interval_in_force_needs_no_privilege() {
+fn current_sampling_interval_needs_no_privilege() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let what = ["--kernel", "profile", "--interval", "1ms", "-o", text(&file), "--", "true"];
-    let run = daemon.weir(["record"].iter().chain(&what));
+    let options = ["--kernel", "profile", "--interval", "1ms", "-o", arg(&file), "--", "true"];
+    let run = daemon.weir(["record"].iter().chain(&options));
     assert!(!run.stderr.contains("the sampling interval"), "{}", run.stderr);
-    if has_events(&run) {
+    if has_kernel_events(&run) {
         daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
         daemon.weir(["update", "K", "--interval", "1ms"]).expect(0);
     }
@@ -209,9 +215,9 @@ fn interval_in_force_needs_no_privilege() {
 #[test]
 fn pid_filter_limits_providers_but_not_kernel_events() {
     let daemon = Daemon::start();
-    let (file, own) = (daemon.path("a.etl"), std::process::id().to_string());
+    let (file, own_pid) = (daemon.path("a.etl"), std::process::id().to_string());
     let record =
-        ["record", "--kernel", "none", "-p", SHOP, "--pid", &own, "--duration", "50ms", "-o", text(&file)];
+        ["record", "--kernel", "none", "-p", SHOP, "--pid", &own_pid, "--duration", "50ms", "-o", arg(&file)];
     let run = daemon.weir(record).expect(0);
     let notes = ["note: --pid applies to the providers", &format!("has not registered {SHOP} so far")];
     assert!(notes.iter().all(|note| run.stderr.contains(note)), "{}", run.stderr);
@@ -222,40 +228,44 @@ fn reported_event_count_is_that_of_the_file() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
-        let run = daemon.weir(["record", "--kernel", "process", "-o", text(&file), "--", "true"]);
-        if !has_events(&run) {
+        let run = daemon.weir(["record", "--kernel", "process", "-o", arg(&file), "--", "true"]);
+        if !has_kernel_events(&run) {
             return;
         }
-        assert!(!run.stderr.contains("collected"), "one file has it all: {}", run.stderr);
+        assert!(
+            !run.stderr.contains("collected"),
+            "the summary counts events outside of the file: {}",
+            run.stderr
+        );
         assert!(run.stderr.contains("a.etl: ") && run.stderr.contains(" events in "), "{}", run.stderr);
     });
 }
 
 #[test]
-fn unavailable_or_lasting_interval_is_reported() {
+fn unavailable_or_earlier_sampling_interval_is_reported() {
     let daemon = Daemon::start();
     let run = daemon.weir(["start", "K", "--kernel", "none", "--interval", "100us"]);
     if run.code != 0 {
         assert!(run.stderr.contains("1314"), "{}", run.stderr);
-        return skip("kernel events", "the interval of samples takes a privilege");
+        return skip("kernel events", "changing the sampling interval requires a privilege");
     }
     assert!(run.stderr.contains(" ms, not every 0.1 ms: this machine supports "), "{}", run.stderr);
     daemon.weir(["stop", "K"]).expect(0);
     let run = daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
-    assert!(!run.stderr.contains("sampled"), "nothing is: {}", run.stderr);
+    assert!(!run.stderr.contains("sampled"), "a session without samples reports an interval: {}", run.stderr);
     daemon.weir(["stop", "K"]).expect(0);
     let run = daemon.weir(["start", "K", "--kernel", "profile"]);
-    if has_events(&run) {
+    if has_kernel_events(&run) {
         assert!(run.stderr.contains("an earlier setting that applies to all sessions"), "{}", run.stderr);
         daemon.weir(["stop", "K"]).expect(0);
     }
 }
 
 #[test]
-fn event_groups_without_a_source_are_reported() {
+fn event_groups_that_linux_lacks_are_reported() {
     let daemon = Daemon::start();
     let run = daemon.weir(["start", "K", "--kernel", "EVENT_TRACE_FLAG_REGISTRY+cswitch"]);
-    if has_events(&run) {
+    if has_kernel_events(&run) {
         assert!(run.stderr.contains("warning: REGISTRY: Linux has no registry\n"), "{}", run.stderr);
         assert!(
             !run.stderr.contains("CSWITCH") && !run.stderr.contains("own processes, without"),
@@ -271,16 +281,16 @@ fn without_privilege_the_permitted_events_are_recorded() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
-        let run = daemon.weir(["record", "--kernel", "sched", "-o", text(&file), "--", "sleep", "0.1"]);
-        if !has_events(&run) {
+        let run = daemon.weir(["record", "--kernel", "sched", "-o", arg(&file), "--", "sleep", "0.1"]);
+        if !has_kernel_events(&run) {
             return;
         }
-        let is_part = run.stderr.contains("without DISPATCHER (weir doctor");
+        let is_unprivileged = run.stderr.contains("without DISPATCHER (weir doctor");
         let expected = "recording --kernel process,thread,image_load,cswitch,profile";
-        assert_eq!(run.stderr.contains(expected), is_part, "{}", run.stderr);
-        let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
+        assert_eq!(run.stderr.contains(expected), is_unprivileged, "{}", run.stderr);
+        let stats = weir(["stats", "--top", "0", arg(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
-        assert!(!is_part || !stats.contains("Thread/ReadyThread"), "{stats}");
+        assert!(!is_unprivileged || !stats.contains("Thread/ReadyThread"), "{stats}");
     });
 }
 
@@ -288,8 +298,8 @@ fn without_privilege_the_permitted_events_are_recorded() {
 fn file_names_are_best_effort_without_probes() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", text(&file), "--", "true"]);
-    if has_events(&run) {
+    let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", arg(&file), "--", "true"]);
+    if has_kernel_events(&run) {
         let events = std::path::Path::new("/sys/kernel/tracing");
         let has_probes = !events.join("events").is_dir() || events.join("kprobe_events").exists();
         assert_eq!(run.stderr.contains("file names are best effort"), !has_probes, "{}", run.stderr);

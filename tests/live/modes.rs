@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in, start_shop};
 use crate::util::{Daemon, eventually, weir};
 
-fn query(daemon: &Daemon, name: &str) -> Value {
+fn query_session(daemon: &Daemon, name: &str) -> Value {
     daemon.weir(["query", name, "--json"]).expect(0).json().remove(0)
 }
 
@@ -36,9 +36,9 @@ fn flags_become_modes() {
     .enumerate()
     {
         let (name, file) = (format!("Kind{number}"), daemon.path(&format!("{number}.etl")));
-        let arguments = [&["start", &name, "-o", text(&file), "-p", SHOP], flags].concat();
+        let arguments = [&["start", &name, "-o", arg(&file), "-p", SHOP], flags].concat();
         daemon.weir(arguments).expect(0);
-        let session = query(&daemon, &name);
+        let session = query_session(&daemon, &name);
         assert_eq!(session["modes"], modes, "{flags:?}");
         let page = daemon.weir(["query", &name]).expect(0).text();
         assert!(page.contains(&format!("({modes})")), "{page}");
@@ -46,16 +46,20 @@ fn flags_become_modes() {
     }
     let guid = "b3864c38-4273-58c5-545b-8b3608343471";
     daemon.weir(["start", "Known", "--guid", guid]).expect(0);
-    assert_eq!(query(&daemon, &format!("{{{guid}}}"))["name"], "Known", "a session is found by its id too");
+    assert_eq!(
+        query_session(&daemon, &format!("{{{guid}}}"))["name"],
+        "Known",
+        "the session is not found by its GUID"
+    );
     daemon.weir(["start", "Twice", "--guid", guid]).expect(1);
 }
 
 #[test]
 fn increment_starts_the_next_file_of_a_sequence() {
     let daemon = Daemon::start();
-    let (row, file) = (daemon.path("row-%d.etl"), |n: u32| daemon.path(&format!("row-{n}.etl")));
-    daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
-    serve(&daemon, 2);
+    let (pattern, file) = (daemon.path("row-%d.etl"), |n: u32| daemon.path(&format!("row-{n}.etl")));
+    daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
+    run_shop(&daemon, 2);
     let run = daemon.weir(["increment", "Row"]).expect(0);
     assert!(
         run.stderr.contains("row-1.etl is finished") && run.stderr.contains("continues in"),
@@ -63,7 +67,7 @@ fn increment_starts_the_next_file_of_a_sequence() {
         run.stderr
     );
     assert!(run.stderr.contains("row-2.etl"), "{}", run.stderr);
-    serve(&daemon, 3);
+    run_shop(&daemon, 3);
     let page = daemon.weir(["query", "row"]).expect(0).text();
     assert!(
         page.contains("Segment:                On") && page.contains("Segment Max Size:       1 MiB"),
@@ -71,8 +75,8 @@ fn increment_starts_the_next_file_of_a_sequence() {
     );
     let run = daemon.weir(["stop", "Row"]).expect(0);
     assert!(run.stderr.contains("row-2.etl is the last file of the sequence; 15 events"), "{}", run.stderr);
-    assert_eq!(events_in(&file(1)).len(), 2 * EVENTS_PER_ORDER);
-    assert_eq!(events_in(&file(2)).len(), 3 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&file(1)).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&file(2)).len(), 3 * EVENTS_PER_ORDER);
 }
 
 #[test]
@@ -80,8 +84,8 @@ fn file_sequence_in_a_removed_folder_is_reported() {
     let daemon = Daemon::start();
     let folder = daemon.path("gone");
     std::fs::create_dir(&folder).unwrap();
-    let row = folder.join("row-%d.etl");
-    daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
+    let pattern = folder.join("row-%d.etl");
+    daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
     std::fs::remove_dir_all(&folder).unwrap();
     let run = daemon.weir(["increment", "Row"]);
     assert!(run.code != 0 && run.stderr.contains("row-1.etl"), "{}", run.stderr);
@@ -92,9 +96,9 @@ fn file_sequence_in_a_removed_folder_is_reported() {
 #[test]
 fn percent_d_in_a_name_is_literal_without_new_file() {
     let daemon = Daemon::start();
-    let run = daemon.weir(["start", "One", "-o", text(&daemon.path("one-%d.etl"))]).expect(0);
+    let run = daemon.weir(["start", "One", "-o", arg(&daemon.path("one-%d.etl"))]).expect(0);
     assert!(run.stderr.contains("literal") && run.stderr.contains("--new-file"), "{}", run.stderr);
-    let run = daemon.weir(["info", text(&daemon.path("one-%d.etl"))]).expect(0);
+    let run = daemon.weir(["info", arg(&daemon.path("one-%d.etl"))]).expect(0);
     assert!(run.text().contains("or still being written"), "{}", run.text());
     daemon.weir(["stop", "One"]).expect(0);
 }
@@ -104,36 +108,36 @@ fn second_session_appends_to_a_file() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     for orders in [2, 3] {
-        daemon.weir(["start", "More", "-o", text(&file), "--append", "-p", SHOP]).expect(0);
-        serve(&daemon, orders);
+        daemon.weir(["start", "More", "-o", arg(&file), "--append", "-p", SHOP]).expect(0);
+        run_shop(&daemon, orders);
         daemon.weir(["stop", "More"]).expect(0);
     }
-    assert_eq!(events_in(&file).len(), 5 * EVENTS_PER_ORDER);
-    let run = daemon.weir(["start", "Odd", "-o", text(&file), "--append", "--buffer-size", "128"]).expect(1);
+    assert_eq!(shop_events_in(&file).len(), 5 * EVENTS_PER_ORDER);
+    let run = daemon.weir(["start", "Odd", "-o", arg(&file), "--append", "--buffer-size", "128"]).expect(1);
     assert!(run.stderr.contains("cannot start session Odd"), "{}", run.stderr);
-    assert_eq!(events_in(&file).len(), 5 * EVENTS_PER_ORDER, "the file is as it was");
+    assert_eq!(shop_events_in(&file).len(), 5 * EVENTS_PER_ORDER, "the refused session changed the file");
 }
 
 #[test]
 fn converted_session_finalises_its_file_and_delivers_live() {
     let daemon = Daemon::start();
     let file: PathBuf = daemon.path("a.etl");
-    daemon.weir(["start", "Turning", "-o", text(&file), "-p", SHOP, "--low-latency"]).expect(0);
-    serve(&daemon, 2);
+    daemon.weir(["start", "Turning", "-o", arg(&file), "-p", SHOP, "--low-latency"]).expect(0);
+    run_shop(&daemon, 2);
     let run = daemon.weir(["convert-to-realtime", "Turning"]).expect(0);
     assert!(
         run.stderr.contains("a.etl is finished") && run.stderr.contains("weir watch Turning"),
         "{}",
         run.stderr
     );
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
-    let _shop = open_shop(&daemon);
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    let _shop = start_shop(&daemon);
     daemon.weir(["watch", "Turning", "--head", "1"]).expect(0);
-    let session = query(&daemon, "Turning");
+    let session = query_session(&daemon, "Turning");
     assert!(session["modes"].as_str().unwrap().contains("REAL_TIME"), "{session}");
     daemon.weir(["convert-to-realtime", "Turning"]).expect(1);
     daemon.weir(["stop", "Turning"]);
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER, "nothing is added to it");
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER, "events were added to the finished file");
 }
 
 #[test]
@@ -141,12 +145,14 @@ fn preallocated_files_are_truncated_to_their_content() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     daemon
-        .weir(["start", "Reserved", "-o", text(&file), "--preallocate", "--max-size", "8", "-p", SHOP])
+        .weir(["start", "Reserved", "-o", arg(&file), "--preallocate", "--max-size", "8", "-p", SHOP])
         .expect(0);
-    serve(&daemon, 2);
-    eventually("events", || (query(&daemon, "Reserved")["events"] == 2 * EVENTS_PER_ORDER).then_some(()));
+    run_shop(&daemon, 2);
+    eventually("the session has events", || {
+        (query_session(&daemon, "Reserved")["events"] == 2 * EVENTS_PER_ORDER).then_some(())
+    });
     daemon.weir(["stop", "Reserved"]).expect(0);
     assert!(file.metadata().unwrap().len() < 8 << 20);
-    assert_eq!(weir(["info", text(&file), "--json"]).expect(0).json().len(), 1);
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(weir(["info", arg(&file), "--json"]).expect(0).json().len(), 1);
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
 }

@@ -1,4 +1,5 @@
-//! Private sessions seen from outside: each process of the provider runs one, with its own file.
+//! Private sessions that a controller starts: each process of the provider runs one, with its own
+//! file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,150 +8,182 @@ use traceweir::controller::{
     Controller, EnableCode, EnableParams, Filter, Properties, SessionConfig, SessionRef, Update,
 };
 use traceweir::{Guid, Status};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EXECUTABLE_NAME,
+    EVENT_FILTER_TYPE_PID,
+};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_PREALLOCATE,
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_REAL_TIME_MODE,
+};
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, sessions, text};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, running_sessions, shop_events_in, start_shop};
 use crate::util::{Daemon, Process, eventually};
 
-/// EVENT_TRACE_FILE_MODE_SEQUENTIAL and EVENT_TRACE_PRIVATE_LOGGER_MODE.
-const PRIVATE: u32 = 0x801;
-const PID_FILTER: u32 = 0x8000_0004;
-const PROGRAM_FILTER: u32 = 0x8000_0008;
+const PRIVATE_SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_PRIVATE_LOGGER_MODE;
 
-fn controller(daemon: &Daemon) -> Controller {
+fn connect_controller(daemon: &Daemon) -> Controller {
     Controller::find_at(daemon.folder()).unwrap().expect("the daemon runs")
 }
 
-fn config(name: &str, file: &Path) -> SessionConfig {
+fn private_config(name: &str, file: &Path) -> SessionConfig {
     SessionConfig {
         name: name.to_owned(),
         guid: Guid::from_provider_name(SHOP),
-        log_file_mode: PRIVATE,
+        log_file_mode: PRIVATE_SEQUENTIAL,
         log_file: Some(file.to_owned()),
         flush_timer: 1,
         ..SessionConfig::default()
     }
 }
 
-fn start(controller: &mut Controller, config: &SessionConfig) -> (SessionRef, Properties) {
+fn start_and_enable(controller: &mut Controller, config: &SessionConfig) -> (SessionRef, Properties) {
     let properties = controller.start(config).unwrap();
     let session = SessionRef::Id(properties.id);
-    enable(controller, &session);
+    enable_shop(controller, &session);
     (session, properties)
 }
 
-fn enable(controller: &mut Controller, session: &SessionRef) {
+fn enable_shop(controller: &mut Controller, session: &SessionRef) {
     let provider = Guid::from_provider_name(SHOP);
     controller.enable(session, provider, EnableCode::Enable, &EnableParams::default(), 5000).unwrap();
 }
 
-fn status(outcome: traceweir::Result<impl std::fmt::Debug>) -> u32 {
-    outcome.err().map_or(0, |e| e.status().0)
+fn status_of(outcome: traceweir::Result<impl std::fmt::Debug>) -> Status {
+    outcome.err().map_or(Status::ERROR_SUCCESS, |e| e.status())
 }
 
 /// Starts the sample program and waits until the daemon knows its provider.
-fn open_known_shop(daemon: &Daemon) -> Process {
-    let shop = open_shop(daemon);
-    eventually("a registered shop", || {
-        let known = controller(daemon).provider_entries().unwrap();
-        known.iter().any(|provider| provider.pids.contains(&shop.id())).then_some(())
+fn start_registered_shop(daemon: &Daemon) -> Process {
+    let shop = start_shop(daemon);
+    eventually("the shop is registered", || {
+        let providers = connect_controller(daemon).provider_entries().unwrap();
+        providers.iter().any(|provider| provider.pids.contains(&shop.id())).then_some(())
     });
     shop
 }
 
 /// Returns the file of a process that was not the first to join.
 fn process_file(file: &Path, process: &Process) -> PathBuf {
-    PathBuf::from(format!("{}_{}", text(file), process.id()))
+    PathBuf::from(format!("{}_{}", arg(file), process.id()))
 }
 
 #[test]
 fn each_process_writes_its_own_file_and_later_ones_join() {
     let daemon = Daemon::start();
-    let (first, second) = (open_known_shop(&daemon), open_known_shop(&daemon));
-    let (mut controller, file) = (controller(&daemon), daemon.path("app.etl"));
-    let (session, started) = start(&mut controller, &config("App", &file));
-    assert_eq!((started.processes, started.config.log_file_mode), (2, PRIVATE));
-    let third = open_known_shop(&daemon);
+    let (first, second) = (start_registered_shop(&daemon), start_registered_shop(&daemon));
+    let (mut controller, file) = (connect_controller(&daemon), daemon.path("app.etl"));
+    let (session, started) = start_and_enable(&mut controller, &private_config("App", &file));
+    assert_eq!((started.processes, started.config.log_file_mode), (2, PRIVATE_SEQUENTIAL));
+    let third = start_registered_shop(&daemon);
     eventually("events of three processes", || {
         let now = controller.query(&SessionRef::Name("APP".into())).unwrap();
         (now.processes == 3 && now.events > 300).then_some(())
     });
-    assert_eq!(controller.query_all().unwrap(), [], "it is in no list");
-    assert_eq!(sessions(&daemon).len(), 0);
-    assert_eq!(status(controller.start(&config("app", &file))), Status::ERROR_ALREADY_EXISTS.0);
+    assert_eq!(controller.query_all().unwrap(), [], "a private session is listed");
+    assert_eq!(running_sessions(&daemon).len(), 0);
+    assert_eq!(status_of(controller.start(&private_config("app", &file))), Status::ERROR_ALREADY_EXISTS);
     controller.flush(&session, None).unwrap();
 
     let end = controller.stop(&session).unwrap();
     let files = [file.clone(), process_file(&file, &second), process_file(&file, &third)];
-    let counts: Vec<usize> = files.iter().map(|file| events_in(file).len()).collect();
+    let counts: Vec<usize> = files.iter().map(|file| shop_events_in(file).len()).collect();
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     assert_eq!(end.events_lost, 0);
-    assert_eq!(end.events, counts.iter().sum::<usize>() as u64, "the sum of all");
-    let pids: Vec<_> = files.iter().map(|file| events_in(file)[0]["pid"].as_u64().unwrap()).collect();
-    assert_eq!(pids, [&first, &second, &third].map(|process| u64::from(process.id())), "each its own events");
-    assert_eq!(status(controller.query(&session)), 4201);
-    assert_eq!(status(controller.stop(&session)), 4201);
+    assert_eq!(end.events, counts.iter().sum::<usize>() as u64, "the count is not the sum of all files");
+    let pids: Vec<_> = files.iter().map(|file| shop_events_in(file)[0]["pid"].as_u64().unwrap()).collect();
+    assert_eq!(
+        pids,
+        [&first, &second, &third].map(|process| u64::from(process.id())),
+        "a file has events of another process"
+    );
+    assert_eq!(status_of(controller.query(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status_of(controller.stop(&session)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
 fn later_process_records_its_first_event_and_finalises_at_exit() {
     let daemon = Daemon::start();
-    let (mut controller, file) = (controller(&daemon), daemon.path("app.etl"));
-    let (session, started) = start(&mut controller, &config("App", &file));
-    assert_eq!(started.processes, 0, "no process needs to be there");
-    serve(&daemon, 4);
-    assert_eq!(events_in(&file).len(), 4 * EVENTS_PER_ORDER, "from the first to the last");
-    serve(&daemon, 2);
-    assert_eq!(events_in(&file).len(), 4 * EVENTS_PER_ORDER, "the name is not given twice");
+    let (mut controller, file) = (connect_controller(&daemon), daemon.path("app.etl"));
+    let (session, started) = start_and_enable(&mut controller, &private_config("App", &file));
+    assert_eq!(started.processes, 0, "a session without processes starts");
+    run_shop(&daemon, 4);
+    assert_eq!(
+        shop_events_in(&file).len(),
+        4 * EVENTS_PER_ORDER,
+        "the file lacks events of the first process"
+    );
+    run_shop(&daemon, 2);
+    assert_eq!(
+        shop_events_in(&file).len(),
+        4 * EVENTS_PER_ORDER,
+        "the second process wrote to the file of the first"
+    );
     let others = std::fs::read_dir(daemon.folder()).unwrap().flatten();
     let others = others.filter(|entry| entry.file_name().to_string_lossy().starts_with("app.etl_"));
-    let other = others.map(|entry| entry.path()).next().expect("the second has a file of its own");
-    assert_eq!(events_in(&other).len(), 2 * EVENTS_PER_ORDER);
+    let other = others.map(|entry| entry.path()).next().expect("the second process has a separate file");
+    assert_eq!(shop_events_in(&other).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(controller.stop(&session).unwrap().processes, 0);
 }
 
 #[test]
 fn session_filters_limit_the_participating_processes() {
     let daemon = Daemon::start();
-    let (mut controller, shops) = (controller(&daemon), [open_known_shop(&daemon), open_known_shop(&daemon)]);
-    let with = |name: &str, kind: u32, data: Vec<u8>| {
+    let (mut controller, shops) =
+        (connect_controller(&daemon), [start_registered_shop(&daemon), start_registered_shop(&daemon)]);
+    let filtered_config = |name: &str, kind: u32, data: Vec<u8>| {
         let filters = vec![Filter { kind, data }];
-        SessionConfig { filters, ..config(name, &daemon.path(&format!("{name}.etl"))) }
+        SessionConfig { filters, ..private_config(name, &daemon.path(&format!("{name}.etl"))) }
     };
-    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let utf16 = |path_text: &str| path_text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let pid = shops[1].id().to_le_bytes().to_vec();
     for (config, processes) in [
-        (with("Pid", PID_FILTER, pid), 1),
-        (with("Program", PROGRAM_FILTER, utf16("other;WEIR")), 2),
-        (with("Other", PROGRAM_FILTER, utf16("weir2")), 0),
+        (filtered_config("Pid", EVENT_FILTER_TYPE_PID, pid), 1),
+        (filtered_config("Program", EVENT_FILTER_TYPE_EXECUTABLE_NAME, utf16("other;WEIR")), 2),
+        (filtered_config("Other", EVENT_FILTER_TYPE_EXECUTABLE_NAME, utf16("weir2")), 0),
     ] {
-        let (session, started) = start(&mut controller, &config);
+        let (session, started) = start_and_enable(&mut controller, &config);
         assert_eq!(started.processes, processes, "{}", config.name);
         controller.stop(&session).unwrap();
     }
-    assert_eq!(status(controller.start(&with("Ids", 0x8000_0200, vec![1, 0, 1, 0, 1, 0]))), 87);
-    assert_eq!(status(controller.start(&with("Odd", PID_FILTER, vec![1]))), 87);
+    assert_eq!(
+        status_of(controller.start(&filtered_config(
+            "Ids",
+            EVENT_FILTER_TYPE_EVENT_ID,
+            vec![1, 0, 1, 0, 1, 0]
+        ))),
+        Status::ERROR_INVALID_PARAMETER
+    );
+    assert_eq!(
+        status_of(controller.start(&filtered_config("Odd", EVENT_FILTER_TYPE_PID, vec![1]))),
+        Status::ERROR_INVALID_PARAMETER
+    );
 }
 
 #[test]
 fn ninth_private_session_of_a_process_is_refused() {
     let daemon = Daemon::start();
-    let (mut controller, _shop) = (controller(&daemon), open_known_shop(&daemon));
-    let name = |n: u32| config(&format!("s{n}"), &daemon.path(&format!("{n}.etl")));
+    let (mut controller, _shop) = (connect_controller(&daemon), start_registered_shop(&daemon));
+    let numbered_config = |n: u32| private_config(&format!("s{n}"), &daemon.path(&format!("{n}.etl")));
     for n in 1..=8 {
-        assert_eq!(controller.start(&name(n)).unwrap().processes, 1);
+        assert_eq!(controller.start(&numbered_config(n)).unwrap().processes, 1);
     }
-    assert_eq!(status(controller.start(&name(9))), 1450);
-    assert_eq!(status(controller.query(&SessionRef::Name("s9".into()))), 4201, "it is not there");
+    assert_eq!(status_of(controller.start(&numbered_config(9))), Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(
+        status_of(controller.query(&SessionRef::Name("s9".into()))),
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+        "the refused session exists"
+    );
     controller.stop(&SessionRef::Name("s1".into())).unwrap();
-    controller.start(&name(9)).unwrap();
+    controller.start(&numbered_config(9)).unwrap();
 }
 
 #[test]
 fn only_file_and_flush_timer_can_be_updated() {
     let daemon = Daemon::start();
-    let (mut controller, _shop) = (controller(&daemon), open_known_shop(&daemon));
+    let (mut controller, _shop) = (connect_controller(&daemon), start_registered_shop(&daemon));
     let (old, new) = (daemon.path("old.etl"), daemon.path("new.etl"));
-    let (session, _) = start(&mut controller, &config("App", &old));
+    let (session, _) = start_and_enable(&mut controller, &private_config("App", &old));
     let update = Update { log_file: Some(new.clone()), flush_timer: Some(2), ..Update::default() };
     let updated = controller.update(&session, &update).unwrap();
     assert_eq!((updated.config.flush_timer, updated.config.log_file), (2, Some(new.clone())));
@@ -158,41 +191,57 @@ fn only_file_and_flush_timer_can_be_updated() {
         Update { maximum_buffers: Some(99), ..Update::default() },
         Update { real_time: Some(true), ..Update::default() },
     ] {
-        assert_eq!(status(controller.update(&session, &wrong)), 87);
+        assert_eq!(status_of(controller.update(&session, &wrong)), Status::ERROR_INVALID_PARAMETER);
     }
-    let nowhere = Update { log_file: Some(daemon.path("none/x.etl")), ..Update::default() };
-    assert_eq!(status(controller.update(&session, &nowhere)), 3, "as the process sees it");
+    let missing_folder = Update { log_file: Some(daemon.path("none/x.etl")), ..Update::default() };
+    assert_eq!(
+        status_of(controller.update(&session, &missing_folder)),
+        Status::ERROR_PATH_NOT_FOUND,
+        "the status is not that of the traced process"
+    );
     eventually("events in the new file", || (controller.query(&session).unwrap().events > 20).then_some(()));
     controller.stop(&session).unwrap();
-    events_in(&old);
-    assert!(!events_in(&new).is_empty());
+    shop_events_in(&old);
+    assert!(!shop_events_in(&new).is_empty());
 }
 
 #[test]
 fn modes_that_private_sessions_do_not_support_are_refused() {
     let daemon = Daemon::start();
-    let (mut controller, file) = (controller(&daemon), daemon.path("%d.etl"));
-    for (mode, wanted) in [(0x900, 87), (0x808, 87), (0x821, 87), (0x804, 87)] {
-        let config = SessionConfig { log_file_mode: mode, maximum_file_size: 1, ..config("App", &file) };
-        assert_eq!(status(controller.start(&config)), wanted, "{mode:#x}");
+    let (mut controller, file) = (connect_controller(&daemon), daemon.path("%d.etl"));
+    for mode in [
+        EVENT_TRACE_REAL_TIME_MODE,
+        EVENT_TRACE_FILE_MODE_NEWFILE,
+        EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE,
+        EVENT_TRACE_FILE_MODE_APPEND,
+    ] {
+        let mode = mode | EVENT_TRACE_PRIVATE_LOGGER_MODE;
+        let config =
+            SessionConfig { log_file_mode: mode, maximum_file_size: 1, ..private_config("App", &file) };
+        assert_eq!(status_of(controller.start(&config)), Status::ERROR_INVALID_PARAMETER, "{mode:#x}");
     }
-    let without_guid = SessionConfig { guid: Guid::NULL, ..config("App", &file) };
-    assert_eq!(status(controller.start(&without_guid)), 87);
-    let (session, _) = start(&mut controller, &config("App", &daemon.path("a.etl")));
-    let group = EnableParams { property: 0x20, ..EnableParams::default() };
+    let without_guid = SessionConfig { guid: Guid::NULL, ..private_config("App", &file) };
+    assert_eq!(status_of(controller.start(&without_guid)), Status::ERROR_INVALID_PARAMETER);
+    let (session, _) = start_and_enable(&mut controller, &private_config("App", &daemon.path("a.etl")));
+    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
     let provider = Guid::from_provider_name(SHOP);
-    assert_eq!(status(controller.enable(&session, provider, EnableCode::Enable, &group, 0)), 87);
+    assert_eq!(
+        status_of(controller.enable(&session, provider, EnableCode::Enable, &group, 0)),
+        Status::ERROR_INVALID_PARAMETER
+    );
 }
 
 #[test]
 fn killed_daemon_makes_each_process_finalise_its_file() {
     let mut daemon = Daemon::start();
-    let shop = open_known_shop(&daemon);
-    let (mut controller, file) = (controller(&daemon), daemon.path("app.etl"));
-    let (session, _) = start(&mut controller, &config("App", &file));
-    eventually("events", || (controller.query(&session).unwrap().events > 20).then_some(()));
+    let shop = start_registered_shop(&daemon);
+    let (mut controller, file) = (connect_controller(&daemon), daemon.path("app.etl"));
+    let (session, _) = start_and_enable(&mut controller, &private_config("App", &file));
+    eventually("the session has events", || (controller.query(&session).unwrap().events > 20).then_some(()));
     daemon.kill();
-    eventually("a final file", || (crate::util::weir(["check", text(&file)]).code == 0).then_some(()));
-    assert!(!events_in(&file).is_empty());
+    eventually("the file is finalised", || {
+        (crate::util::weir(["check", arg(&file)]).code == 0).then_some(())
+    });
+    assert!(!shop_events_in(&file).is_empty());
     shop.signal(Signal::KILL);
 }

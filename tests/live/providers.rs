@@ -1,20 +1,20 @@
-//! Providers: how they are named, enabled, asked for state and listed.
+//! Providers on the command line: names, enables, filters, state capture and lists.
 
 use serde_json::Value;
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in, start_shop};
 use crate::util::{Daemon, Process, eventually, root, weir};
 
 /// The provider of `fixtures/manifests/everything.man`.
-const EVERYTHING: &str = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
+const EVERYTHING_GUID: &str = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
 
 /// Waits until this process has the provider, and returns the entry of the provider.
-fn entry_with(daemon: &Daemon, arguments: &[&str], process: &Process) -> Value {
-    eventually("the provider in the list", || {
+fn wait_for_provider_of(daemon: &Daemon, arguments: &[&str], process: &Process) -> Value {
+    eventually("the provider is listed", || {
         let all = daemon.weir(arguments).expect(0).json();
-        let has_it =
+        let has_process =
             |p: &Value| p["pids"].as_array().is_some_and(|pids| pids.iter().any(|pid| pid == process.id()));
-        all.into_iter().find(has_it)
+        all.into_iter().find(has_process)
     })
 }
 
@@ -23,13 +23,13 @@ fn providers_are_listed_with_their_processes_and_sessions() {
     let daemon = Daemon::start();
     assert!(daemon.weir(["providers"]).expect(0).stderr.contains("no provider"));
     daemon.weir(["start", "Live", "--real-time", "-p", &format!("{SHOP}:0x1:info")]).expect(0);
-    let shop = open_shop(&daemon);
+    let shop = start_shop(&daemon);
     for arguments in [
         &["list", "--providers", "--json"][..],
         &["providers", "--json"],
         &["providers", "*coffee*", "--json"],
     ] {
-        let entry = entry_with(&daemon, arguments, &shop);
+        let entry = wait_for_provider_of(&daemon, arguments, &shop);
         assert_eq!((&entry["name"], &entry["kind"]), (&SHOP.into(), &"modern".into()));
         assert_eq!(entry["sessions"][0]["name"], "Live");
         let wanted = (&entry["sessions"][0]["any"], &entry["sessions"][0]["level"]);
@@ -59,7 +59,7 @@ fn providers_are_read_from_lists_files_and_repeated_flags() {
     let list_text =
         "# ours\nOne:0x1:warning\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\n";
     std::fs::write(&list, list_text).unwrap();
-    daemon.weir(["start", "Many", "-pf", text(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"]).expect(0);
+    daemon.weir(["start", "Many", "-pf", arg(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"]).expect(0);
     let enabled = |name: &str| {
         let all = daemon.weir(["query", name, "--json"]).expect(0).json();
         let settings = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
@@ -76,10 +76,14 @@ fn providers_are_read_from_lists_files_and_repeated_flags() {
         row(5, "0x3", "0x0"),
     ];
     assert_eq!(enabled("Many"), all);
-    daemon.weir(["disable", "Many", "-pf", text(&list), "-p", "Two;Three"]).expect(0);
+    daemon.weir(["disable", "Many", "-pf", arg(&list), "-p", "Two;Three"]).expect(0);
     assert_eq!(enabled("Many"), [row(0, "0x0", "0x3")]);
     daemon.weir(["enable", "Many", "Four", "Five", "--level", "2"]).expect(0);
-    assert_eq!(enabled("Many"), [row(2, "0x0", "0x0"), row(2, "0x0", "0x0")], "an enable replaces");
+    assert_eq!(
+        enabled("Many"),
+        [row(2, "0x0", "0x0"), row(2, "0x0", "0x0")],
+        "an enable does not replace the earlier one"
+    );
 }
 
 #[test]
@@ -88,14 +92,13 @@ fn manifest_names_providers_and_keywords() {
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "Named"]).expect(0);
     let provider = "Traceweir-Example-Everything:Network|disk:4";
-    daemon.weir(["enable", "Named", provider, "--manifest", text(&manifest)]).expect(0);
+    daemon.weir(["enable", "Named", provider, "--manifest", arg(&manifest)]).expect(0);
     let session = &daemon.weir(["query", "Named", "--json"]).expect(0).json()[0];
     assert_eq!(session["providers"][0]["any"], "0x9");
-    let guid = EVERYTHING;
-    assert_eq!(session["providers"][0]["guid"], guid, "that of the manifest");
-    let run = daemon
-        .weir(["enable", "Named", &format!("{{{guid}}}:Nett"), "--manifest", text(&manifest)])
-        .expect(2);
+    let guid = EVERYTHING_GUID;
+    assert_eq!(session["providers"][0]["guid"], guid, "the GUID is not that of the manifest");
+    let run =
+        daemon.weir(["enable", "Named", &format!("{{{guid}}}:Nett"), "--manifest", arg(&manifest)]).expect(2);
     assert!(run.stderr.contains("Network (0x1)") && run.stderr.contains("^^^^"), "{}", run.stderr);
 }
 
@@ -105,9 +108,10 @@ fn flags_accept_the_names_of_a_manifest() {
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "Flags"]).expect(0);
     let enable = |flags: &[&str]| {
-        let mut all = vec!["enable", "Flags", "Traceweir-Example-Everything", "--manifest", text(&manifest)];
-        all.extend(flags);
-        daemon.weir(&all)
+        let mut arguments =
+            vec!["enable", "Flags", "Traceweir-Example-Everything", "--manifest", arg(&manifest)];
+        arguments.extend(flags);
+        daemon.weir(&arguments)
     };
     enable(&["--keywords", "Network|disk", "--level", "Chatty", "--all", "0x8"]).expect(0);
     let session = &daemon.weir(["query", "Flags", "--json"]).expect(0).json()[0]["providers"][0];
@@ -132,7 +136,7 @@ fn payload_conditions_and_provider_filters_reach_the_session() {
     let run = daemon.weir(["enable", "Deep", provider]).expect(2);
     assert!(run.stderr.contains("--manifest FILE"), "{}", run.stderr);
     let provider = format!("{provider}@schematized=7:00ff");
-    daemon.weir(["enable", "Deep", &provider, "--manifest", text(&manifest)]).expect(0);
+    daemon.weir(["enable", "Deep", &provider, "--manifest", arg(&manifest)]).expect(0);
     let session = daemon.weir(["query", "Deep", "--json"]).expect(0).json().remove(0);
     let mut filters: Vec<_> =
         session["providers"][0]["filters"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
@@ -143,11 +147,13 @@ fn payload_conditions_and_provider_filters_reach_the_session() {
 /// Program of [`only_events_with_matching_fields_are_recorded`]: writes an event of a manifest for
 /// each state and version.
 #[test]
-#[ignore = "another test runs it as a program of its own"]
+#[ignore = "another test runs this one as a separate program"]
 fn writes_events_of_a_manifest() {
-    let provider = traceweir::Provider::register(EVERYTHING.parse().unwrap(), None).unwrap();
+    let provider = traceweir::Provider::register(EVERYTHING_GUID.parse().unwrap(), None).unwrap();
     let event = traceweir::EventDescriptor { id: 3, opcode: 41, ..Default::default() };
-    eventually("a session", || provider.enabled(event.level, event.keyword).then_some(()));
+    eventually("a session enables the provider", || {
+        provider.enabled(event.level, event.keyword).then_some(())
+    });
     for (state, version) in [(1_u32, "Ver1.0"), (2, "Ver1.1"), (2, "Ver2.0"), (3, "ver2.1")] {
         let version: Vec<u8> = version.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
         provider.write(&event, &[&state.to_le_bytes(), &0_u32.to_le_bytes(), &version]).unwrap();
@@ -166,15 +172,25 @@ fn only_events_with_matching_fields_are_recorded() {
         ("1: U8 == 1", &["Ver1.0", "Ver1.1", "Ver2.0", "ver2.1"]),
     ] {
         let provider = format!("Traceweir-Example-Everything@payload=\"{condition}\"");
-        let with = ["--manifest", text(&manifest)];
-        let start = ["start", "Deep", "-o", text(&file), "-p", &provider, with[0], with[1]];
+        let manifest_options = ["--manifest", arg(&manifest)];
+        let start =
+            ["start", "Deep", "-o", arg(&file), "-p", &provider, manifest_options[0], manifest_options[1]];
         daemon.weir(start).expect(0);
         let mut program = std::process::Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", "live::providers::writes_events_of_a_manifest", "--ignored"]);
         let run = program.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
         daemon.weir(["stop", "Deep"]).expect(0);
-        let dump = ["dump", "--format", "jsonl", "--event", "3", text(&file), with[0], with[1]];
+        let dump = [
+            "dump",
+            "--format",
+            "jsonl",
+            "--event",
+            "3",
+            arg(&file),
+            manifest_options[0],
+            manifest_options[1],
+        ];
         let events = weir(dump).expect(0).json();
         let versions: Vec<_> = events.iter().map(|e| e["fields"]["Version"].as_str().unwrap()).collect();
         assert_eq!(versions, expected, "{condition}");
@@ -207,8 +223,8 @@ fn one_provider_is_shown_with_its_programs_under_the_requested_name() {
         page.contains("Provider    Traceweir.Test.Ahead {") && page.contains("Enabled by  Ahead:all"),
         "{page}"
     );
-    let shop = open_shop(&daemon);
-    entry_with(&daemon, &["providers", "--json"], &shop);
+    let shop = start_shop(&daemon);
+    wait_for_provider_of(&daemon, &["providers", "--json"], &shop);
     let page = daemon.weir(["providers", SHOP]).expect(0).text();
     let process = page.lines().find(|line| line.contains(&shop.id().to_string())).unwrap();
     assert!(process.starts_with("Processes") && process.ends_with("/weir"), "{page}");
@@ -218,15 +234,15 @@ fn one_provider_is_shown_with_its_programs_under_the_requested_name() {
 fn only_named_processes_are_enabled() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let (chosen, _other) = (open_shop(&daemon), open_shop(&daemon));
-    entry_with(&daemon, &["providers", "--json"], &chosen);
-    daemon.weir(["start", "Some", "-o", text(&file), "-p", &format!("{SHOP}@pid={}", chosen.id())]).expect(0);
-    eventually("events", || {
+    let (chosen, _other) = (start_shop(&daemon), start_shop(&daemon));
+    wait_for_provider_of(&daemon, &["providers", "--json"], &chosen);
+    daemon.weir(["start", "Some", "-o", arg(&file), "-p", &format!("{SHOP}@pid={}", chosen.id())]).expect(0);
+    eventually("the session has events", || {
         (daemon.weir(["query", "Some", "--json"]).json()[0]["events"] != 0).then_some(())
     });
     daemon.weir(["stop", "Some"]).expect(0);
     let pids: std::collections::BTreeSet<_> =
-        events_in(&file).iter().map(|e| e["pid"].as_u64().unwrap()).collect();
+        shop_events_in(&file).iter().map(|e| e["pid"].as_u64().unwrap()).collect();
     assert_eq!(pids, [u64::from(chosen.id())].into());
 }
 
@@ -252,10 +268,10 @@ fn events_are_filtered_by_name_and_processes_by_program() {
         ("::4@any=0x1@ignore-keyword-0", 6),
     ] {
         let provider = format!("{SHOP}{options}");
-        daemon.weir(["start", "Choosing", "-o", text(&file), "-p", &provider]).expect(0);
-        serve(&daemon, 2);
+        daemon.weir(["start", "Choosing", "-o", arg(&file), "-p", &provider]).expect(0);
+        run_shop(&daemon, 2);
         daemon.weir(["stop", "Choosing"]).expect(0);
-        assert_eq!(events_in(&file).len(), expected, "{options}");
+        assert_eq!(shop_events_in(&file).len(), expected, "{options}");
     }
 }
 
@@ -263,23 +279,23 @@ fn events_are_filtered_by_name_and_processes_by_program() {
 fn capture_state_reaches_the_provider() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    daemon.weir(["start", "Asking", "-o", text(&file), "-p", SHOP]).expect(0);
-    let shop = daemon.begin(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
-    entry_with(&daemon, &["providers", "--json"], &shop);
-    let served = |session: &Value| session["events"] == 2 * EVENTS_PER_ORDER;
-    eventually("all orders", || {
+    daemon.weir(["start", "Asking", "-o", arg(&file), "-p", SHOP]).expect(0);
+    let shop = daemon.spawn_weir(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
+    wait_for_provider_of(&daemon, &["providers", "--json"], &shop);
+    let has_all_orders = |session: &Value| session["events"] == 2 * EVENTS_PER_ORDER;
+    eventually("the session has the events of all orders", || {
         daemon.weir(["flush", "Asking"]).expect(0);
-        served(&daemon.weir(["query", "Asking", "--json"]).expect(0).json()[0]).then_some(())
+        has_all_orders(&daemon.weir(["query", "Asking", "--json"]).expect(0).json()[0]).then_some(())
     });
     daemon.weir(["capture-state", "Asking", "-p", SHOP]).expect(0);
-    let state = eventually("the state", || {
+    let state = eventually("the file has the state event", || {
         daemon.weir(["flush", "Asking"]).expect(0);
-        let events = weir(["dump", "--format", "jsonl", "--event", "State", text(&file)]).json();
+        let events = weir(["dump", "--format", "jsonl", "--event", "State", arg(&file)]).json();
         events.into_iter().next()
     });
     assert_eq!(state["fields"]["served"], 2);
     daemon.weir(["stop", "Asking"]).expect(0);
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER + 1);
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER + 1);
 }
 
 #[test]
@@ -300,7 +316,7 @@ fn provider_that_is_not_enabled_is_reported() {
     assert!(!run.stderr.contains("not enabled"), "{}", run.stderr);
     let empty = daemon.path("empty.txt");
     std::fs::write(&empty, "# nothing\n").unwrap();
-    let run = daemon.weir(["enable", "Some", "-pf", text(&empty)]).expect(2);
+    let run = daemon.weir(["enable", "Some", "-pf", arg(&empty)]).expect(2);
     assert!(run.stderr.contains("contains no provider"), "{}", run.stderr);
     for wrong in ["12", "0x10", "f=list.txt"] {
         daemon.weir(["enable", "Some", "-p", wrong]).expect(2);
@@ -308,15 +324,15 @@ fn provider_that_is_not_enabled_is_reported() {
 }
 
 #[test]
-fn user_and_session_of_an_event_are_shown() {
+fn user_id_and_session_id_of_an_event_are_shown() {
     let daemon = Daemon::start();
     let file = daemon.path("who.etl");
     let provider = format!("{SHOP}@sid@tsid@start-key@event-key");
-    daemon.weir(["start", "Who", "-o", text(&file), "-p", &provider]).expect(0);
-    serve(&daemon, 1);
+    daemon.weir(["start", "Who", "-o", arg(&file), "-p", &provider]).expect(0);
+    run_shop(&daemon, 1);
     daemon.weir(["stop", "Who"]).expect(0);
     let sid = format!("S-1-22-1-{}", rustix::process::geteuid().as_raw());
-    let events = events_in(&file);
+    let events = shop_events_in(&file);
     assert_eq!(events.len(), EVENTS_PER_ORDER);
     for event in &events {
         assert_eq!(event["sid"], sid.as_str());
@@ -324,9 +340,9 @@ fn user_and_session_of_an_event_are_shown() {
         assert!(event["start_key"].as_str().is_some_and(|key| key.starts_with("0x")), "{event}");
         assert!(event["event_key"].as_str().is_some_and(|key| key.starts_with("0x")), "{event}");
     }
-    let page = daemon.weir(["dump", text(&file)]).expect(0).text();
+    let page = daemon.weir(["dump", arg(&file)]).expect(0).text();
     assert!(page.contains(&format!("{{sid={sid} session=")), "{page}");
-    let page = daemon.weir(["dump", text(&file), "--format", "xml"]).expect(0).text();
+    let page = daemon.weir(["dump", arg(&file), "--format", "xml"]).expect(0).text();
     assert!(page.contains(&format!("<Security UserID=\"{sid}\" />")), "{page}");
 }
 
@@ -340,7 +356,7 @@ fn unknown_provider_cannot_be_asked_for_state() {
 
 #[test]
 fn invalid_providers_are_refused_without_effect() {
-    let absent = Daemon::absent();
+    let absent = Daemon::not_started();
     for (provider, word) in [
         ("My*", "wildcards"),
         ("#12", "GUID"),
@@ -359,15 +375,15 @@ fn invalid_providers_are_refused_without_effect() {
     }
     let list = absent.path("providers.txt");
     std::fs::write(&list, "A\nB:1:loud\n").unwrap();
-    let run = absent.weir(["start", "X", "-pf", text(&list)]).expect(2);
+    let run = absent.weir(["start", "X", "-pf", arg(&list)]).expect(2);
     assert!(run.stderr.contains("providers.txt:2: ") && run.stderr.contains("^^^^"), "{}", run.stderr);
-    let run = absent.weir(["start", "X", "-pf", text(&absent.path("missing.txt"))]).expect(1);
+    let run = absent.weir(["start", "X", "-pf", arg(&absent.path("missing.txt"))]).expect(1);
     assert!(run.stderr.contains("missing.txt"), "{}", run.stderr);
     let run = absent.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
     assert!(run.stderr.contains("events contain no program"), "{}", run.stderr);
     for verb in ["enable", "disable", "capture-state"] {
         assert!(absent.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
     }
-    assert!(!absent.answers());
-    serve(&absent, 1);
+    assert!(!absent.is_answering());
+    run_shop(&absent, 1);
 }

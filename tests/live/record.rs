@@ -6,15 +6,17 @@ use std::process::Stdio;
 use rustix::process::Signal;
 
 use super::control::damage_warning;
-use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, session_with_events, sessions, text};
+use super::{
+    EVENTS_PER_ORDER, SHOP, arg, running_sessions, shop_events_in, start_shop, wait_for_session_with_events,
+};
 use crate::util::{Daemon, Process, Run, eventually, weir};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-fn record(daemon: &Daemon, file: &Path, rest: &[&str]) -> Run {
-    let mut all = vec!["record", "-p", SHOP, "-o", text(file)];
-    all.extend(rest);
-    daemon.weir(all)
+fn run_record(daemon: &Daemon, file: &Path, options: &[&str]) -> Run {
+    let mut arguments = vec!["record", "-p", SHOP, "-o", arg(file)];
+    arguments.extend(options);
+    daemon.weir(arguments)
 }
 
 #[test]
@@ -22,24 +24,26 @@ fn record_exits_with_the_status_of_the_command() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = [WEIR, "demo-shop", "--orders", "3", "--pause", "0", "--exit", "7"];
-    let run = record(&daemon, &file, &[&["--"], &shop[..]].concat()).expect(7);
-    assert!(run.stderr.contains("9 events"), "one line of summary: {}", run.stderr);
-    assert_eq!(events_in(&file).len(), 3 * EVENTS_PER_ORDER);
-    assert_eq!(sessions(&daemon).len(), 0, "nothing is left behind");
+    let run = run_record(&daemon, &file, &[&["--"], &shop[..]].concat()).expect(7);
+    assert!(run.stderr.contains("9 events"), "the summary is missing: {}", run.stderr);
+    assert_eq!(shop_events_in(&file).len(), 3 * EVENTS_PER_ORDER);
+    assert_eq!(running_sessions(&daemon).len(), 0, "a session still runs");
 
-    record(&daemon, &file, &["--", "sh", "-c", "kill -9 $$"]).expect(128 + 9);
-    record(&daemon, &file, &["--", "/no/such/program"]).expect(127);
-    record(&daemon, &file, &["--", text(daemon.folder())]).expect(126);
-    assert_eq!(sessions(&daemon).len(), 0);
+    run_record(&daemon, &file, &["--", "sh", "-c", "kill -9 $$"]).expect(128 + 9);
+    run_record(&daemon, &file, &["--", "/no/such/program"]).expect(127);
+    run_record(&daemon, &file, &["--", arg(daemon.folder())]).expect(126);
+    assert_eq!(running_sessions(&daemon).len(), 0);
 }
 
 #[test]
 fn failure_of_record_exits_with_125_with_a_command_and_1_without() {
     let daemon = Daemon::start();
-    let nowhere = daemon.path("no/such/folder.etl");
-    record(&daemon, &nowhere, &["--", "true"]).expect(125);
-    record(&daemon, &nowhere, &["--duration", "1ms"]).expect(1);
-    assert!(record(&daemon, &nowhere, &["--pid", "4194303"]).expect(1).stderr.contains("no process"));
+    let missing_folder = daemon.path("no/such/folder.etl");
+    run_record(&daemon, &missing_folder, &["--", "true"]).expect(125);
+    run_record(&daemon, &missing_folder, &["--duration", "1ms"]).expect(1);
+    assert!(
+        run_record(&daemon, &missing_folder, &["--pid", "4194303"]).expect(1).stderr.contains("no process")
+    );
 }
 
 #[test]
@@ -47,8 +51,8 @@ fn children_of_the_command_are_recorded_too() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let script = format!("{WEIR} demo-shop --orders 2 & {WEIR} demo-shop --orders 3 --first 10; wait");
-    record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
-    let events = events_in(&file);
+    run_record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
+    let events = shop_events_in(&file);
     assert_eq!(events.len(), 5 * EVENTS_PER_ORDER);
     let mut pids: Vec<_> = events.iter().map(|e| e["pid"].as_u64().unwrap()).collect();
     pids.sort_unstable();
@@ -58,32 +62,32 @@ fn children_of_the_command_are_recorded_too() {
 
 #[test]
 fn daemon_starts_on_demand_and_exits_when_idle() {
-    let absent = Daemon::absent();
-    // Stands in for the usual on-demand daemon, with a short idle timeout.
-    let script = absent.path("impatient-weir");
+    let absent = Daemon::not_started();
+    // Replaces the usual on-demand daemon by one with a short idle timeout.
+    let script = absent.path("weir-with-short-idle-timeout");
     std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 5\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let file = absent.path("a.etl");
-    let mut command = absent.command(["record", "-p", SHOP, "-o", text(&file), "--", WEIR, "demo-shop"]);
+    let mut command = absent.command(["record", "-p", SHOP, "-o", arg(&file), "--", WEIR, "demo-shop"]);
     command.env("TRACEWEIR_DAEMON", &script).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
-    eventually("the daemon's leaving", || (!absent.path("control.sock").exists()).then_some(()));
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    eventually("the end of the daemon", || (!absent.path("control.sock").exists()).then_some(()));
 }
 
 #[test]
 fn running_processes_are_recorded_until_ctrl_c() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let shop = open_shop(&daemon);
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
-    session_with_events(&daemon, "weir-record-");
+    let shop = start_shop(&daemon);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
+    wait_for_session_with_events(&daemon, "weir-record-");
     recording.signal(Signal::INT);
     let run = recording.finish().expect(0);
     assert!(run.stderr.contains("events in"), "{}", run.stderr);
-    let events = events_in(&file);
+    let events = shop_events_in(&file);
     assert!(!events.is_empty() && events.iter().all(|e| e["pid"] == shop.id()));
-    assert_eq!(sessions(&daemon).len(), 0);
+    assert_eq!(running_sessions(&daemon).len(), 0);
 }
 
 #[test]
@@ -93,9 +97,9 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     // The stop waits a second for a process that does not answer. On a machine that takes longer
     // than that to deliver two signals, the stop completes first; then the test tries again.
     let left_at_once = (0..10).any(|_| {
-        let shop = open_shop(&daemon);
-        let mut recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
-        session_with_events(&daemon, "weir-record-");
+        let shop = start_shop(&daemon);
+        let mut recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
+        wait_for_session_with_events(&daemon, "weir-record-");
         shop.signal(Signal::STOP);
         while recording.is_running() {
             recording.signal(Signal::INT);
@@ -104,11 +108,11 @@ fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
         let run = recording.finish();
         assert!(matches!(run.code, 0 | 130), "{}: {}", run.code, run.stderr);
         assert_eq!(run.code == 130, run.stderr.contains("the daemon finalises the file"), "{}", run.stderr);
-        eventually("the end of the session", || sessions(&daemon).is_empty().then_some(()));
-        assert!(!events_in(&file).is_empty());
+        eventually("the end of the session", || running_sessions(&daemon).is_empty().then_some(()));
+        assert!(!shop_events_in(&file).is_empty());
         run.code == 130
     });
-    assert!(left_at_once);
+    assert!(left_at_once, "the second SIGINT never ended the command at once");
 }
 
 #[test]
@@ -119,35 +123,36 @@ fn ctrl_c_waits_for_the_last_events_of_the_command() {
     let script = format!(
         "trap '{WEIR} demo-shop --orders 1 --first 500; exit 3' INT; {WEIR} demo-shop; kill -INT $PPID; kill -INT $$; sleep 60"
     );
-    let run = record(&daemon, &file, &["--low-latency", "--", "sh", "-c", &script]).expect(3);
+    let run = run_record(&daemon, &file, &["--low-latency", "--", "sh", "-c", &script]).expect(3);
     assert!(run.stderr.contains("events in"), "{}", run.stderr);
-    assert_eq!(events_in(&file).len(), 3 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&file).len(), 3 * EVENTS_PER_ORDER);
 }
 
 #[test]
 fn duration_ends_the_recording() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    record(&daemon, &file, &["--duration", "50ms"]).expect(0);
-    assert!(events_in(&file).is_empty());
+    run_record(&daemon, &file, &["--duration", "50ms"]).expect(0);
+    assert!(shop_events_in(&file).is_empty());
     // The command runs on, and its exit status still counts.
     let shop = [WEIR, "demo-shop", "--orders", "1", "--linger", "300", "--exit", "9"];
-    record(&daemon, &file, &[&["--duration", "50ms", "--"], &shop[..]].concat()).expect(9);
-    events_in(&file);
+    run_record(&daemon, &file, &[&["--duration", "50ms", "--"], &shop[..]].concat()).expect(9);
+    shop_events_in(&file);
 }
 
 #[test]
 fn recording_of_a_process_ends_with_it() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let (one, _other) = (open_shop(&daemon), open_shop(&daemon));
-    let pid = one.id().to_string();
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency", "--pid", &pid]);
-    session_with_events(&daemon, "weir-record-");
-    let id = one.id();
-    drop(one);
+    let (selected, _other) = (start_shop(&daemon), start_shop(&daemon));
+    let pid = selected.id().to_string();
+    let recording =
+        daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency", "--pid", &pid]);
+    wait_for_session_with_events(&daemon, "weir-record-");
+    let id = selected.id();
+    drop(selected);
     recording.finish().expect(0);
-    let events = events_in(&file);
+    let events = shop_events_in(&file);
     assert!(!events.is_empty() && events.iter().all(|e| e["pid"] == id));
 }
 
@@ -162,11 +167,11 @@ fn full_file_ends_the_recording_and_later_events_are_counted() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", "100000"];
-    let run = record(&daemon, &file, &[&["--max-size", "1", "--"], &shop[..]].concat()).expect(0);
+    let run = run_record(&daemon, &file, &[&["--max-size", "1", "--"], &shop[..]].concat()).expect(0);
     assert!(run.stderr.contains("lost") && run.stderr.contains("limit of 1 MiB"), "{}", run.stderr);
-    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]).expect(4);
+    let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]).expect(4);
     assert!(!dump.json().is_empty() && file.metadata().unwrap().len() <= 1 << 20);
-    assert_eq!(sessions(&daemon).len(), 0);
+    assert_eq!(running_sessions(&daemon).len(), 0);
 }
 
 #[test]
@@ -174,8 +179,8 @@ fn command_that_cannot_start_keeps_an_existing_trace() {
     let daemon = Daemon::start();
     let file = daemon.path("keep.etl");
     std::fs::write(&file, "precious").unwrap();
-    record(&daemon, &file, &["--", "./no-such-program"]).expect(127);
-    record(&daemon, &file, &["--", "no-such-program-on-any-path"]).expect(127);
+    run_record(&daemon, &file, &["--", "./no-such-program"]).expect(127);
+    run_record(&daemon, &file, &["--", "no-such-program-on-any-path"]).expect(127);
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
 }
 
@@ -184,10 +189,14 @@ fn provider_without_a_process_is_named_at_the_end() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let providers = format!("{SHOP},Wrong.Name");
-    let arguments = ["record", "-p", &providers, "-o", text(&file), "--", WEIR, "demo-shop"];
+    let arguments = ["record", "-p", &providers, "-o", arg(&file), "--", WEIR, "demo-shop"];
     let run = daemon.weir(arguments).expect(0);
     assert!(run.stderr.contains("no process with provider Wrong.Name has been seen"), "{}", run.stderr);
-    assert!(!run.stderr.contains(&format!("provider {SHOP}")), "this one was: {}", run.stderr);
+    assert!(
+        !run.stderr.contains(&format!("provider {SHOP}")),
+        "a provider with a process is named: {}",
+        run.stderr
+    );
 }
 
 #[test]
@@ -195,27 +204,27 @@ fn process_without_the_provider_is_named() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let pid = std::process::id().to_string();
-    let run = record(&daemon, &file, &["--pid", &pid, "--duration", "50ms"]).expect(0);
+    let run = run_record(&daemon, &file, &["--pid", &pid, "--duration", "50ms"]).expect(0);
     assert!(run.stderr.contains(&format!("process {pid} has not registered {SHOP}")), "{}", run.stderr);
 }
 
 #[test]
-fn early_end_of_a_recording_names_its_cause() {
+fn premature_end_of_a_recording_names_its_cause() {
     let mut daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let _shop = open_shop(&daemon);
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
-    let name = session_with_events(&daemon, "weir-record-");
+    let _shop = start_shop(&daemon);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file), "--low-latency"]);
+    let name = wait_for_session_with_events(&daemon, "weir-record-");
     daemon.weir(["stop", &name]).expect(0);
     let run = recording.finish().expect(0);
     assert!(run.stderr.contains("by another process"), "{}", run.stderr);
-    assert!(!events_in(&file).is_empty());
+    assert!(!shop_events_in(&file).is_empty());
 
     let file = daemon.path("b.etl");
     // Events older than a second are in the file, even when the daemon is killed.
-    let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file)]);
+    let recording = daemon.spawn_weir(["record", "-p", SHOP, "-o", arg(&file)]);
     eventually("events in the file", || {
-        let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]);
+        let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, arg(&file)]);
         (!dump.json().is_empty()).then_some(())
     });
     daemon.kill();
@@ -227,8 +236,8 @@ fn early_end_of_a_recording_names_its_cause() {
 fn file_removed_during_the_recording_is_reported() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let script = format!("rm {}", text(&file));
-    let run = record(&daemon, &file, &["--", "sh", "-c", &script]).expect(125);
+    let script = format!("rm {}", arg(&file));
+    let run = run_record(&daemon, &file, &["--", "sh", "-c", &script]).expect(125);
     assert!(run.stderr.contains("a.etl no longer exists"), "{}", run.stderr);
 }
 
@@ -236,7 +245,7 @@ fn file_removed_during_the_recording_is_reported() {
 fn file_emptied_during_the_recording_is_reported() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    let script = format!(": > {}", text(&file));
-    let run = record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
+    let script = format!(": > {}", arg(&file));
+    let run = run_record(&daemon, &file, &["--", "sh", "-c", &script]).expect(0);
     assert!(run.stderr.contains(&damage_warning(&file)), "{}", run.stderr);
 }

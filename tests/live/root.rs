@@ -11,73 +11,83 @@ use crate::util::{root, skip};
 
 /// Returns the output of a step of the script. Fails unless the step ended with this status.
 #[track_caller]
-fn step(work: &Path, name: &str, status: &str) -> String {
-    let text = std::fs::read_to_string(work.join("out").join(name)).unwrap();
+fn step_output(work: &Path, name: &str, status: &str) -> String {
+    let path_text = std::fs::read_to_string(work.join("out").join(name)).unwrap();
     let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
-    assert_eq!(code.trim(), status, "{name}: {text}");
-    text
+    assert_eq!(code.trim(), status, "{name}: {path_text}");
+    path_text
 }
 
-fn objects(text: &str) -> Vec<Value> {
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+fn parse_json_lines(path_text: &str) -> Vec<Value> {
+    path_text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 #[test]
 fn root_records_running_and_later_programs_of_other_users() {
     if !rustix::process::geteuid().is_root() {
-        skip("root", "becoming other users takes root");
+        skip("root", "switching to other users requires root");
         return;
     }
     let can_unshare = Command::new("unshare").args(["-m", "-n", "true"]).output();
     if !can_unshare.is_ok_and(|run| run.status.success()) {
-        skip("namespaces", "mounts and sockets of its own are not allowed here");
+        skip("namespaces", "private mount and network namespaces are not allowed here");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let work = folder.path();
     std::fs::set_permissions(work, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A folder where every user can run it. Copied by another process: a descriptor open for
-    // writing in this one might be inherited by a child of another test.
+    // A copy that every user can run. Another process makes it: a descriptor open for writing in
+    // this process might be inherited by a child of another test.
     let weir = work.join("weir");
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&weir).status().unwrap().success());
     let mut command = Command::new("unshare");
     command.args(["-m", "-n", "sh"]).arg(root().join("tests/live/root.sh")).arg(&weir).arg(work);
-    let played = command.env_remove("TRACEWEIR_RUNTIME_DIR").output().unwrap();
-    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    let script_run = command.env_remove("TRACEWEIR_RUNTIME_DIR").output().unwrap();
+    assert!(script_run.status.success(), "{}", String::from_utf8_lossy(&script_run.stderr));
     let pid = |name: &str| -> u64 {
-        let text = std::fs::read_to_string(work.join("out").join(format!("{name}.pid"))).unwrap();
-        text.trim().parse().unwrap()
+        let path_text = std::fs::read_to_string(work.join("out").join(format!("{name}.pid"))).unwrap();
+        path_text.trim().parse().unwrap()
     };
 
-    let output = step(work, "record", "0");
-    let writers: BTreeSet<u64> =
-        objects(&step(work, "dump", "0")).iter().map(|event| event["pid"].as_u64().unwrap()).collect();
-    assert_eq!(writers, BTreeSet::from([pid("running"), pid("other")]), "of two users: {output}");
+    let output = step_output(work, "record", "0");
+    let writers: BTreeSet<u64> = parse_json_lines(&step_output(work, "dump", "0"))
+        .iter()
+        .map(|event| event["pid"].as_u64().unwrap())
+        .collect();
+    assert_eq!(
+        writers,
+        BTreeSet::from([pid("running"), pid("other")]),
+        "the events are not those of both users: {output}"
+    );
 
-    let output = step(work, "start", "0");
+    let output = step_output(work, "start", "0");
     assert!(!output.contains("no process with provider"), "{output}");
-    let entries = objects(&step(work, "providers", "0"));
+    let entries = parse_json_lines(&step_output(work, "providers", "0"));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     let pids: BTreeSet<u64> =
         entry["pids"].as_array().unwrap().iter().map(|pid| pid.as_u64().unwrap()).collect();
     assert_eq!(pids, BTreeSet::from([pid("running"), pid("other"), pid("later")]));
-    let output = step(work, "pid", "0");
+    let output = step_output(work, "pid", "0");
     assert!(!output.contains("another user") && !output.contains("has not registered"), "{output}");
-    step(work, "stop", "0");
+    step_output(work, "stop", "0");
     let daemon = std::fs::read_to_string(work.join("out/daemon")).unwrap();
     assert!(daemon.contains("daemon --on-demand --system"), "{daemon}");
 
-    step(work, "fallback", "0");
-    step(work, "fallback-stop", "0");
+    step_output(work, "fallback", "0");
+    step_output(work, "fallback-stop", "0");
 
     // The users gained no rights, and nothing in their folders was changed.
     for name in ["list-as-user", "stop-as-user"] {
         let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
         assert_ne!(code.trim(), "0", "{name}");
     }
-    let names = |name: &str| std::fs::read_to_string(work.join("out").join(name)).unwrap();
+    let folder_listing = |name: &str| std::fs::read_to_string(work.join("out").join(name)).unwrap();
     let stale = format!("{}-", pid("killed"));
-    assert_eq!(names("before"), names("after"));
-    assert!(names("after").lines().any(|line| line.starts_with(&stale)), "{}", names("after"));
+    assert_eq!(folder_listing("before"), folder_listing("after"));
+    assert!(
+        folder_listing("after").lines().any(|line| line.starts_with(&stale)),
+        "{}",
+        folder_listing("after")
+    );
     assert_eq!(std::fs::read_to_string(work.join("precious")).unwrap(), "precious\n");
 }

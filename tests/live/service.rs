@@ -1,4 +1,4 @@
-//! daemon: as a service, and on demand.
+//! `weir daemon` as a service and on demand.
 
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, text};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in};
 use crate::util::{Daemon, Process, eventually, skip};
 
 #[test]
@@ -16,14 +16,14 @@ fn clean_stop_finalises_every_file() {
     let mut daemon = Daemon::start();
     let files = [daemon.path("1.etl"), daemon.path("2.etl")];
     for (name, file) in ["One", "Two"].iter().zip(&files) {
-        daemon.weir(["start", name, "-o", text(file), "-p", SHOP]).expect(0);
+        daemon.weir(["start", name, "-o", arg(file), "-p", SHOP]).expect(0);
     }
-    serve(&daemon, 2);
+    run_shop(&daemon, 2);
     daemon.stop();
     for file in &files {
-        assert_eq!(events_in(file).len(), 2 * EVENTS_PER_ORDER);
+        assert_eq!(shop_events_in(file).len(), 2 * EVENTS_PER_ORDER);
     }
-    assert!(!daemon.answers());
+    assert!(!daemon.is_answering());
 }
 
 /// Returns the process id of the daemon that serves this folder.
@@ -33,23 +33,23 @@ fn daemon_pid(daemon: &Daemon) -> Pid {
 }
 
 #[test]
-fn hangup_ends_no_recording_of_a_daemon_without_terminal() {
-    let daemon = Daemon::absent();
+fn hangup_does_not_end_a_daemon_without_terminal() {
+    let daemon = Daemon::not_started();
     let file = daemon.path("kept.etl");
     // This starts a daemon in its own (POSIX) session.
-    daemon.weir(["start", "Kept", "-o", text(&file), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "Kept", "-o", arg(&file), "-p", SHOP]).expect(0);
     let pid = daemon_pid(&daemon);
     kill_process(pid, Signal::HUP).unwrap();
-    serve(&daemon, 2);
+    run_shop(&daemon, 2);
     daemon.weir(["stop", "Kept"]).expect(0);
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
     kill_process(pid, Signal::TERM).unwrap();
-    eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
+    eventually("the end of the daemon", || (!daemon.path("control.sock").exists()).then_some(()));
 }
 
 #[test]
-fn end_of_its_terminal_ends_a_daemon_with_finalised_files() {
-    let daemon = Daemon::absent();
+fn daemon_finalises_files_when_its_terminal_closes() {
+    let daemon = Daemon::not_started();
     // The terminal belongs to `script` and ends with it.
     let mut command = Command::new("script");
     command.args(["-qec", r#"exec "$WEIR" daemon"#, "/dev/null"]).env("SHELL", "/bin/sh");
@@ -68,13 +68,13 @@ fn end_of_its_terminal_ends_a_daemon_with_finalised_files() {
         return skip("script", "the program script, which makes a terminal, is not installed");
     };
     let terminal = Process::from(terminal);
-    eventually("an answer of the daemon", || daemon.answers().then_some(()));
+    eventually("the daemon answers", || daemon.is_answering().then_some(()));
     let file = daemon.path("finalised.etl");
-    daemon.weir(["start", "Finalised", "-o", text(&file), "-p", SHOP]).expect(0);
-    serve(&daemon, 2);
+    daemon.weir(["start", "Finalised", "-o", arg(&file), "-p", SHOP]).expect(0);
+    run_shop(&daemon, 2);
     terminal.signal(Signal::KILL);
-    eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
-    assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
+    eventually("the end of the daemon", || (!daemon.path("control.sock").exists()).then_some(()));
+    assert_eq!(shop_events_in(&file).len(), 2 * EVENTS_PER_ORDER);
 }
 
 #[test]
@@ -82,29 +82,29 @@ fn second_daemon_in_the_same_folder_is_refused() {
     let daemon = Daemon::start();
     let run = daemon.weir(["daemon"]).expect(1);
     assert!(run.stderr.contains("already running"), "{}", run.stderr);
-    assert!(daemon.answers());
+    assert!(daemon.is_answering());
 }
 
 #[test]
 fn socket_activation_works_and_readiness_is_notified() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let manager = UnixDatagram::bind(daemon.path("notify.sock")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     bind(&listener, &SocketAddrUnix::new(daemon.path("control.sock")).unwrap()).unwrap();
     listen(&listener, 16).unwrap();
 
-    // The shell plays the service manager: it passes the socket as the protocol requires.
+    // The shell acts as the service manager: it passes the socket as the protocol requires.
     let script =
         format!("LISTEN_FDS=1 LISTEN_PID=$$ exec {} daemon 3<&0 </dev/null", env!("CARGO_BIN_EXE_weir"));
     let mut command = Command::new("sh");
     command.args(["-c", &script]).stdin(Stdio::from(listener)).stderr(Stdio::null());
     command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).env("NOTIFY_SOCKET", daemon.path("notify.sock"));
     let process = Process::start(&mut command);
-    let mut word = [0; 64];
-    let n = manager.recv(&mut word).unwrap();
-    assert_eq!(&word[..n], b"READY=1");
-    eventually("an answer of the daemon", || daemon.answers().then_some(()));
+    let mut notification = [0; 64];
+    let length = manager.recv(&mut notification).unwrap();
+    assert_eq!(&notification[..length], b"READY=1");
+    eventually("the daemon answers", || daemon.is_answering().then_some(()));
     assert!(daemon.path("control.sock").exists());
     process.signal(Signal::TERM);
     process.finish().expect(0);
@@ -112,24 +112,24 @@ fn socket_activation_works_and_readiness_is_notified() {
 
 #[test]
 fn on_demand_daemon_leaves_the_process_group_of_its_starter() {
-    let daemon = Daemon::absent();
-    // The idle timeout only ends a daemon that a failed test leaves behind.
+    let daemon = Daemon::not_started();
+    // The idle timeout only ends the daemon of a failed test.
     let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "120"]);
     // The leader of a group cannot leave it: it starts another process as the daemon and returns.
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
-    eventually("an answer of the daemon", || daemon.answers().then_some(()));
+    eventually("the daemon answers", || daemon.is_answering().then_some(()));
     kill_process(daemon_pid(&daemon), Signal::TERM).unwrap();
-    eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
+    eventually("the end of the daemon", || (!daemon.path("control.sock").exists()).then_some(()));
 }
 
 #[test]
 fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
-    let daemon = Daemon::absent();
+    let daemon = Daemon::not_started();
     let (lock, fifo) = (daemon.path("lock"), daemon.path("pipe"));
-    let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    let lock_exclusively = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     let locked = std::fs::File::create(&lock).unwrap();
-    rustix::fs::flock(&locked, exclusive).unwrap();
+    rustix::fs::flock(&locked, lock_exclusively).unwrap();
     // Every program inherits the descriptors that the shell has open, directly or indirectly,
     // including the locked file.
     let script = "exec 7<&0 </dev/null; mkfifo pipe; exec 8<>pipe 9>pipe; \"$1\" start Held --mode buffering";
@@ -140,14 +140,14 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     // The output ends with the command: the daemon holds none of the pipes.
     Process::start(&mut command).finish().expect(0);
     drop(command);
-    assert!(daemon.answers());
+    assert!(daemon.is_answering());
 
     let file = std::fs::File::open(&lock).unwrap();
-    rustix::fs::flock(&file, exclusive).expect("no process holds the lock");
+    rustix::fs::flock(&file, lock_exclusively).expect("no process holds the lock");
     let nonblocking = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
-    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "no process reads the pipe");
+    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "a process reads the pipe");
 
     kill_process(daemon_pid(&daemon), Signal::TERM).unwrap();
-    eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));
+    eventually("the end of the daemon", || (!daemon.path("control.sock").exists()).then_some(()));
 }

@@ -1,20 +1,23 @@
 //! update, increment and convert-to-realtime: sessions change while they run.
 
-use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
+use super::{EVENTS_PER_ORDER, SHOP, arg, run_shop, shop_events_in, start_shop};
 use crate::util::Daemon;
 
 #[test]
 fn update_changes_timer_and_buffers_only() {
     let daemon = Daemon::start();
-    daemon.weir(["start", "Changing", "-o", text(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
+    daemon.weir(["start", "Changing", "-o", arg(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
     let before = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
     let run = daemon.weir(["update", "changing", "--flush-timer", "7"]).expect(0);
     assert!(run.stderr.contains("flush timer 7 s") && run.stderr.contains("real-time off"), "{}", run.stderr);
-    let now = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
-    assert_eq!((&now["flush_timer"], &now["maximum_buffers"]), (&7.into(), &before["maximum_buffers"]));
+    let queried = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
+    assert_eq!(
+        (&queried["flush_timer"], &queried["maximum_buffers"]),
+        (&7.into(), &before["maximum_buffers"])
+    );
     daemon.weir(["update", "Changing", "--max-buffers", "600"]).expect(0);
-    let now = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
-    assert_eq!((&now["flush_timer"], &now["maximum_buffers"]), (&7.into(), &600.into()));
+    let queried = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
+    assert_eq!((&queried["flush_timer"], &queried["maximum_buffers"]), (&7.into(), &600.into()));
     daemon.weir(["stop", "Changing"]).expect(0);
 }
 
@@ -35,25 +38,25 @@ fn update_of_a_flight_recorder_reports_its_buffers() {
 #[test]
 fn update_switches_to_another_file() {
     let daemon = Daemon::start();
-    let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));
-    daemon.weir(["start", "Moving", "-o", text(&one), "-p", SHOP]).expect(0);
-    serve(&daemon, 2);
-    let run = daemon.weir(["update", "Moving", "-o", text(&two)]).expect(0);
+    let (first_file, second_file) = (daemon.path("1.etl"), daemon.path("2.etl"));
+    daemon.weir(["start", "Moving", "-o", arg(&first_file), "-p", SHOP]).expect(0);
+    run_shop(&daemon, 2);
+    let run = daemon.weir(["update", "Moving", "-o", arg(&second_file)]).expect(0);
     assert!(run.stderr.contains("2.etl"), "{}", run.stderr);
-    serve(&daemon, 3);
-    let run = daemon.weir(["update", "Moving", "-o", text(&two)]).expect(1);
-    assert!(run.stderr.contains("cannot update session Moving"), "the same name again: {}", run.stderr);
+    run_shop(&daemon, 3);
+    let run = daemon.weir(["update", "Moving", "-o", arg(&second_file)]).expect(1);
+    assert!(run.stderr.contains("cannot update session Moving"), "the same file name again: {}", run.stderr);
     daemon.weir(["stop", "Moving"]).expect(0);
-    assert_eq!(events_in(&one).len(), 2 * EVENTS_PER_ORDER);
-    assert_eq!(events_in(&two).len(), 3 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&first_file).len(), 2 * EVENTS_PER_ORDER);
+    assert_eq!(shop_events_in(&second_file).len(), 3 * EVENTS_PER_ORDER);
 }
 
 #[test]
 fn file_sequence_needs_a_name_with_a_number() {
     let daemon = Daemon::start();
-    let row = daemon.path("row-%d.etl");
-    daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1"]).expect(0);
-    let run = daemon.weir(["update", "Row", "-o", text(&daemon.path("other.etl"))]).expect(1);
+    let pattern = daemon.path("row-%d.etl");
+    daemon.weir(["start", "Row", "-o", arg(&pattern), "--new-file", "--max-size", "1"]).expect(0);
+    let run = daemon.weir(["update", "Row", "-o", arg(&daemon.path("other.etl"))]).expect(1);
     assert!(run.stderr.contains("one %d"), "{}", run.stderr);
     assert!(!daemon.path("other.etl").exists());
 }
@@ -61,11 +64,11 @@ fn file_sequence_needs_a_name_with_a_number() {
 #[test]
 fn update_switches_live_delivery_on_and_off() {
     let daemon = Daemon::start();
-    daemon.weir(["start", "Both", "-o", text(&daemon.path("a.etl")), "-p", SHOP, "--low-latency"]).expect(0);
+    daemon.weir(["start", "Both", "-o", arg(&daemon.path("a.etl")), "-p", SHOP, "--low-latency"]).expect(0);
     daemon.weir(["watch", "Both", "--head", "1"]).expect(1);
     let run = daemon.weir(["update", "Both", "--real-time", "on"]).expect(0);
     assert!(run.stderr.contains("real-time on"), "{}", run.stderr);
-    let _shop = open_shop(&daemon);
+    let _shop = start_shop(&daemon);
     daemon.weir(["watch", "Both", "--head", "1"]).expect(0);
     daemon.weir(["update", "Both", "--real-time", "off"]).expect(0);
     daemon.weir(["watch", "Both", "--head", "1"]).expect(1);
@@ -86,7 +89,7 @@ fn update_needs_something_to_change() {
 #[test]
 fn increment_needs_a_file_sequence_and_conversion_a_file() {
     let daemon = Daemon::start();
-    daemon.weir(["start", "Plain", "-o", text(&daemon.path("a.etl"))]).expect(0);
+    daemon.weir(["start", "Plain", "-o", arg(&daemon.path("a.etl"))]).expect(0);
     let run = daemon.weir(["increment", "Plain"]).expect(1);
     assert!(run.stderr.contains("next file of session Plain"), "{}", run.stderr);
     daemon.weir(["start", "Live"]).expect(0);

@@ -5,52 +5,60 @@ use std::io::{BufRead, BufReader};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{SHOP, open_shop, sessions};
+use super::{SHOP, running_sessions, start_shop};
 use crate::util::{Daemon, eventually};
+
+const LEVEL_WARNING: u8 = 3;
 
 #[test]
 fn events_appear_while_the_program_runs_and_the_session_is_removed() {
     let daemon = Daemon::start();
-    let mut watch = daemon.begin(["watch", "-p", SHOP, "--format", "jsonl"]);
+    let mut watch = daemon.spawn_weir(["watch", "-p", SHOP, "--format", "jsonl"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
-    let mut shop = open_shop(&daemon);
+    let mut shop = start_shop(&daemon);
     let line = lines.next().unwrap().unwrap();
-    assert!(shop.is_running(), "the event came while its program runs");
+    assert!(shop.is_running(), "the event arrived only after its program ended");
     let event: Value = serde_json::from_str(&line).unwrap();
     assert_eq!((&event["provider"], &event["pid"]), (&SHOP.into(), &shop.id().into()));
-    assert!(event["fields"]["number"].is_u64() || event["fields"]["celsius"].is_number(), "decoded: {line}");
+    assert!(
+        event["fields"]["number"].is_u64() || event["fields"]["celsius"].is_number(),
+        "the event is not decoded: {line}"
+    );
     watch.signal(Signal::INT);
     for line in lines {
-        serde_json::from_str::<Value>(&line.unwrap()).expect("every line is whole");
+        serde_json::from_str::<Value>(&line.unwrap()).expect("every line is complete");
     }
     watch.finish().expect(0);
-    assert_eq!(sessions(&daemon).len(), 0);
+    assert_eq!(running_sessions(&daemon).len(), 0);
 }
 
 #[test]
-fn watched_session_runs_on_afterwards() {
+fn session_continues_after_watch_ends() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Live", "--mode", "real-time", "--low-latency", "-p", SHOP]).expect(0);
-    let _shop = open_shop(&daemon);
+    let _shop = start_shop(&daemon);
     let run = daemon.weir(["watch", "live", "--head", "3", "--event", "Brew"]).expect(0);
-    let text = run.text();
-    assert_eq!(text.lines().count(), 3, "{text}");
-    assert!(text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")), "{text}");
+    let path_text = run.text();
+    assert_eq!(path_text.lines().count(), 3, "{path_text}");
+    assert!(
+        path_text.lines().all(|l| l.contains("Traceweir.Demo.CoffeeShop/Brew dose={grams=")),
+        "{path_text}"
+    );
 
-    let mut watch = daemon.begin(["watch", "Live", "--format", "csv"]);
+    let mut watch = daemon.spawn_weir(["watch", "Live", "--format", "csv"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
-    assert!(lines.next().unwrap().unwrap().starts_with("time,"), "a header line first");
+    assert!(lines.next().unwrap().unwrap().starts_with("time,"), "the first line is not the CSV header");
     lines.next().unwrap().unwrap();
     watch.signal(Signal::INT);
     lines.for_each(drop);
     watch.finish().expect(0);
-    assert_eq!(sessions(&daemon)[0]["name"], "Live");
-    eventually("the consumer's leaving", || (sessions(&daemon)[0]["consumers"] == 0).then_some(()));
+    assert_eq!(running_sessions(&daemon)[0]["name"], "Live");
+    eventually("the consumer disconnects", || (running_sessions(&daemon)[0]["consumers"] == 0).then_some(()));
 
     // Events that arrive while no consumer watches are counted, and are not lost events.
-    let events = |s: &Value| s["events"].as_u64().unwrap();
-    let seen = events(&sessions(&daemon)[0]);
-    eventually("more events", || (events(&sessions(&daemon)[0]) > seen).then_some(()));
+    let event_count = |s: &Value| s["events"].as_u64().unwrap();
+    let seen = event_count(&running_sessions(&daemon)[0]);
+    eventually("more events", || (event_count(&running_sessions(&daemon)[0]) > seen).then_some(()));
     let run = daemon.weir(["stop", "Live"]).expect(0);
     assert!(run.stderr.contains("no consumer was connected"), "{}", run.stderr);
 }
@@ -59,13 +67,17 @@ fn watched_session_runs_on_afterwards() {
 fn end_of_the_session_ends_watch() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Short", "--low-latency", "-p", SHOP]).expect(0);
-    let watch = daemon.begin(["watch", "Short", "--format", "xml"]);
-    eventually("a consumer", || (sessions(&daemon)[0]["consumers"] == 1).then_some(()));
-    super::serve(&daemon, 2);
+    let watch = daemon.spawn_weir(["watch", "Short", "--format", "xml"]);
+    eventually("a consumer is connected", || (running_sessions(&daemon)[0]["consumers"] == 1).then_some(()));
+    super::run_shop(&daemon, 2);
     daemon.weir(["stop", "Short"]).expect(0);
-    let text = watch.finish().expect(0).text();
-    assert_eq!(text.matches("<EventName>Brew").count().max(text.matches(">Brew<").count()), 2, "{text}");
-    assert!(text.trim_end().ends_with("</Events>"), "the document is whole");
+    let path_text = watch.finish().expect(0).text();
+    assert_eq!(
+        path_text.matches("<EventName>Brew").count().max(path_text.matches(">Brew<").count()),
+        2,
+        "{path_text}"
+    );
+    assert!(path_text.trim_end().ends_with("</Events>"), "the XML document is not closed");
 }
 
 #[test]
@@ -73,36 +85,40 @@ fn duration_or_closed_pipe_ends_watch() {
     let daemon = Daemon::start();
     let run = daemon.weir(["watch", "-p", SHOP, "--duration", "50ms"]).expect(0);
     assert_eq!(run.text(), "");
-    let _shop = open_shop(&daemon);
-    let mut watch = daemon.begin(["watch", "-p", SHOP]);
+    let _shop = start_shop(&daemon);
+    let mut watch = daemon.spawn_weir(["watch", "-p", SHOP]);
     drop(watch.stdout());
     watch.finish().expect(0);
-    assert_eq!(sessions(&daemon).len(), 0);
+    assert_eq!(running_sessions(&daemon).len(), 0);
 }
 
 #[test]
 fn watch_can_show_one_provider_of_a_session() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Both", "--low-latency", "-p", SHOP]).expect(0);
-    let _shop = open_shop(&daemon);
+    let _shop = start_shop(&daemon);
     let warnings = format!("{SHOP}::warning");
     let run = daemon.weir(["watch", "Both", "-p", &warnings, "--format", "jsonl", "--head", "2"]).expect(0);
-    assert!(run.json().iter().all(|event| event["level"] == 3));
+    assert!(run.json().iter().all(|event| event["level"] == LEVEL_WARNING));
     assert_eq!(daemon.weir(["watch", "Both", "-p", "Another", "--duration", "300ms"]).expect(0).text(), "");
 }
 
 #[test]
 fn early_end_of_watch_names_its_cause() {
     let mut daemon = Daemon::start();
-    let watch = daemon.begin(["watch", "-p", SHOP]);
-    let name = eventually("the session", || Some(sessions(&daemon).first()?["name"].as_str()?.to_owned()));
-    eventually("a consumer", || (sessions(&daemon)[0]["consumers"] == 1).then_some(()));
+    let watch = daemon.spawn_weir(["watch", "-p", SHOP]);
+    let name = eventually("the session exists", || {
+        Some(running_sessions(&daemon).first()?["name"].as_str()?.to_owned())
+    });
+    eventually("a consumer is connected", || (running_sessions(&daemon)[0]["consumers"] == 1).then_some(()));
     daemon.weir(["stop", &name]).expect(0);
     let run = watch.finish().expect(0);
     assert!(run.stderr.contains("by another process"), "{}", run.stderr);
 
-    let watch = daemon.begin(["watch", "-p", SHOP]);
-    eventually("a consumer", || (sessions(&daemon).first()?["consumers"] == 1).then_some(()));
+    let watch = daemon.spawn_weir(["watch", "-p", SHOP]);
+    eventually("a consumer is connected", || {
+        (running_sessions(&daemon).first()?["consumers"] == 1).then_some(())
+    });
     daemon.kill();
     let run = watch.finish().expect(1);
     assert!(run.stderr.contains("daemon") && run.stderr.contains("has ended"), "{}", run.stderr);

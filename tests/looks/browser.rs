@@ -1,5 +1,5 @@
-//! The page of `weir flame` in a real browser: what it draws, and what clicks, keys and searches
-//! do.
+//! The page of `weir flame` in a real browser: its nodes, and its reactions to clicks, keys and
+//! searches.
 //!
 //! ```text
 //!   test ──JSON, NUL──▶ pipe 3 ──▶ Chromium (headless) ──▶ pipe 4 ──▶ test     DevTools over pipes
@@ -19,29 +19,32 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
-use super::flame::{HOSTILE, scene};
+use super::flame::{HOSTILE, build_trace};
 use crate::util::{skip, weir};
 
-const NAMES: [&str; 5] =
+const PROGRAM_NAMES: [&str; 5] =
     ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 /// Deadline for each answer of the browser.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn find() -> Option<PathBuf> {
+fn find_browser() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
-    let all =
-        NAMES.iter().flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)));
+    let all = PROGRAM_NAMES
+        .iter()
+        .flat_map(|name| std::env::split_paths(&folders).map(move |folder| folder.join(name)));
     all.into_iter().find(|path| path.is_file())
 }
 
 /// A browser with one page.
 struct Browser {
     child: Child,
-    to: File,
-    from: File,
-    read: Vec<u8>,
-    number: u64,
-    session: String,
+    requests: File,
+    answers: File,
+    /// Bytes of answers that are not parsed yet.
+    received: Vec<u8>,
+    last_id: u64,
+    /// DevTools session of the page; empty before it is attached.
+    session_options: String,
 }
 
 impl Browser {
@@ -52,12 +55,12 @@ impl Browser {
         }
         // Each FIFO is opened for reading and writing, so that neither side waits for the other.
         // The browser has one end of each, and exits when ours are closed.
-        let both = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
-        let (to_browser, from_browser) = (both(&to), both(&from));
+        let open_both_ways = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
+        let (to_browser, from_browser) = (open_both_ways(&to), open_both_ways(&from));
         // A shell assigns the pipes their descriptor numbers.
-        let line = "exec 3<\"$1\" 4>\"$2\"; shift 2; exec \"$@\"";
+        let shell_command = "exec 3<\"$1\" 4>\"$2\"; shift 2; exec \"$@\"";
         let mut command = Command::new("sh");
-        command.args(["-c", line, "sh"]).args([&to, &from]).arg(program);
+        command.args(["-c", shell_command, "sh"]).args([&to, &from]).arg(program);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
         command.args(["--remote-debugging-pipe", "--window-size=1200,900"]);
         command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
@@ -65,27 +68,35 @@ impl Browser {
         // one process group.
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let (read, session) = (Vec::new(), String::new());
-        let mut browser = Self { child, to: to_browser, from: from_browser, read, number: 0, session };
+        let (received, session_options) = (Vec::new(), String::new());
+        let mut browser = Self {
+            child,
+            requests: to_browser,
+            answers: from_browser,
+            received,
+            last_id: 0,
+            session_options,
+        };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);
-        browser.session = attached["sessionId"].as_str().expect("a session").to_owned();
+        browser.session_options =
+            attached["sessionId"].as_str().expect("the browser returns a session id").to_owned();
         browser
     }
 
     /// Calls a DevTools method and waits for its answer.
     fn call(&mut self, method: &str, parameters: Value) -> Value {
-        self.number += 1;
-        let mut request = json!({"id": self.number, "method": method, "params": parameters});
-        if !self.session.is_empty() {
-            request["sessionId"] = self.session.clone().into();
+        self.last_id += 1;
+        let mut request = json!({"id": self.last_id, "method": method, "params": parameters});
+        if !self.session_options.is_empty() {
+            request["sessionId"] = self.session_options.clone().into();
         }
-        self.to.write_all(format!("{request}\0").as_bytes()).unwrap();
-        let until = Instant::now() + PATIENCE;
+        self.requests.write_all(format!("{request}\0").as_bytes()).unwrap();
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
-            let message = self.message(until);
-            if message["id"] == self.number {
+            let message = self.read_message(deadline);
+            if message["id"] == self.last_id {
                 assert!(message["error"].is_null(), "{method}: {message}");
                 return message["result"].clone();
             }
@@ -93,44 +104,44 @@ impl Browser {
     }
 
     /// Waits for the next message.
-    fn message(&mut self, until: Instant) -> Value {
+    fn read_message(&mut self, deadline: Instant) -> Value {
         loop {
-            if let Some(end) = self.read.iter().position(|byte| *byte == 0) {
-                let message: Vec<u8> = self.read.drain(..=end).collect();
-                return serde_json::from_slice(&message[..end]).expect("the browser speaks JSON");
+            if let Some(end) = self.received.iter().position(|byte| *byte == 0) {
+                let message: Vec<u8> = self.received.drain(..=end).collect();
+                return serde_json::from_slice(&message[..end]).expect("the browser sends JSON");
             }
-            assert!(Instant::now() < until, "the browser does not answer");
+            assert!(Instant::now() < deadline, "the browser does not answer");
             let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-            let mut ready = [rustix::event::PollFd::new(&self.from, rustix::event::PollFlags::IN)];
+            let mut ready = [rustix::event::PollFd::new(&self.answers, rustix::event::PollFlags::IN)];
             if rustix::event::poll(&mut ready, Some(&wait)).unwrap() > 0 {
                 let mut piece = [0; 1 << 16];
-                let got = self.from.read(&mut piece).unwrap();
-                self.read.extend_from_slice(&piece[..got]);
+                let length = self.answers.read(&mut piece).unwrap();
+                self.received.extend_from_slice(&piece[..length]);
             }
         }
     }
 
     /// Evaluates an expression on the page.
-    fn value(&mut self, expression: &str) -> Value {
-        let asked = json!({"expression": expression, "returnByValue": true});
-        let answer = self.call("Runtime.evaluate", asked);
+    fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true});
+        let answer = self.call("Runtime.evaluate", parameters);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
 
     fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({"url": url}));
-        let until = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         let drawn = "document.readyState === 'complete' && document.querySelectorAll('.node').length";
-        while self.value(drawn).as_u64().unwrap_or(0) == 0 {
-            assert!(Instant::now() < until, "the page is not drawn");
+        while self.evaluate(drawn).as_u64().unwrap_or(0) == 0 {
+            assert!(Instant::now() < deadline, "the page is not drawn");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     /// Clicks the middle of the first node whose text begins with `label`.
     fn click(&mut self, label: &str) {
-        let position = self.value(&format!(
+        let position = self.evaluate(&format!(
             "(() => {{ const node = [...document.querySelectorAll('.node')].find((n) => n.textContent.startsWith({})); \
              const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(label)
@@ -142,7 +153,7 @@ impl Browser {
         }
     }
 
-    fn key(&mut self, key: &str, text: Option<&str>) {
+    fn press_key(&mut self, key: &str, text: Option<&str>) {
         let mut down = json!({"type": "keyDown", "key": key, "code": key});
         if let Some(text) = text {
             down["text"] = text.into();
@@ -152,7 +163,7 @@ impl Browser {
     }
 
     fn type_text(&mut self, text: &str) {
-        text.chars().for_each(|c| self.key(&c.to_string(), Some(&c.to_string())));
+        text.chars().for_each(|c| self.press_key(&c.to_string(), Some(&c.to_string())));
     }
 }
 
@@ -166,90 +177,94 @@ impl Drop for Browser {
 }
 
 /// Returns the sample sums that the page shows: of the zoomed node, and of the search matches.
-fn sums(browser: &mut Browser) -> (u64, u64) {
+fn shown_samples(browser: &mut Browser) -> (u64, u64) {
     let number = |value: Value| value.as_str().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-    let total = browser.value("document.getElementById('graph').dataset.total");
-    let matched = browser.value("document.getElementById('matched').dataset.sum");
+    let total = browser.evaluate("document.getElementById('graph').dataset.total");
+    let matched = browser.evaluate("document.getElementById('matched').dataset.sum");
     (number(total), number(matched))
 }
 
 #[test]
 fn browser_draws_zooms_and_searches() {
-    let Some(program) = find() else {
+    let Some(program) = find_browser() else {
         return skip("browser", "there is no Chromium (Debian: apt install chromium-headless-shell)");
     };
-    let mut scene = scene();
-    let path = scene.write();
-    let out = scene.folder().join("flame.html");
+    let mut trace = build_trace();
+    let path = trace.write();
+    let out = trace.folder().join("flame.html");
     weir(["flame", path.to_str().unwrap(), "-o", out.to_str().unwrap()]).expect(0);
-    let mut browser = Browser::start(&program, scene.folder());
+    let mut browser = Browser::start(&program, trace.folder());
     let url = format!("file://{}", out.display());
     browser.open(&url);
-    assert_eq!(sums(&mut browser), (85, 0));
-    assert_eq!(browser.value("document.getElementById('title').textContent"), "Processor time by samples");
-    hostile_names_are_text(&mut browser);
-    clicks_zoom(&mut browser);
-    keys_walk(&mut browser);
-    searches_count(&mut browser);
-    // The page shows what its address encodes.
+    assert_eq!(shown_samples(&mut browser), (85, 0));
+    assert_eq!(browser.evaluate("document.getElementById('title').textContent"), "Processor time by samples");
+    check_hostile_names_are_text(&mut browser);
+    check_clicks_zoom(&mut browser);
+    check_keys_move_focus(&mut browser);
+    check_search_counts_samples(&mut browser);
+    // The page shows the search that its URL encodes.
     browser.call("Page.navigate", json!({"url": "about:blank"}));
     browser.open(&format!("{url}#search=lib.so"));
-    assert_eq!(sums(&mut browser), (85, 30));
+    assert_eq!(shown_samples(&mut browser), (85, 30));
 }
 
-fn hostile_names_are_text(browser: &mut Browser) {
-    assert_eq!(browser.value("document.title"), "Processor time by samples", "no name ran as a script");
-    assert_eq!(browser.value("document.images.length"), 0);
-    assert_eq!(browser.value("document.scripts.length"), 2);
-    let drawn = browser.value("[...document.querySelectorAll('.node')].map((n) => n.textContent)");
+fn check_hostile_names_are_text(browser: &mut Browser) {
+    assert_eq!(
+        browser.evaluate("document.title"),
+        "Processor time by samples",
+        "a process name ran as a script"
+    );
+    assert_eq!(browser.evaluate("document.images.length"), 0);
+    assert_eq!(browser.evaluate("document.scripts.length"), 2);
+    let drawn = browser.evaluate("[...document.querySelectorAll('.node')].map((n) => n.textContent)");
     let drawn: Vec<&str> = drawn.as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
     for (name, pid) in HOSTILE.iter().zip(500..) {
         let label = format!("{name} ({pid})");
-        assert!(drawn.contains(&label.as_str()), "{label} in {drawn:?}");
+        assert!(drawn.contains(&label.as_str()), "no {label} in {drawn:?}");
     }
-    // Content policy: a script smuggled in by a name must not run either.
-    browser.value("(() => { const s = document.createElement('script'); s.textContent = \"document.title='owned'\"; document.body.append(s); s.remove(); })()");
-    assert_eq!(browser.value("document.title"), "Processor time by samples");
+    // The content policy keeps an inserted script element from running.
+    browser.evaluate("(() => { const s = document.createElement('script'); s.textContent = \"document.title='owned'\"; document.body.append(s); s.remove(); })()");
+    assert_eq!(browser.evaluate("document.title"), "Processor time by samples");
 }
 
-fn clicks_zoom(browser: &mut Browser) {
+fn check_clicks_zoom(browser: &mut Browser) {
     browser.click("lib.so+0x0");
-    assert_eq!(sums(browser), (30, 0));
-    let hash = browser.value("location.hash");
+    assert_eq!(shown_samples(browser), (30, 0));
+    let hash = browser.evaluate("location.hash");
     assert!(hash.as_str().unwrap().starts_with("#zoom="), "{hash}");
-    let tip = browser.value("document.activeElement.title");
+    let tip = browser.evaluate("document.activeElement.title");
     assert_eq!(tip, "lib.so+0x0: 30 samples, own 20 samples, 35.29 % of all");
     browser.click("app (100)");
-    assert_eq!(sums(browser), (60, 0), "what is above is a way back");
-    browser.key("Escape", None);
-    assert_eq!(sums(browser), (85, 0));
+    assert_eq!(shown_samples(browser), (60, 0), "a click on a node above the zoomed one did not zoom out");
+    browser.press_key("Escape", None);
+    assert_eq!(shown_samples(browser), (85, 0));
 }
 
-fn keys_walk(browser: &mut Browser) {
-    browser.value("document.querySelector('.node[data-node=\"0\"]').focus()");
+fn check_keys_move_focus(browser: &mut Browser) {
+    browser.evaluate("document.querySelector('.node[data-node=\"0\"]').focus()");
     let focused = "document.activeElement.textContent";
-    browser.key("ArrowDown", None);
-    let first = browser.value(focused);
-    browser.key("ArrowRight", None);
-    assert_ne!(browser.value(focused), first, "the one beside it");
-    browser.key("ArrowLeft", None);
-    assert_eq!(browser.value(focused), first);
-    browser.key("ArrowUp", None);
-    assert_eq!(browser.value(focused), "all");
-    browser.key("ArrowDown", None);
-    browser.key("Enter", Some("\r"));
-    assert_ne!(sums(browser).0, 85);
-    browser.key("Escape", None);
-    assert_eq!(sums(browser).0, 85);
+    browser.press_key("ArrowDown", None);
+    let first = browser.evaluate(focused);
+    browser.press_key("ArrowRight", None);
+    assert_ne!(browser.evaluate(focused), first, "the right arrow key did not move the focus");
+    browser.press_key("ArrowLeft", None);
+    assert_eq!(browser.evaluate(focused), first);
+    browser.press_key("ArrowUp", None);
+    assert_eq!(browser.evaluate(focused), "all");
+    browser.press_key("ArrowDown", None);
+    browser.press_key("Enter", Some("\r"));
+    assert_ne!(shown_samples(browser).0, 85);
+    browser.press_key("Escape", None);
+    assert_eq!(shown_samples(browser).0, 85);
 }
 
-fn searches_count(browser: &mut Browser) {
-    browser.key("/", Some("/"));
+fn check_search_counts_samples(browser: &mut Browser) {
+    browser.press_key("/", Some("/"));
     browser.type_text("KERNEL+");
-    assert_eq!(sums(browser), (85, 10));
-    let text = browser.value("document.getElementById('matched').textContent");
+    assert_eq!(shown_samples(browser), (85, 10));
+    let text = browser.evaluate("document.getElementById('matched').textContent");
     assert_eq!(text, "10 samples, 11.76 % of what is shown");
-    assert_eq!(browser.value("document.querySelectorAll('.matched').length"), 1);
-    browser.key("Escape", None);
-    assert_eq!(sums(browser), (85, 0));
+    assert_eq!(browser.evaluate("document.querySelectorAll('.matched').length"), 1);
+    browser.press_key("Escape", None);
+    assert_eq!(shown_samples(browser), (85, 0));
 }

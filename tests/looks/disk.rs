@@ -1,77 +1,81 @@
 //! `weir report disk`: operations, bytes and latencies match the trace.
 
-use super::scene::Scene;
-use super::{number, report, row, rows};
+use super::scene::TraceBuilder;
+use super::{find_row, number, rows_by, run_report};
 use crate::util::weir;
 use traceweir_format::kernel::hook;
 
-fn scene() -> Scene {
-    let mut scene = Scene::new();
+fn build_trace() -> TraceBuilder {
+    let mut trace = TraceBuilder::new();
     for (pid, tid, name) in [(100, 101, "app"), (200, 201, "other")] {
-        scene.process(pid, name);
-        scene.thread(pid, tid);
+        trace.add_process(pid, name);
+        trace.add_thread(pid, tid);
     }
     for index in 0..100 {
         // Latencies of 10 µs, 20 µs, … 1000 µs.
-        let took = (index + 1) * 10;
-        scene.transfer(1000 + index as i64, hook::DISK_READ, (0, 101), 0xA, (4096, took));
+        let latency_us = (index + 1) * 10;
+        trace.add_transfer(1000 + index as i64, hook::DISK_READ, (0, 101), 0xA, (4096, latency_us));
     }
-    scene.transfer(5000, hook::DISK_WRITE, (1, 201), 0xB, (512, 77));
-    scene.transfer(5001, hook::DISK_WRITE, (1, 101), 0xC, (512, 78));
-    scene.flush(6000, 1, 201, 5000);
-    scene.file(9000, 0xA, "/data/a");
-    scene.file(9000, 0xB, "/data/b");
-    scene
+    trace.add_transfer(5000, hook::DISK_WRITE, (1, 201), 0xB, (512, 77));
+    trace.add_transfer(5001, hook::DISK_WRITE, (1, 101), 0xC, (512, 78));
+    trace.add_flush(6000, 1, 201, 5000);
+    trace.add_file_name(9000, 0xA, "/data/a");
+    trace.add_file_name(9000, 0xB, "/data/b");
+    trace
 }
 
 /// Fails unless a latency is within one part in 32, the resolution of the report.
 #[track_caller]
-fn close(row: &serde_json::Value, key: &str, exact: u64) {
+fn assert_latency(row: &serde_json::Value, key: &str, exact: u64) {
     let reported = number(row, key);
     assert!(reported >= exact && reported - exact <= exact / 32, "{key} is {reported}, not {exact}");
 }
 
 #[test]
 fn operations_are_counted_by_disk_process_and_file() {
-    let mut scene = scene();
-    let objects = report("disk", &scene.write(), &[]);
-    let first = row(&objects, "disk", "disk 0");
+    let mut trace = build_trace();
+    let objects = run_report("disk", &trace.write(), &[]);
+    let first = find_row(&objects, "disk", "disk 0");
     assert_eq!((number(first, "reads"), number(first, "read_bytes")), (100, 409_600));
-    close(first, "latency_p50_ns", 500_000);
-    close(first, "latency_p99_ns", 990_000);
+    assert_latency(first, "latency_p50_ns", 500_000);
+    assert_latency(first, "latency_p99_ns", 990_000);
     assert_eq!(number(first, "latency_max_ns"), 1_000_000);
     assert_eq!(number(first, "latency_sum_ns"), 50_500_000);
-    let second = row(&objects, "disk", "disk 1");
+    let second = find_row(&objects, "disk", "disk 1");
     assert_eq!(
         (number(second, "writes"), number(second, "written_bytes"), number(second, "flushes")),
         (2, 1024, 1)
     );
     assert_eq!(number(second, "latency_max_ns"), 5_000_000);
-    let other = row(&objects, "process", "other (200)");
+    let other = find_row(&objects, "process", "other (200)");
     assert_eq!((number(other, "writes"), number(other, "flushes"), number(other, "reads")), (1, 1, 0));
-    assert_eq!(number(row(&objects, "file", "/data/a"), "reads"), 100, "named at the end of the trace");
-    assert_eq!(number(row(&objects, "file", "/data/b"), "writes"), 1);
-    assert_eq!(number(row(&objects, "file", "(no file)"), "flushes"), 1, "a flush has none");
-    assert_eq!(rows(&objects, "file").len(), 3);
+    assert_eq!(
+        number(find_row(&objects, "file", "/data/a"), "reads"),
+        100,
+        "the file that is named at the end of the trace"
+    );
+    assert_eq!(number(find_row(&objects, "file", "/data/b"), "writes"), 1);
+    assert_eq!(number(find_row(&objects, "file", "(no file)"), "flushes"), 1, "a flush has no file");
+    assert_eq!(rows_by(&objects, "file").len(), 3);
 }
 
 #[test]
 fn disks_have_names_and_unnamed_files_are_omitted() {
-    let mut scene = Scene::new();
-    scene.process(100, "app");
-    scene.thread(100, 101);
+    let mut trace = TraceBuilder::new();
+    trace.add_process(100, "app");
+    trace.add_thread(100, 101);
     let (linux, unnamed) = (254 << 20, (8 << 20) | 16);
     for (index, disk) in [linux, unnamed, 0].into_iter().enumerate() {
-        scene.transfer(1000 * (1 + index as i64), hook::DISK_READ, (disk, 101), 0, (512, 9));
+        trace.add_transfer(1000 * (1 + index as i64), hook::DISK_READ, (disk, 101), 0, (512, 9));
     }
-    scene.disk(linux, "vda");
-    scene.disk(0, "Contoso");
-    let path = scene.write();
-    let objects = report("disk", &path, &[]);
-    assert_eq!(row(&objects, "disk", "vda (254:0)")["disk_name"], "vda");
-    assert!(row(&objects, "disk", "disk 8:16")["disk_name"].is_null());
-    assert_eq!(number(row(&objects, "disk", "Contoso (disk 0)"), "reads"), 1);
-    assert_eq!(rows(&objects, "file").len(), 0);
+    trace.add_disk_name(linux, "vda");
+    trace.add_disk_name(0, "Contoso");
+    let path = trace.write();
+    let objects = run_report("disk", &path, &[]);
+    assert_eq!(find_row(&objects, "disk", "vda (254:0)")["disk_name"], "vda");
+    assert!(find_row(&objects, "disk", "disk 8:16")["disk_name"].is_null());
+    assert_eq!(number(find_row(&objects, "disk", "Contoso (disk 0)"), "reads"), 1);
+    assert_eq!(rows_by(&objects, "file").len(), 0);
     let page = weir(["report", "disk", path.to_str().unwrap()]).expect(0).text();
     for fact in
         ["vda (254:0)", "3 operations from first to last in 0.002 s, of 60.000 s recorded", "no files: "]
@@ -83,11 +87,11 @@ fn disks_have_names_and_unnamed_files_are_omitted() {
 
 #[test]
 fn truncated_file_is_reported() {
-    let mut scene = scene();
+    let mut trace = build_trace();
     for index in 0..20_000 {
-        scene.transfer(10_000 + index, hook::DISK_READ, (0, 101), 0xA, (4096, 1));
+        trace.add_transfer(10_000 + index, hook::DISK_READ, (0, 101), 0xA, (4096, 1));
     }
-    let path = scene.write();
+    let path = trace.write();
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     let page = weir(["report", "disk", path.to_str().unwrap()]).expect(3).text();
@@ -98,9 +102,9 @@ fn truncated_file_is_reported() {
 
 #[test]
 fn report_covers_only_the_requested_processes_and_times() {
-    let mut scene = scene();
-    let path = scene.write();
-    let summary = |arguments: &[&str]| report("disk", &path, arguments).remove(0);
+    let mut trace = build_trace();
+    let path = trace.write();
+    let summary = |arguments: &[&str]| run_report("disk", &path, arguments).remove(0);
     assert_eq!(number(&summary(&["--process", "other"]), "reads"), 0);
     assert_eq!(number(&summary(&["--process", "other"]), "writes"), 1);
     assert_eq!(number(&summary(&["--thread", "101"]), "writes"), 1);
@@ -109,7 +113,7 @@ fn report_covers_only_the_requested_processes_and_times() {
     for fact in ["103 operations from", "100 reads of 409,600 bytes", "1 flush", "/data/a", "1,000.0"] {
         assert!(page.contains(fact), "{fact} in {page}");
     }
-    let mut empty = Scene::new();
+    let mut empty = TraceBuilder::new();
     let page = weir(["report", "disk", empty.write().to_str().unwrap()]).expect(0).text();
     assert!(page.contains("no operations:"), "{page}");
 }

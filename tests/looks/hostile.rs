@@ -5,11 +5,11 @@ use proptest::test_runner::{Config, TestRunner};
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
-use super::flame::{APP, scene};
-use super::scene::{KERNEL, Scene};
+use super::flame::{APP_BASE, build_trace};
+use super::scene::{DELAY_EXECUTION, EXECUTIVE, KERNEL, RUNNING, TraceBuilder, WAITING};
 use crate::util::{root, weir};
 
-const LOOKS: [&[&str]; 6] = [
+const REPORT_COMMANDS: [&[&str]; 6] = [
     &["report", "cpu", "--json"],
     &["report", "sched"],
     &["report", "disk"],
@@ -20,7 +20,7 @@ const LOOKS: [&[&str]; 6] = [
 
 /// Runs each report and graph on a file. A panic would exit with 101, a signal without a status.
 fn run_all_reports(path: &str) {
-    for arguments in LOOKS {
+    for arguments in REPORT_COMMANDS {
         let mut all = arguments.to_vec();
         all.push(path);
         let run = weir(&all);
@@ -36,13 +36,13 @@ fn all_fixtures_can_be_reported() {
 }
 
 #[test]
-fn flipped_bytes_do_no_harm() {
-    let mut scene = scene();
-    scene.switch(8000, 0, (0, 101), 2, 0);
-    scene.switch(8100, 0, (101, 0), 5, 4);
-    scene.stack(8100, 0, (100, 101), &[KERNEL, APP]);
-    scene.transfer(8200, hook::DISK_READ, (0, 101), 1, (4096, 10));
-    let path = scene.write();
+fn flipped_bytes_do_not_crash_reports() {
+    let mut trace = build_trace();
+    trace.add_switch(8000, 0, (0, 101), RUNNING, EXECUTIVE);
+    trace.add_switch(8100, 0, (101, 0), WAITING, DELAY_EXECUTION);
+    trace.add_stack(8100, 0, (100, 101), &[KERNEL, APP_BASE]);
+    trace.add_transfer(8200, hook::DISK_READ, (0, 101), 1, (4096, 10));
+    let path = trace.write();
     let original = std::fs::read(&path).unwrap();
     let flips = proptest::collection::vec((0x1000..original.len(), any::<u8>()), 1..60);
     let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
@@ -57,17 +57,17 @@ fn flipped_bytes_do_no_harm() {
 }
 
 #[test]
-fn greatest_numbers_are_accepted() {
-    let mut scene = Scene::new();
+fn largest_field_values_are_accepted() {
+    let mut trace = TraceBuilder::new();
     for (time, tid) in [(1000, u32::MAX), (2000, 0), (3000, 7)] {
         let mut sample = Vec::new();
         sample.put_u64(u64::MAX).put_u32(tid).put_u16(u16::MAX).put(&[0xFF; 2]);
-        scene.perf(time, 63, hook::SAMPLED_PROFILE, 2, &sample);
-        scene.stack(time, 63, (u32::MAX, tid), &[u64::MAX, 0, 1, u64::MAX]);
-        scene.switch(time, 63, (tid, u32::MAX - 1), 0xFF, 0xFF);
-        scene.switch(time, 63, (u32::MAX - 1, tid), 5, 0xFF);
-        scene.transfer(time, hook::DISK_READ, (u32::MAX, tid), u64::MAX, (u32::MAX, u64::MAX / 10));
-        scene.interval(time, u32::MAX);
+        trace.add_perf_event(time, 63, hook::SAMPLED_PROFILE, 2, &sample);
+        trace.add_stack(time, 63, (u32::MAX, tid), &[u64::MAX, 0, 1, u64::MAX]);
+        trace.add_switch(time, 63, (tid, u32::MAX - 1), 0xFF, 0xFF);
+        trace.add_switch(time, 63, (u32::MAX - 1, tid), WAITING, 0xFF);
+        trace.add_transfer(time, hook::DISK_READ, (u32::MAX, tid), u64::MAX, (u32::MAX, u64::MAX / 10));
+        trace.add_sampling_interval(time, u32::MAX);
     }
-    run_all_reports(scene.write().to_str().unwrap());
+    run_all_reports(trace.write().to_str().unwrap());
 }

@@ -11,35 +11,49 @@ use traceweir_format::stack_key::put_definition;
 use traceweir_format::time::FileTime;
 use traceweir_format::wire::Put;
 
-use crate::golden::{ANCHOR, MICROSECOND, kernel, session, start_time};
+use crate::golden::{ANCHOR, TICKS_PER_MICROSECOND, kernel, session_options, start_time};
 
 /// Load address of the kernel.
 pub(super) const KERNEL: u64 = 0xFFFF_F800_0000_0000;
 
+/// Thread states of context switches.
+pub(super) const INITIALIZED: u8 = 0;
+pub(super) const READY: u8 = 1;
+pub(super) const RUNNING: u8 = 2;
+pub(super) const TERMINATED: u8 = 4;
+pub(super) const WAITING: u8 = 5;
+
+/// Wait reasons of context switches.
+pub(super) const EXECUTIVE: u8 = 0;
+pub(super) const PAGE_IN: u8 = 2;
+pub(super) const DELAY_EXECUTION: u8 = 4;
+pub(super) const USER_REQUEST: u8 = 6;
+
 /// A trace under construction. Times are in microseconds since its start.
-pub(super) struct Scene {
+pub(super) struct TraceBuilder {
     folder: TempDir,
+    /// Time, processor and bytes of each record.
     records: Vec<(i64, u16, Vec<u8>)>,
 }
 
-impl Scene {
+impl TraceBuilder {
     /// Makes a trace in which the kernel image and the idle process are known.
     pub(super) fn new() -> Self {
-        let mut scene = Self { folder: tempfile::tempdir().unwrap(), records: Vec::new() };
-        scene.process(0, "Idle");
-        scene.image(0, KERNEL, 0x10_0000, "/nowhere/kernel");
-        scene
+        let mut trace = Self { folder: tempfile::tempdir().unwrap(), records: Vec::new() };
+        trace.add_process(0, "Idle");
+        trace.add_image(0, KERNEL, 0x10_0000, "/nowhere/kernel");
+        trace
     }
 
-    fn put(&mut self, time: i64, cpu: u16, record: Vec<u8>) {
+    fn push_record(&mut self, time: i64, cpu: u16, record: Vec<u8>) {
         self.records.push((time, cpu, record));
     }
 
-    fn system(&mut self, hook: u16, version: u8, payload: &[u8]) {
-        self.system_at(0, hook, version, payload);
+    fn add_system_event(&mut self, hook: u16, version: u8, payload: &[u8]) {
+        self.add_system_event_at(0, hook, version, payload);
     }
 
-    fn system_at(&mut self, time: i64, hook: u16, version: u8, payload: &[u8]) {
+    fn add_system_event_at(&mut self, time: i64, hook: u16, version: u8, payload: &[u8]) {
         let header = SystemHeader {
             pointer_size: 8,
             version,
@@ -49,164 +63,187 @@ impl Scene {
             time: stamp(time),
             cpu_times: None,
         };
-        let mut out = Vec::new();
-        header.encode(payload, &mut out).unwrap();
-        self.put(time, 0, out);
+        let mut record = Vec::new();
+        header.encode(payload, &mut record).unwrap();
+        self.push_record(time, 0, record);
     }
 
     /// Adds an event without ids.
-    pub(super) fn perf(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
+    pub(super) fn add_perf_event(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: stamp(time), counters: &[] };
-        let mut out = Vec::new();
-        header.encode(payload, &mut out).unwrap();
-        self.put(time, cpu, out);
+        let mut record = Vec::new();
+        header.encode(payload, &mut record).unwrap();
+        self.push_record(time, cpu, record);
     }
 
     /// Adds a process that exists during the whole trace.
-    pub(super) fn process(&mut self, pid: u32, name: &str) {
-        let payload = kernel::process((pid, pid), 1, 0, name, "");
-        self.system(hook::PROCESS_DC_START, 4, &payload);
+    pub(super) fn add_process(&mut self, pid: u32, name: &str) {
+        let payload = kernel::process_payload((pid, pid), 1, 0, name, "");
+        self.add_system_event(hook::PROCESS_DC_START, 4, &payload);
     }
 
-    /// Adds the start (0x0301) or end (0x0302) of a process, in the header of another process.
-    pub(super) fn life(&mut self, time: i64, hook: u16, pid: u32, name: &str) {
-        self.system_at(time, hook, 4, &kernel::process((pid, pid), 1, 0, name, ""));
+    /// Adds the start or end of a process, in the header of another process.
+    pub(super) fn add_process_event(&mut self, time: i64, hook: u16, pid: u32, name: &str) {
+        self.add_system_event_at(time, hook, 4, &kernel::process_payload((pid, pid), 1, 0, name, ""));
     }
 
     /// Adds a thread that exists during the whole trace.
-    pub(super) fn thread(&mut self, pid: u32, tid: u32) {
-        let payload = kernel::thread((pid, tid), "");
-        self.system(hook::THREAD_DC_START, 3, &payload);
+    pub(super) fn add_thread(&mut self, pid: u32, tid: u32) {
+        let payload = kernel::thread_payload((pid, tid), "");
+        self.add_system_event(hook::THREAD_DC_START, 3, &payload);
     }
 
-    /// Like [`thread`](Self::thread), with a name.
-    pub(super) fn named_thread(&mut self, pid: u32, tid: u32, name: &str) {
-        let payload = kernel::thread((pid, tid), name);
-        self.system(hook::THREAD_DC_START, 3, &payload);
+    /// Like [`add_thread`](Self::add_thread), with a name.
+    pub(super) fn add_named_thread(&mut self, pid: u32, tid: u32, name: &str) {
+        let payload = kernel::thread_payload((pid, tid), name);
+        self.add_system_event(hook::THREAD_DC_START, 3, &payload);
     }
 
     /// Adds the event of a thread that sets its name.
-    pub(super) fn rename(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
-        let mut p = Vec::new();
-        p.put_u32(pid).put_u32(tid).put_wide_z(name);
-        self.perf(time, 0, hook::THREAD_SET_NAME, 2, &p);
+    pub(super) fn add_thread_name(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
+        let mut payload = Vec::new();
+        payload.put_u32(pid).put_u32(tid).put_wide_z(name);
+        self.add_perf_event(time, 0, hook::THREAD_SET_NAME, 2, &payload);
     }
 
     /// Adds an image that is loaded during the whole trace.
-    pub(super) fn image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
-        let payload = kernel::image(pid, base, size, name);
-        self.system(hook::IMAGE_DC_START, 3, &payload);
+    pub(super) fn add_image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
+        let payload = kernel::image_payload(pid, base, size, name);
+        self.add_system_event(hook::IMAGE_DC_START, 3, &payload);
     }
 
     /// Adds the event that sets the sampling interval, in units of 100 ns.
-    pub(super) fn interval(&mut self, time: i64, units: u32) {
-        let mut p = Vec::new();
-        p.put_u32(0).put_u32(units).put_u32(units).put_wide_z("Timer");
-        self.perf(time, 0, hook::PROFILE_START, 3, &p);
+    pub(super) fn add_sampling_interval(&mut self, time: i64, units: u32) {
+        let mut payload = Vec::new();
+        payload.put_u32(0).put_u32(units).put_u32(units).put_wide_z("Timer");
+        self.add_perf_event(time, 0, hook::PROFILE_START, 3, &payload);
     }
 
-    pub(super) fn sample(&mut self, time: i64, cpu: u16, tid: u32, address: u64) {
-        let mut p = Vec::new();
-        p.put_u64(address).put_u32(tid).put_u16(1).put(&[0x40, 0]);
-        self.perf(time, cpu, hook::SAMPLED_PROFILE, 2, &p);
+    pub(super) fn add_sample(&mut self, time: i64, cpu: u16, tid: u32, address: u64) {
+        let mut payload = Vec::new();
+        payload.put_u64(address).put_u32(tid).put_u16(1).put(&[0x40, 0]);
+        self.add_perf_event(time, cpu, hook::SAMPLED_PROFILE, 2, &payload);
     }
 
-    /// Adds the stack of the event at `event_time`, written a microsecond later.
-    pub(super) fn stack(&mut self, event_time: i64, cpu: u16, (pid, tid): (u32, u32), frames: &[u64]) {
-        self.stack_at(event_time + 1, event_time, cpu, (pid, tid), frames);
+    /// Adds the stack of the event at `event_time`, written a microsecond later. `ids` are the
+    /// process id and the thread id.
+    pub(super) fn add_stack(&mut self, event_time: i64, cpu: u16, ids: (u32, u32), frames: &[u64]) {
+        self.add_stack_at(event_time + 1, event_time, cpu, ids, frames);
     }
 
-    /// Like [`stack`](Self::stack), written at `time`.
-    pub(super) fn stack_at(&mut self, time: i64, event_time: i64, cpu: u16, ids: (u32, u32), frames: &[u64]) {
-        let mut p = Vec::new();
-        p.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1);
+    /// Like [`add_stack`](Self::add_stack), written at `time`.
+    pub(super) fn add_stack_at(
+        &mut self,
+        time: i64,
+        event_time: i64,
+        cpu: u16,
+        ids: (u32, u32),
+        frames: &[u64],
+    ) {
+        let mut payload = Vec::new();
+        payload.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1);
         frames.iter().for_each(|frame| {
-            p.put_u64(*frame);
+            payload.put_u64(*frame);
         });
-        self.perf(time, cpu, hook::STACK_WALK, 2, &p);
+        self.add_perf_event(time, cpu, hook::STACK_WALK, 2, &payload);
     }
 
     /// Adds a stack by its key, of the kernel part or the user part.
-    pub(super) fn key(&mut self, event_time: i64, cpu: u16, ids: (u32, u32), is_kernel: bool, key: u64) {
-        let mut p = Vec::new();
-        p.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
-        self.perf(
+    pub(super) fn add_stack_key(
+        &mut self,
+        event_time: i64,
+        cpu: u16,
+        ids: (u32, u32),
+        is_kernel: bool,
+        key: u64,
+    ) {
+        let mut payload = Vec::new();
+        payload.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
+        self.add_perf_event(
             event_time + 1,
             cpu,
             if is_kernel { hook::STACK_KEY_KERNEL } else { hook::STACK_KEY_USER },
             2,
-            &p,
+            &payload,
         );
     }
 
     /// Adds the definition of a stack key.
-    pub(super) fn definition(&mut self, time: i64, key: u64, frames: &[u64]) {
+    pub(super) fn add_stack_key_definition(&mut self, time: i64, key: u64, frames: &[u64]) {
         let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
-        let mut out = Vec::new();
-        put_definition(key, &bytes, stamp(time), &mut out).unwrap();
-        self.put(time, 0, out);
+        let mut record = Vec::new();
+        put_definition(key, &bytes, stamp(time), &mut record).unwrap();
+        self.push_record(time, 0, record);
     }
 
-    /// Adds a context switch. With `state` 5 the old thread waits for `reason`; with 1 it is
-    /// preempted.
-    pub(super) fn switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: u8, reason: u8) {
-        let mut p = Vec::new();
-        p.put_u32(new).put_u32(old).put(&[8, 8, 0, 0, reason, 0, state, 0]).put_u32(0).put_u32(0);
-        self.perf(time, cpu, hook::CONTEXT_SWITCH, 3, &p);
+    /// Adds a context switch. `state` and `reason` are the thread state and wait reason of the old
+    /// thread.
+    pub(super) fn add_switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: u8, reason: u8) {
+        let mut payload = Vec::new();
+        payload.put_u32(new).put_u32(old).put(&[8, 8, 0, 0, reason, 0, state, 0]).put_u32(0).put_u32(0);
+        self.add_perf_event(time, cpu, hook::CONTEXT_SWITCH, 3, &payload);
     }
 
-    pub(super) fn ready(&mut self, time: i64, cpu: u16, tid: u32) {
-        let mut p = Vec::new();
-        p.put_u32(tid).put(&[1, 0, 0, 0]);
-        self.perf(time, cpu, hook::READY_THREAD, 2, &p);
+    pub(super) fn add_ready_thread(&mut self, time: i64, cpu: u16, tid: u32) {
+        let mut payload = Vec::new();
+        payload.put_u32(tid).put(&[1, 0, 0, 0]);
+        self.add_perf_event(time, cpu, hook::READY_THREAD, 2, &payload);
     }
 
-    /// Adds a read (0x010A) or write (0x010B) that took this many microseconds.
-    pub(super) fn transfer(
+    /// Adds a read or write of the file `key`.
+    pub(super) fn add_transfer(
         &mut self,
         time: i64,
         hook: u16,
         (disk, tid): (u32, u32),
         key: u64,
-        (bytes, took): (u32, u64),
+        (bytes, latency_us): (u32, u64),
     ) {
-        let mut p = Vec::new();
-        p.put_u32(disk).put_u32(0).put_u32(bytes).put_u32(0).put_u64(0).put_u64(key).put_u64(7);
-        p.put_u64(took * MICROSECOND.unsigned_abs()).put_u32(tid);
-        self.perf(time, 0, hook, 3, &p);
+        let mut payload = Vec::new();
+        payload.put_u32(disk).put_u32(0).put_u32(bytes).put_u32(0).put_u64(0).put_u64(key).put_u64(7);
+        payload.put_u64(latency_us * TICKS_PER_MICROSECOND.unsigned_abs()).put_u32(tid);
+        self.add_perf_event(time, 0, hook, 3, &payload);
     }
 
-    pub(super) fn flush(&mut self, time: i64, disk: u32, tid: u32, took: u64) {
-        let mut p = Vec::new();
-        p.put_u32(disk).put_u32(0).put_u64(took * MICROSECOND.unsigned_abs()).put_u64(7).put_u32(tid);
-        self.perf(time, 0, hook::DISK_FLUSH, 3, &p);
+    pub(super) fn add_flush(&mut self, time: i64, disk: u32, tid: u32, latency_us: u64) {
+        let mut payload = Vec::new();
+        payload
+            .put_u32(disk)
+            .put_u32(0)
+            .put_u64(latency_us * TICKS_PER_MICROSECOND.unsigned_abs())
+            .put_u64(7)
+            .put_u32(tid);
+        self.add_perf_event(time, 0, hook::DISK_FLUSH, 3, &payload);
     }
 
     /// Adds the name of a disk, at the end of the trace.
-    pub(super) fn disk(&mut self, number: u32, name: &str) {
-        let mut p = Vec::new();
-        p.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
+    pub(super) fn add_disk_name(&mut self, number: u32, name: &str) {
+        let mut payload = Vec::new();
+        payload.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
         let mut wide = Vec::new();
         wide.put_wide_z(name);
         wide.resize(512, 0);
-        p.put(&wide).put_u32(0).put(&[0; 12]);
-        self.system(hook::CONFIG_PHYSICAL_DISK, 0, &p);
+        payload.put(&wide).put_u32(0).put(&[0; 12]);
+        self.add_system_event(hook::CONFIG_PHYSICAL_DISK, 0, &payload);
     }
 
     /// Adds the name of a file, at the end of the trace.
-    pub(super) fn file(&mut self, time: i64, key: u64, name: &str) {
-        let mut p = Vec::new();
-        p.put_u64(key).put_wide_z(name);
-        self.perf(time, 0, hook::FILE_NAME_RUNDOWN, 2, &p);
+    pub(super) fn add_file_name(&mut self, time: i64, key: u64, name: &str) {
+        let mut payload = Vec::new();
+        payload.put_u64(key).put_wide_z(name);
+        self.add_perf_event(time, 0, hook::FILE_NAME_RUNDOWN, 2, &payload);
     }
 
-    /// Writes the file; the path lasts as long as the scene.
+    /// Writes the file, which exists as long as this builder.
     pub(super) fn write(&mut self) -> PathBuf {
-        self.write_with(Summary { end_time: FileTime(start_time().0 + 600_000_000), ..Summary::default() })
+        self.write_with_summary(Summary {
+            end_time: FileTime(start_time().0 + 600_000_000),
+            ..Summary::default()
+        })
     }
 
-    pub(super) fn write_with(&mut self, summary: Summary) -> PathBuf {
-        let mut writer = Writer::create(Vec::new(), session("looks")).unwrap();
+    pub(super) fn write_with_summary(&mut self, summary: Summary) -> PathBuf {
+        let mut writer = Writer::create(Vec::new(), session_options("looks")).unwrap();
         self.records.sort_by_key(|(time, ..)| *time);
         for (time, cpu, record) in &self.records {
             writer.write(*cpu, stamp(*time), record).unwrap();
@@ -223,5 +260,5 @@ impl Scene {
 
 /// Converts a time to a stamp.
 fn stamp(microseconds: i64) -> i64 {
-    ANCHOR + microseconds * MICROSECOND
+    ANCHOR + microseconds * TICKS_PER_MICROSECOND
 }

@@ -1,76 +1,76 @@
-//! The published schema of speedscope files, written by hand, and a validator for it.
+//! The published schema of speedscope files, and a validator.
 
 use serde_json::Value;
 
 /// The schema of a value.
-pub(super) enum Rule {
+pub(super) enum SchemaRule {
     Text,
     /// One of these texts.
     OneOf(&'static [&'static str]),
     Number,
     /// An integer, at least 0.
     Index,
-    List(&'static Rule),
+    List(&'static SchemaRule),
     /// An object with these members: name, whether it is required, schema. Other members are
     /// errors.
-    Object(&'static [(&'static str, bool, Rule)]),
+    Object(&'static [(&'static str, bool, SchemaRule)]),
 }
 
-const FRAME: Rule = Rule::Object(&[
-    ("name", true, Rule::Text),
-    ("file", false, Rule::Text),
-    ("line", false, Rule::Number),
-    ("col", false, Rule::Number),
+const FRAME: SchemaRule = SchemaRule::Object(&[
+    ("name", true, SchemaRule::Text),
+    ("file", false, SchemaRule::Text),
+    ("line", false, SchemaRule::Number),
+    ("col", false, SchemaRule::Number),
 ]);
 
 const UNITS: &[&str] = &["none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"];
 
-const SAMPLED: Rule = Rule::Object(&[
-    ("type", true, Rule::OneOf(&["sampled"])),
-    ("name", true, Rule::Text),
-    ("unit", true, Rule::OneOf(UNITS)),
-    ("startValue", true, Rule::Number),
-    ("endValue", true, Rule::Number),
-    ("samples", true, Rule::List(&Rule::List(&Rule::Index))),
-    ("weights", true, Rule::List(&Rule::Number)),
+const SAMPLED: SchemaRule = SchemaRule::Object(&[
+    ("type", true, SchemaRule::OneOf(&["sampled"])),
+    ("name", true, SchemaRule::Text),
+    ("unit", true, SchemaRule::OneOf(UNITS)),
+    ("startValue", true, SchemaRule::Number),
+    ("endValue", true, SchemaRule::Number),
+    ("samples", true, SchemaRule::List(&SchemaRule::List(&SchemaRule::Index))),
+    ("weights", true, SchemaRule::List(&SchemaRule::Number)),
 ]);
 
 /// A file with sampled profiles.
-pub(super) const FILE: Rule = Rule::Object(&[
-    ("$schema", true, Rule::OneOf(&["https://www.speedscope.app/file-format-schema.json"])),
-    ("shared", true, Rule::Object(&[("frames", true, Rule::List(&FRAME))])),
-    ("profiles", true, Rule::List(&SAMPLED)),
-    ("name", false, Rule::Text),
-    ("activeProfileIndex", false, Rule::Index),
-    ("exporter", false, Rule::Text),
+pub(super) const FILE: SchemaRule = SchemaRule::Object(&[
+    ("$schema", true, SchemaRule::OneOf(&["https://www.speedscope.app/file-format-schema.json"])),
+    ("shared", true, SchemaRule::Object(&[("frames", true, SchemaRule::List(&FRAME))])),
+    ("profiles", true, SchemaRule::List(&SAMPLED)),
+    ("name", false, SchemaRule::Text),
+    ("activeProfileIndex", false, SchemaRule::Index),
+    ("exporter", false, SchemaRule::Text),
 ]);
 
-/// Validates a value. The error says what is wrong, and where.
-pub(super) fn validate(value: &Value, rule: &Rule, path: &str) -> Result<(), String> {
-    let is = |is_valid: bool, what: &str| {
+/// Validates a value. The error names the path and the violated rule.
+pub(super) fn validate(value: &Value, rule: &SchemaRule, path: &str) -> Result<(), String> {
+    let check = |is_valid: bool, what: &str| {
         if is_valid { Ok(()) } else { Err(format!("{path} is not {what}: {value}")) }
     };
     match rule {
-        Rule::Text => is(value.is_string(), "a text"),
-        Rule::OneOf(texts) => {
-            is(value.as_str().is_some_and(|text| texts.contains(&text)), "one of those texts")
+        SchemaRule::Text => check(value.is_string(), "a text"),
+        SchemaRule::OneOf(texts) => {
+            check(value.as_str().is_some_and(|text| texts.contains(&text)), "one of the allowed texts")
         }
-        Rule::Number => is(value.is_number(), "a number"),
-        Rule::Index => is(value.is_u64(), "an index"),
-        Rule::List(element) => {
-            let list = value.as_array().ok_or_else(|| format!("{path} is no list"))?;
+        SchemaRule::Number => check(value.is_number(), "a number"),
+        SchemaRule::Index => check(value.is_u64(), "an index"),
+        SchemaRule::List(element) => {
+            let list = value.as_array().ok_or_else(|| format!("{path} is not a list"))?;
             list.iter()
                 .enumerate()
                 .try_for_each(|(index, item)| validate(item, element, &format!("{path}[{index}]")))
         }
-        Rule::Object(members) => {
-            let object = value.as_object().ok_or_else(|| format!("{path} is no object"))?;
+        SchemaRule::Object(members) => {
+            let object = value.as_object().ok_or_else(|| format!("{path} is not an object"))?;
             if let Some(other) = object.keys().find(|key| !members.iter().any(|(name, ..)| name == key)) {
-                return Err(format!("{path} has a member {other}"));
+                return Err(format!("{path} has an unknown member {other}"));
             }
-            members.iter().try_for_each(|(name, must, rule)| match object.get(*name) {
+            members.iter().try_for_each(|(name, is_required, rule)| match object.get(*name) {
                 Some(member) => validate(member, rule, &format!("{path}.{name}")),
-                None if *must => Err(format!("{path} has no {name}")),
+                None if *is_required => Err(format!("{path} has no {name}")),
                 None => Ok(()),
             })
         }

@@ -1,50 +1,50 @@
 //! `weir dump --stacks`: stacks of kernel events are printed below the events they belong to.
 
-use super::scene::{KERNEL, Scene};
+use super::scene::{EXECUTIVE, KERNEL, RUNNING, TraceBuilder, USER_REQUEST, WAITING};
 use crate::util::{sample, weir};
 
-const APP: u64 = 0x40_0000;
+const APP_BASE: u64 = 0x40_0000;
 
-fn scene() -> Scene {
-    let mut scene = Scene::new();
-    scene.process(100, "app");
-    scene.thread(100, 101);
-    scene.image(100, APP, 0x1000, "/nowhere/app");
-    scene.sample(1000, 0, 101, KERNEL + 0x10);
-    scene.sample(1000, 1, 0, KERNEL + 0x90);
-    scene.stack_at(1500, 1000, 1, (100, 101), &[APP + 0x20, APP + 0x30]);
-    scene.stack(1000, 0, (100, 101), &[KERNEL + 0x10]);
+fn build_trace() -> TraceBuilder {
+    let mut trace = TraceBuilder::new();
+    trace.add_process(100, "app");
+    trace.add_thread(100, 101);
+    trace.add_image(100, APP_BASE, 0x1000, "/nowhere/app");
+    trace.add_sample(1000, 0, 101, KERNEL + 0x10);
+    trace.add_sample(1000, 1, 0, KERNEL + 0x90);
+    trace.add_stack_at(1500, 1000, 1, (100, 101), &[APP_BASE + 0x20, APP_BASE + 0x30]);
+    trace.add_stack(1000, 0, (100, 101), &[KERNEL + 0x10]);
     // The stack of a switch is that of the outgoing thread or of the incoming one.
-    scene.switch(2000, 0, (101, 0), 5, 6);
-    scene.stack(2000, 0, (100, 101), &[KERNEL + 0x40, APP + 0x50]);
-    scene.switch(3000, 0, (0, 101), 2, 0);
-    scene.stack(3000, 0, (100, 101), &[KERNEL + 0x60]);
+    trace.add_switch(2000, 0, (101, 0), WAITING, USER_REQUEST);
+    trace.add_stack(2000, 0, (100, 101), &[KERNEL + 0x40, APP_BASE + 0x50]);
+    trace.add_switch(3000, 0, (0, 101), RUNNING, EXECUTIVE);
+    trace.add_stack(3000, 0, (100, 101), &[KERNEL + 0x60]);
     // The event of this stack is not in the trace.
-    scene.stack(3500, 0, (100, 101), &[KERNEL + 0x70]);
-    scene
+    trace.add_stack(3500, 0, (100, 101), &[KERNEL + 0x70]);
+    trace
 }
 
 /// Returns the lines of a dump without their times: the name of the event, or a frame.
-fn lines(arguments: &[&str]) -> Vec<String> {
+fn dump_lines(arguments: &[&str]) -> Vec<String> {
     let mut all = vec!["dump"];
     all.extend(arguments);
     let page = weir(&all).expect(0).text();
-    let line = |line: &str| match line.strip_prefix("    ") {
+    let shorten_line = |line: &str| match line.strip_prefix("    ") {
         Some(frame) => frame.to_owned(),
         None => {
             let name = line.split("Windows Kernel/").nth(1).unwrap_or(line);
             name.split(' ').next().unwrap_or_default().to_owned()
         }
     };
-    page.lines().map(line).collect()
+    page.lines().map(shorten_line).collect()
 }
 
 #[test]
 fn stack_is_printed_below_its_event_kernel_first() {
-    let mut scene = scene();
-    let path = scene.write();
+    let mut trace = build_trace();
+    let path = trace.write();
     let path = path.to_str().unwrap();
-    let printed = lines(&[path, "--stacks", "--from", "1ms"]);
+    let printed = dump_lines(&[path, "--stacks", "--from", "1ms"]);
     let wanted = [
         "PerfInfo/SampleProf",
         "kernel+0x10",
@@ -63,25 +63,26 @@ fn stack_is_printed_below_its_event_kernel_first() {
 
 #[test]
 fn selected_events_keep_their_stacks_regardless_of_filters() {
-    let mut scene = scene();
-    let path = scene.write();
+    let mut trace = build_trace();
+    let path = trace.write();
     let path = path.to_str().unwrap();
     let switches = ["Thread/CSwitch", "kernel+0x40", "app+0x50", "Thread/CSwitch", "kernel+0x60"];
-    assert_eq!(lines(&[path, "--stacks", "--event", "CSwitch"]), switches);
-    assert_eq!(lines(&[path, "--stacks", "--event", "CSwitch", "--head", "1"]), switches[..3]);
-    assert_eq!(lines(&[path, "--stacks", "--event", "CSwitch", "--to", "2ms"]), switches[..3]);
+    assert_eq!(dump_lines(&[path, "--stacks", "--event", "CSwitch"]), switches);
+    assert_eq!(dump_lines(&[path, "--stacks", "--event", "CSwitch", "--head", "1"]), switches[..3]);
+    assert_eq!(dump_lines(&[path, "--stacks", "--event", "CSwitch", "--to", "2ms"]), switches[..3]);
     assert_eq!(
-        lines(&[path, "--event", "CSwitch"]),
+        dump_lines(&[path, "--event", "CSwitch"]),
         ["Thread/CSwitch"; 2],
-        "without the option there are none"
+        "stacks are printed without --stacks"
     );
 }
 
 #[test]
 fn two_traces_are_merged_with_their_stacks() {
-    let (mut one, mut other) = (scene(), scene());
+    let (mut one, mut other) = (build_trace(), build_trace());
     let (one, other) = (one.write(), other.write());
-    let printed = lines(&[one.to_str().unwrap(), other.to_str().unwrap(), "--stacks", "--event", "CSwitch"]);
+    let printed =
+        dump_lines(&[one.to_str().unwrap(), other.to_str().unwrap(), "--stacks", "--event", "CSwitch"]);
     let first = ["Thread/CSwitch", "kernel+0x40", "app+0x50"];
     let second = ["Thread/CSwitch", "kernel+0x60"];
     assert_eq!(printed, [&first[..], &first, &second, &second].concat());
@@ -91,16 +92,16 @@ fn two_traces_are_merged_with_their_stacks() {
 fn every_stack_of_a_windows_trace_finds_its_event() {
     let Some(path) = sample("net.4.5.2.x64.etl.zip") else { return };
     let path = path.to_str().unwrap();
-    let (with, without) =
+    let (with_stacks, without_stacks) =
         (weir(["dump", path, "--stacks"]).expect(0).text(), weir(["dump", path]).expect(0).text());
-    let of_stacks = |line: &&str| {
+    let is_stack_event = |line: &&str| {
         ["Stack", "StackKeyKernel", "StackKeyUser"]
             .iter()
             .any(|name| line.contains(&format!("Windows Kernel/StackWalk/{name} ")))
     };
-    assert_eq!(without.lines().filter(of_stacks).count(), 252 + 2061 + 7046);
-    assert_eq!(with.lines().filter(of_stacks).count(), 0);
-    let events: Vec<&str> = with.lines().filter(|line| !line.starts_with("    ")).collect();
-    let plain: Vec<&str> = without.lines().filter(|line| !of_stacks(line)).collect();
-    assert!(events == plain, "the events themselves are the same, in the same order");
+    assert_eq!(without_stacks.lines().filter(is_stack_event).count(), 252 + 2061 + 7046);
+    assert_eq!(with_stacks.lines().filter(is_stack_event).count(), 0);
+    let events: Vec<&str> = with_stacks.lines().filter(|line| !line.starts_with("    ")).collect();
+    let plain: Vec<&str> = without_stacks.lines().filter(|line| !is_stack_event(line)).collect();
+    assert!(events == plain, "--stacks changes the events or their order");
 }

@@ -8,51 +8,52 @@ use std::fmt::Write;
 use traceweir_decode::schema::{Count, Field, FieldKind, Length, Schema};
 use traceweir_format::spec::types::InType;
 
-/// Usual values, the smallest, and large ones.
+/// Typical values, the smallest, and large ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
-    Usual,
-    Least,
-    Most,
+    Typical,
+    Minimal,
+    Large,
 }
 
 impl Variant {
-    pub(super) const ALL: [Self; 3] = [Self::Usual, Self::Least, Self::Most];
+    pub(super) const ALL: [Self; 3] = [Self::Typical, Self::Minimal, Self::Large];
 
-    fn pick<T>(self, usual: T, least: T, most: T) -> T {
+    fn choose<T>(self, typical: T, minimal: T, large: T) -> T {
         match self {
-            Self::Usual => usual,
-            Self::Least => least,
-            Self::Most => most,
+            Self::Typical => typical,
+            Self::Minimal => minimal,
+            Self::Large => large,
         }
     }
 }
 
 /// A call of the write function of an event.
 #[derive(Default)]
-pub(super) struct Call {
+pub(super) struct WriteCall {
     pub(super) rust: Vec<String>,
     pub(super) c: Vec<String>,
     pub(super) bytes: Vec<u8>,
 }
 
 /// Builds the arguments for all fields of an event.
-pub(super) fn call(schema: &Schema, template: &str, variant: Variant) -> Call {
-    let maker = Maker { schema, template, variant, prefix: format!("{}::", provider_module(schema)) };
-    let mut call = Call::default();
-    maker.fields(schema.top(), 0, &mut |_, rust, c, bytes| {
-        call.rust.extend(rust);
-        call.c.push(c);
-        call.bytes.extend(bytes);
+pub(super) fn build_call(schema: &Schema, template: &str, variant: Variant) -> WriteCall {
+    let builder =
+        ValueBuilder { schema, template, variant, prefix: format!("{}::", provider_module(schema)) };
+    let mut build_call = WriteCall::default();
+    builder.fields(schema.top(), 0, &mut |_, rust, c, bytes| {
+        build_call.rust.extend(rust);
+        build_call.c.push(c);
+        build_call.bytes.extend(bytes);
     });
-    call
+    build_call
 }
 
 pub(super) fn provider_module(schema: &Schema) -> String {
     schema.names.provider.as_deref().unwrap_or_default().to_lowercase().replace('-', "_")
 }
 
-struct Maker<'s> {
+struct ValueBuilder<'s> {
     schema: &'s Schema,
     template: &'s str,
     variant: Variant,
@@ -74,11 +75,11 @@ fn rust_bytes(bytes: &[u8]) -> String {
     format!("b\"{}\"", bytes.escape_ascii())
 }
 
-fn wide(text: &str) -> Vec<u8> {
+fn utf16_bytes(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
-fn c_wide(text: &str) -> String {
+fn c_utf16_literal(text: &str) -> String {
     let escaped: String = text.encode_utf16().fold(String::new(), |mut out, unit| {
         match u8::try_from(unit) {
             Ok(byte @ (b'a'..=b'z' | b'A'..=b'Z' | b' ')) => out.push(byte.into()),
@@ -89,24 +90,22 @@ fn c_wide(text: &str) -> String {
     format!("u\"{escaped}\"")
 }
 
-impl Maker<'_> {
+impl ValueBuilder<'_> {
     /// Returns whether sizes multiply: an event has at most 64 KiB.
     fn is_nested(&self) -> bool {
         self.schema.fields().len() > self.schema.top().len()
     }
 
     /// Returns the number of elements or units of the fields whose size field `index` holds.
-    fn size(&self, index: u16) -> usize {
-        let small = matches!(
-            self.schema.fields()[usize::from(index)].kind,
-            FieldKind::Value { input: InType::UINT8, .. }
-        );
+    fn referenced_size(&self, index: u16) -> usize {
+        let small =
+            matches!(self.schema.fields()[usize::from(index)].kind, FieldKind::Value { input: InType::UINT8, .. });
         let most = match (self.is_nested(), small) {
             (true, _) => 40,
             (false, true) => 255,
             (false, false) => 300,
         };
-        self.variant.pick(2, 0, most)
+        self.variant.choose(2, 0, most)
     }
 
     /// Builds the values of consecutive fields. `add` gets the index, the Rust value (`None` for a
@@ -119,31 +118,31 @@ impl Maker<'_> {
     ) {
         for (index, field) in (first..).zip(fields) {
             if field.referenced {
-                let n = self.size(index as u16);
-                let FieldKind::Value { input, .. } = field.kind else { panic!("a size is a number") };
-                let bytes = (n as u64).to_le_bytes()[..width(input)].to_vec();
+                let n = self.referenced_size(index as u16);
+                let FieldKind::Value { input, .. } = field.kind else { panic!("a size field is not a number") };
+                let bytes = (n as u64).to_le_bytes()[..byte_width(input)].to_vec();
                 add(index, None, n.to_string(), bytes);
                 continue;
             }
             let count = match field.count {
                 Count::One => None,
                 Count::Fixed(n) => Some(usize::from(n)),
-                Count::Field(index) => Some(self.size(index)),
-                _ => panic!("no count of manifests"),
+                Count::Field(index) => Some(self.referenced_size(index)),
+                _ => panic!("manifests have no such count"),
             };
             let (rust, c, bytes) = match (&field.kind, count) {
-                (FieldKind::Struct { .. }, _) => self.structure(index, field, count),
-                (FieldKind::Value { input, .. }, None) => self.value(*input, field.length, index),
+                (FieldKind::Struct { .. }, _) => self.struct_value(index, field, count),
+                (FieldKind::Value { input, .. }, None) => self.single_value(*input, field.length, index),
                 (FieldKind::Value { input, .. }, Some(count)) => {
-                    self.array(*input, field.length, index, count)
+                    self.array_value(*input, field.length, index, count)
                 }
             };
             add(index, Some(rust), c, bytes);
         }
     }
 
-    fn structure(&self, index: usize, field: &Field, count: Option<usize>) -> (String, String, Vec<u8>) {
-        let FieldKind::Struct { first, members } = field.kind else { panic!("a structure") };
+    fn struct_value(&self, index: usize, field: &Field, count: Option<usize>) -> (String, String, Vec<u8>) {
+        let FieldKind::Struct { first, members } = field.kind else { panic!("the field is not a structure") };
         let members = self.schema.members(first, members);
         let (mut values, mut bytes) = (Vec::new(), Vec::new());
         for _ in 0..count.unwrap_or(1) {
@@ -167,10 +166,16 @@ impl Maker<'_> {
         (rust, format!("{}, {}", bytes.len(), c_bytes(&bytes)), bytes)
     }
 
-    fn array(&self, input: InType, length: Length, index: usize, count: usize) -> (String, String, Vec<u8>) {
+    fn array_value(
+        &self,
+        input: InType,
+        length: Length,
+        index: usize,
+        count: usize,
+    ) -> (String, String, Vec<u8>) {
         let (mut rust, mut c, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for at in 0..count {
-            let (one_rust, one_c, one) = self.value(input, length, index + at);
+            let (one_rust, one_c, one) = self.single_value(input, length, index + at);
             rust.push(one_rust);
             c.push(one_c);
             bytes.extend(one);
@@ -186,23 +191,25 @@ impl Maker<'_> {
     }
 
     /// Builds one value: Rust, C, bytes.
-    fn value(&self, input: InType, length: Length, index: usize) -> (String, String, Vec<u8>) {
+    fn single_value(&self, input: InType, length: Length, index: usize) -> (String, String, Vec<u8>) {
         let v = self.variant;
-        let number = v.pick(index as i64 + 1, 0, -1);
-        let text = v.pick(
+        let number = v.choose(index as i64 + 1, 0, -1);
+        let text = v.choose(
             format!("text é {index}"),
             String::new(),
             "\u{1d11e}x".repeat(if self.is_nested() { 5 } else { 300 }),
         );
         match input {
-            InType::UNICODESTRING => match self.length(length) {
-                None => (format!("{text:?}"), c_wide(&text), [wide(&text), vec![0; 2]].concat()),
+            InType::UNICODESTRING => match self.fixed_length(length) {
+                None => {
+                    (format!("{text:?}"), c_utf16_literal(&text), [utf16_bytes(&text), vec![0; 2]].concat())
+                }
                 Some(units) => {
                     let text = "x".repeat(units);
-                    (format!("{text:?}"), c_wide(&text), wide(&text))
+                    (format!("{text:?}"), c_utf16_literal(&text), utf16_bytes(&text))
                 }
             },
-            InType::ANSISTRING => match self.length(length) {
+            InType::ANSISTRING => match self.fixed_length(length) {
                 None => (
                     format!("{text:?}.as_bytes()"),
                     format!("(PCSTR){}", c_bytes(&[text.as_bytes(), &[0]].concat())),
@@ -215,32 +222,36 @@ impl Maker<'_> {
             },
             InType::BINARY => {
                 let bytes: Vec<u8> =
-                    (0..self.length(length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
+                    (0..self.fixed_length(length).unwrap()).map(|i| (i * 7 + index) as u8).collect();
                 (rust_bytes(&bytes), c_bytes(&bytes), bytes)
             }
             InType::COUNTEDSTRING => {
-                let bytes = wide(&text);
-                (format!("{text:?}"), format!("{}, {}", bytes.len(), c_wide(&text)), counted(&bytes))
+                let bytes = utf16_bytes(&text);
+                (
+                    format!("{text:?}"),
+                    format!("{}, {}", bytes.len(), c_utf16_literal(&text)),
+                    length_prefixed(&bytes),
+                )
             }
             InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => (
                 rust_bytes(text.as_bytes()),
                 format!("{}, {}", text.len(), c_bytes(text.as_bytes())),
-                counted(text.as_bytes()),
+                length_prefixed(text.as_bytes()),
             ),
             InType::FLOAT => {
-                let value = v.pick(1.5_f32, f32::MIN, f32::MAX);
+                let value = v.choose(1.5_f32, f32::MIN, f32::MAX);
                 (format!("{value:?}_f32"), format!("{value:e}f"), value.to_le_bytes().to_vec())
             }
             InType::DOUBLE => {
-                let value = v.pick(-2.25_f64, f64::MIN, f64::MAX);
+                let value = v.choose(-2.25_f64, f64::MIN, f64::MAX);
                 (format!("{value:?}_f64"), format!("{value:e}"), value.to_le_bytes().to_vec())
             }
             InType::BOOLEAN => {
-                let value = v.pick(true, false, true);
+                let value = v.choose(true, false, true);
                 (value.to_string(), i32::from(value).to_string(), i32::from(value).to_le_bytes().to_vec())
             }
             InType::GUID | InType::SYSTEMTIME => {
-                let bytes: Vec<u8> = (0..16).map(|i| v.pick(i + index as u8, 0, 255)).collect();
+                let bytes: Vec<u8> = (0..16).map(|i| v.choose(i + index as u8, 0, 255)).collect();
                 let rust = match input {
                     InType::GUID => format!("traceweir::Guid::from_bytes({})", rust_bytes(&bytes)),
                     _ => format!(
@@ -252,7 +263,7 @@ impl Maker<'_> {
                 (rust, format!("(const {ty} *)(const void *){}", c_bytes(&bytes)), bytes)
             }
             InType::SID => {
-                let authorities = v.pick(2, 0, 15);
+                let authorities = v.choose(2, 0, 15);
                 let mut bytes = vec![1, authorities, 0, 0, 0, 0, 0, 5];
                 bytes.resize(8 + 4 * usize::from(authorities), 9);
                 (rust_bytes(&bytes), c_bytes(&bytes), bytes)
@@ -265,24 +276,24 @@ impl Maker<'_> {
                     bytes,
                 )
             }
-            _ => integer(input, number),
+            _ => integer_value(input, number),
         }
     }
 
-    fn length(&self, length: Length) -> Option<usize> {
+    fn fixed_length(&self, length: Length) -> Option<usize> {
         match length {
             Length::Natural => None,
             Length::Fixed(n) => Some(n.into()),
-            Length::Field(index) => Some(self.size(index)),
+            Length::Field(index) => Some(self.referenced_size(index)),
         }
     }
 }
 
-fn counted(bytes: &[u8]) -> Vec<u8> {
+fn length_prefixed(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat()
 }
 
-fn width(input: InType) -> usize {
+fn byte_width(input: InType) -> usize {
     match input {
         InType::INT8 | InType::UINT8 => 1,
         InType::INT16 | InType::UINT16 => 2,
@@ -301,9 +312,9 @@ fn c_type(input: InType) -> &'static str {
     }
 }
 
-fn integer(input: InType, number: i64) -> (String, String, Vec<u8>) {
-    let bytes = number.to_le_bytes()[..width(input)].to_vec();
-    let mask = u64::MAX >> (64 - 8 * width(input));
+fn integer_value(input: InType, number: i64) -> (String, String, Vec<u8>) {
+    let bytes = number.to_le_bytes()[..byte_width(input)].to_vec();
+    let mask = u64::MAX >> (64 - 8 * byte_width(input));
     let unsigned = number as u64 & mask;
     match input {
         InType::INT8 | InType::INT16 | InType::INT32 | InType::INT64 => {

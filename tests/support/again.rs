@@ -15,7 +15,7 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
     check();
 }
 
-/// Like [`retry`], for checks that a processor without perf events can disturb.
+/// Like [`retry`], for checks that an idle processor without perf events can disturb.
 ///
 /// Every second attempt keeps all processors busy: some kernels (seen with Linux 6.18) report no
 /// perf events from the idle task of a processor, so that switches to a thread that wakes an idle
@@ -24,7 +24,7 @@ pub(crate) fn retry(times: u32, check: impl Fn()) {
 pub(crate) fn again(times: u32, check: impl Fn()) {
     for attempt in 1..times {
         let attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
-            0 => without_idle(&check),
+            0 => run_without_idle_processors(&check),
             _ => check(),
         });
         if std::panic::catch_unwind(attempt).is_ok() {
@@ -35,7 +35,7 @@ pub(crate) fn again(times: u32, check: impl Fn()) {
 }
 
 /// Runs `check` while a thread of the lowest priority spins on every processor.
-fn without_idle(check: impl Fn()) {
+fn run_without_idle_processors(check: impl Fn()) {
     struct StopOnDrop<'a>(&'a AtomicBool);
     impl Drop for StopOnDrop<'_> {
         fn drop(&mut self) {

@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::wait::until;
 
-static RUN: OnceLock<fn()> = OnceLock::new();
+static CALLBACK: OnceLock<fn()> = OnceLock::new();
 static CLOSED: AtomicBool = AtomicBool::new(false);
 static ENTERED: AtomicU64 = AtomicU64::new(0);
-static LEFT: AtomicU64 = AtomicU64::new(0);
+static RETURNED: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn on_signal(_: libc::c_int) {
     ENTERED.fetch_add(1, Ordering::SeqCst);
     if !CLOSED.load(Ordering::SeqCst)
-        && let Some(run) = RUN.get()
+        && let Some(run) = CALLBACK.get()
     {
         run();
     }
-    LEFT.fetch_add(1, Ordering::SeqCst);
+    RETURNED.fetch_add(1, Ordering::SeqCst);
 }
 
 /// Calls `run` from a signal handler every `every_microseconds` from now on. `run` must be
 /// async-signal-safe. A process can start this only once.
 pub(crate) fn start(every_microseconds: i64, run: fn()) {
-    assert!(RUN.set(run).is_ok(), "a process has one timer");
+    assert!(CALLBACK.set(run).is_ok(), "the process has started a timer before");
     // SAFETY: the handler touches atomics and calls a function that is safe in a signal handler.
     unsafe { libc::signal(libc::SIGALRM, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     set_timer(every_microseconds);
@@ -37,12 +37,14 @@ pub(crate) fn start(every_microseconds: i64, run: fn()) {
 pub(crate) fn stop() {
     set_timer(0);
     CLOSED.store(true, Ordering::SeqCst);
-    until("the end of the handlers", || ENTERED.load(Ordering::SeqCst) == LEFT.load(Ordering::SeqCst));
+    until("all signal handlers have returned", || {
+        ENTERED.load(Ordering::SeqCst) == RETURNED.load(Ordering::SeqCst)
+    });
 }
 
 fn set_timer(microseconds: i64) {
     let every = libc::timeval { tv_sec: 0, tv_usec: microseconds };
     let value = libc::itimerval { it_interval: every, it_value: every };
-    // SAFETY: sets the timer of this process.
+    // SAFETY: the call reads `value`, which outlives it, and gets no pointer to write to.
     assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const value, std::ptr::null_mut()) }, 0);
 }

@@ -17,7 +17,7 @@ pub(crate) const PACKAGE: &str = "snap.traced.world";
 pub(crate) const APPLICATION: &str = "world";
 pub(crate) const CONTAINER: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 
-/// Requirement and reason for a skip where no group can be made.
+/// Arguments of a skip where no group can be made: requirement and reason.
 pub(crate) const NONE: (&str, &str) = ("cgroups", "control groups cannot be made here");
 
 /// A control group that drop removes.
@@ -33,11 +33,12 @@ impl ControlGroup {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let memberships = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path =
-            |line: &str| memberships.lines().find_map(|entry| entry.strip_prefix(line)).map(str::to_owned);
-        let unified = path("0::").unwrap_or_default();
-        for (mount, own) in [("/sys/fs/cgroup/unified", &unified), ("/sys/fs/cgroup", &unified)] {
-            let base = Path::new(mount).join(own.trim_start_matches('/'));
+        let membership = |prefix: &str| {
+            memberships.lines().find_map(|entry| entry.strip_prefix(prefix)).map(str::to_owned)
+        };
+        let unified = membership("0::").unwrap_or_default();
+        for (mount, own_group) in [("/sys/fs/cgroup/unified", &unified), ("/sys/fs/cgroup", &unified)] {
+            let base = Path::new(mount).join(own_group.trim_start_matches('/'));
             let top = base.join(&name);
             // Creating a folder outside the hierarchy would succeed too, but it takes no processes.
             if !base.join("cgroup.procs").exists() || std::fs::create_dir(&top).is_err() {
@@ -45,7 +46,7 @@ impl ControlGroup {
             }
             let folder = top.join(CONTAINER).join(format!("{PACKAGE}-4711.scope"));
             let group = Self { top, folder };
-            if std::fs::create_dir_all(&group.folder).is_ok() && group.takes_processes() {
+            if std::fs::create_dir_all(&group.folder).is_ok() && group.accepts_processes() {
                 return Some(group);
             }
         }
@@ -57,7 +58,7 @@ impl ControlGroup {
     }
 
     /// Returns whether a process can enter the group, tried with a process that only sleeps.
-    fn takes_processes(&self) -> bool {
+    fn accepts_processes(&self) -> bool {
         let Ok(mut child) = std::process::Command::new("sleep").arg("60").spawn() else { return false };
         let entered = std::fs::write(self.folder.join("cgroup.procs"), child.id().to_string()).is_ok();
         let _ = child.kill();
@@ -69,7 +70,7 @@ impl ControlGroup {
 /// Moves a process into the control group at `folder`.
 #[track_caller]
 pub(crate) fn enter(folder: &Path, pid: u32) {
-    std::fs::write(folder.join("cgroup.procs"), pid.to_string()).expect("the group takes the process");
+    std::fs::write(folder.join("cgroup.procs"), pid.to_string()).expect("the group accepts the process");
 }
 
 impl Drop for ControlGroup {
@@ -77,15 +78,15 @@ impl Drop for ControlGroup {
         let mut folder = self.folder.as_path();
         // Innermost first, and only the folders that this test made.
         while folder.starts_with(&self.top) {
-            let gone = (0..100).any(|_| {
-                let gone = std::fs::remove_dir(folder).is_ok() || !folder.exists();
-                if !gone {
+            let is_removed = (0..100).any(|_| {
+                let is_removed = std::fs::remove_dir(folder).is_ok() || !folder.exists();
+                if !is_removed {
                     std::thread::sleep(std::time::Duration::from_millis(10));
                 }
-                gone
+                is_removed
             });
-            let Some(outer) = folder.parent().filter(|_| gone) else { return };
-            folder = outer;
+            let Some(parent) = folder.parent().filter(|_| is_removed) else { return };
+            folder = parent;
         }
     }
 }

@@ -33,9 +33,9 @@ impl DaemonProcess {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut daemon = Self(command.spawn().expect("weir daemon starts"));
         let socket = RuntimeDir::from_path(runtime).control_socket();
-        until("an answer of the daemon", || {
+        until("the daemon accepts connections", || {
             let ended = daemon.has_ended();
-            assert!(ended.is_none(), "the daemon does not stay: {ended:?}");
+            assert!(ended.is_none(), "the daemon ended: {ended:?}");
             Connection::connect(&socket, PATIENCE).is_ok()
         });
         daemon
@@ -46,12 +46,12 @@ impl DaemonProcess {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("the daemon is there");
+        kill_process(Pid::from_child(&self.0), signal).expect("the daemon still runs");
     }
 
     /// Returns the exit status if the daemon has ended.
     pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
-        self.0.try_wait().expect("it can be waited for")
+        self.0.try_wait().expect("the daemon can be waited for")
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {

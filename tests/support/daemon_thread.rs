@@ -23,8 +23,8 @@ impl DaemonThread {
         let thread_stopper = stopper.clone();
         let thread = std::thread::spawn(move || run_until(options, &thread_stopper));
         let daemon = Self { stopper, thread: Some(thread) };
-        until("an answer of the daemon", || {
-            assert!(!daemon.has_left(), "the daemon does not stay");
+        until("the daemon accepts connections", || {
+            assert!(!daemon.has_left(), "the daemon ended");
             Connection::connect(&socket, PATIENCE).is_ok()
         });
         daemon
@@ -42,9 +42,9 @@ impl DaemonThread {
     /// Waits until the daemon has stopped by itself, and fails if it returned an error.
     #[track_caller]
     pub(crate) fn wait(mut self) {
-        until("the daemon leaves", || self.has_left());
+        until("the daemon ends", || self.has_left());
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("it does not panic").expect("it ends well");
+            thread.join().expect("the daemon does not panic").expect("the daemon returns no error");
         }
     }
 }
@@ -54,7 +54,7 @@ impl Drop for DaemonThread {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
             let ended = thread.join().is_ok_and(|end| end.is_ok());
-            assert!(ended || std::thread::panicking(), "the daemon ends well");
+            assert!(ended || std::thread::panicking(), "the daemon panicked or returned an error");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Builds PDB files by hand.
+//! Builds PDB files without a compiler.
 #![allow(dead_code)] // Each test program uses its part.
 
 use traceweir_format::Guid;
@@ -39,9 +39,9 @@ pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
     }
     let mut pages = Vec::new();
     for stream in streams {
-        for part in stream.chunks(PAGE) {
+        for chunk in stream.chunks(PAGE) {
             directory.put_u32(u32::try_from(5 + pages.len() / PAGE).unwrap());
-            pages.put(part);
+            pages.put(chunk);
             pages.resize(pages.len().next_multiple_of(PAGE), 0);
         }
     }
@@ -108,8 +108,8 @@ pub(crate) fn functions(moved: u16) -> Vec<u8> {
     debug.put_u32(22);
     debug.resize(64, 0);
     debug.put(&modules);
-    for further in [u16::MAX, u16::MAX, u16::MAX, moved, moved, 7] {
-        debug.put_u16(further);
+    for optional_stream in [u16::MAX, u16::MAX, u16::MAX, moved, moved, 7] {
+        debug.put_u16(optional_stream);
     }
     debug.resize(debug.len() + 10, 0xFF);
     let mut sections = vec![0; 80];

@@ -1,6 +1,6 @@
 //! Makes the kernel refuse system calls with seccomp, as a sandbox does.
 
-/// Makes these system calls fail with EPERM on this thread from now on.
+/// Makes these system calls fail with EPERM on the calling thread from now on.
 pub(crate) fn refuse(calls: &[libc::c_long]) {
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];

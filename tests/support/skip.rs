@@ -27,8 +27,8 @@ pub(crate) fn record(extra: &str, reason: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {extra}: {reason}\n", thread.name().unwrap_or("a test"));
 
-    let _one_at_a_time = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-    let list = list_file();
+    let _lock = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+    let list = skip_list_path();
     // The harness captures `eprintln!` but not the stream itself.
     let mut terminal = std::io::stderr();
     let _ = match append(&list, &line) {
@@ -52,10 +52,10 @@ pub(crate) fn can(is_possible: bool, extra: &str, reason: &str) -> bool {
 /// Appends a line to the list of this run. Returns whether it is the first line of the run, which
 /// replaces the list of an earlier run.
 fn append(list: &Path, line: &str) -> Result<bool> {
-    let head = format!("skipped in process {}:\n", first_process());
-    let is_first = !std::fs::read_to_string(list).is_ok_and(|text| text.starts_with(&head));
+    let first_line = format!("skipped in process {}:\n", test_run_process());
+    let is_first = !std::fs::read_to_string(list).is_ok_and(|text| text.starts_with(&first_line));
     if is_first {
-        std::fs::write(list, head)?;
+        std::fs::write(list, first_line)?;
     }
     OpenOptions::new().append(true).open(list)?.write_all(line.as_bytes())?;
     Ok(is_first)
@@ -63,7 +63,7 @@ fn append(list: &Path, line: &str) -> Result<bool> {
 
 /// Returns `target/skipped/NAME.txt` for the test program `target/PROFILE/deps/NAME-HASH`, or a
 /// temporary file for other programs.
-fn list_file() -> PathBuf {
+fn skip_list_path() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let name = program.file_stem().unwrap_or_default().to_string_lossy();
     let name = name.rsplit_once('-').map_or(&*name, |(name, _hash)| name);
@@ -79,7 +79,7 @@ fn list_file() -> PathBuf {
 
 /// Returns the id of the process that runs the tests: this one, or its parent where a test runs in
 /// its own process.
-fn first_process() -> u32 {
+fn test_run_process() -> u32 {
     let parent = std::os::unix::process::parent_id();
     let program = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
     if program("self").is_some() && program(&parent.to_string()) == program("self") {

@@ -8,26 +8,26 @@ pub(crate) struct StoppedThread(libc::pid_t);
 impl StoppedThread {
     /// Stops the thread. Fails where this process may not use `ptrace`.
     pub(crate) fn stop(thread: libc::pid_t) -> io::Result<Self> {
-        request(libc::PTRACE_SEIZE, thread)?;
+        ptrace_request(libc::PTRACE_SEIZE, thread)?;
         let seized = Self(thread);
-        request(libc::PTRACE_INTERRUPT, thread)?;
-        let status = wait(thread)?;
-        assert!(libc::WIFSTOPPED(status), "{status:#x}");
+        ptrace_request(libc::PTRACE_INTERRUPT, thread)?;
+        let status = wait_for_thread(thread)?;
+        assert!(libc::WIFSTOPPED(status), "the thread did not stop: {status:#x}");
         Ok(seized)
     }
 }
 
 impl Drop for StoppedThread {
     fn drop(&mut self) {
-        if request(libc::PTRACE_DETACH, self.0).is_err() {
+        if ptrace_request(libc::PTRACE_DETACH, self.0).is_err() {
             // The thread has ended. Its process ends only when this is noticed.
-            let _ = wait(self.0);
+            let _ = wait_for_thread(self.0);
         }
     }
 }
 
 /// Makes a request of `ptrace` that takes neither an address nor data.
-fn request(request: libc::c_uint, thread: libc::pid_t) -> io::Result<()> {
+fn ptrace_request(request: libc::c_uint, thread: libc::pid_t) -> io::Result<()> {
     let nothing = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: these requests read and write no memory.
     let result = unsafe { libc::ptrace(request, thread, nothing, nothing) };
@@ -35,9 +35,9 @@ fn request(request: libc::c_uint, thread: libc::pid_t) -> io::Result<()> {
 }
 
 /// Waits until a thread stops or ends, and returns its status.
-fn wait(thread: libc::pid_t) -> io::Result<libc::c_int> {
+fn wait_for_thread(thread: libc::pid_t) -> io::Result<libc::c_int> {
     let mut status = 0;
     // SAFETY: the status is written to a variable of this function.
-    let found = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
-    if found == thread { Ok(status) } else { Err(io::Error::last_os_error()) }
+    let waited_thread = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+    if waited_thread == thread { Ok(status) } else { Err(io::Error::last_os_error()) }
 }

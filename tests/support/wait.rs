@@ -20,10 +20,10 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(found) = poll() {
-            return found;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(start.elapsed() < PATIENCE, "timed out while waiting for: {what}");
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -3,96 +3,71 @@
 use std::path::{Path, PathBuf};
 
 use traceweir::controller::{Controller, Properties, SessionRef};
-use traceweir::{EventDescriptor, Guid};
+use traceweir::{EventDescriptor, Guid, Status};
 use traceweir_daemon::DaemonFolders;
-use traceweir_daemon::autologger::{AutologgerState, Autologgers};
+use traceweir_daemon::autologger::{Autologgers, AutologgerState};
+use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 use traceweir_transport::runtime::RuntimeDir;
 
-use super::daemon::{connected, folder_with, put};
-use crate::other::{Daemon, Other};
+use super::daemon::{connect_to, make_folder_with, write_trusted_file};
+use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, events_of, new_provider, status};
+use crate::stage::{ACCESS_DENIED, Fixture, INSTANCE_NOT_FOUND, events_of, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 11 #Start",
-        D,
-        "1: the session runs before the first client is answered",
-        it_runs_at_once
-    ),
-    rule!("controller 11 #Start", D, "0, the default: it is not started", it_is_not_started),
-    rule!("controller 11 #Guid", D, "required", a_guid_is_required),
-    rule!(
-        "controller 11",
-        D,
-        "defaults: sequential file of 100 MiB, clock 1, no flush timer, the name in the folder of logs",
-        the_defaults
-    ),
-    rule!("controller 11", D, "buffers, clock, timer, mode and size are as given", values_are_taken),
-    rule!("controller 11 #BufferSize", D, "below 1 MiB; what is larger is corrected", buffers_below_a_mib),
-    rule!(
-        "controller 11 #FileMax",
-        D,
-        "2 to 16 generations in turn, each with its number .NNNN",
-        generations
-    ),
-    rule!("api 4", D, "a FileMax beyond 16 is 16", sixteen_generations),
-    rule!("controller 11 #FileCounter", D, "maintained by the runtime", the_counter),
-    rule!("controller 11 #Status", D, "the Win32 code of the last start", the_status),
+    rule!("controller 11 #Start", D, "1: the session runs before the first client is answered",
+        autologger_runs_before_the_first_client),
+    rule!("controller 11 #Start", D, "0, the default: it is not started",
+        autologger_without_start_does_not_run),
+    rule!("controller 11 #Guid", D, "required", autologger_needs_a_guid),
+    rule!("controller 11", D, "defaults: sequential file of 100 MiB, clock 1, no flush timer, the name in the folder of logs",
+        autologger_has_defaults),
+    rule!("controller 11", D, "buffers, clock, timer, mode and size are as given",
+        autologger_takes_its_values),
+    rule!("controller 11 #BufferSize", D, "below 1 MiB; larger sizes are corrected",
+        autologger_buffers_stay_below_a_mib),
+    rule!("controller 11 #FileMax", D, "2 to 16 generations in turn, each with its number .NNNN",
+        log_generations_rotate),
+    rule!("api 4", D, "a FileMax beyond 16 is 16", at_most_sixteen_generations),
+    rule!("controller 11 #FileCounter", D, "maintained by the runtime", file_counter_is_maintained),
+    rule!("controller 11 #Status", D, "the Win32 code of the last start", status_of_the_last_start_is_stored),
     rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", autologger_has_no_file_sequence),
-    rule!(
-        "controller 11 #Enabled",
-        D,
-        "0, the default: the provider is not enabled",
-        providers_are_not_enabled
-    ),
-    rule!(
-        "controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword",
-        D,
-        "a provider is enabled with them; they are 0 by default",
-        what_is_asked_for
-    ),
-    rule!(
-        "controller 11 #MatchAllKeyword",
-        D,
-        "MatchAnyKeyword 0 is everything; then MatchAllKeyword is unused",
-        all_is_unused_without_any
-    ),
+    rule!("controller 11 #Enabled", D, "0, the default: the provider is not enabled",
+        autologger_providers_are_disabled_by_default),
+    rule!("controller 11 #EnableLevel, #MatchAnyKeyword, #MatchAllKeyword", D, "a provider is enabled with them; they are 0 by default",
+        autologger_enables_providers_with_their_values),
+    rule!("controller 11 #MatchAllKeyword", D, "MatchAnyKeyword 0 is everything; then MatchAllKeyword is unused",
+        all_is_unused_without_any),
     rule!("controller 11 #EnableFlags", D, "the flags of a classic provider", flags_of_a_classic_provider),
     rule!("controller 11 #EnableProperty", D, "the properties of an enable", properties_of_an_enable),
-    rule!(
-        "controller 11",
-        D,
-        "a value that cannot be honoured is corrected, and the session runs",
-        corrections
-    ),
-    rule!("controller 2 #0x40", D, "a non-stoppable autologger: stop is refused → 5", it_cannot_be_stopped),
-    rule!(
-        "controller 11",
-        D,
-        "WMI_GLOBAL_LOGGER_ID (1) with no global logger running → 4201",
-        no_global_logger
-    ),
+    rule!("controller 11", D, "a value that cannot be honoured is corrected, and the session runs",
+        autologger_corrects_invalid_values),
+    rule!("controller 2 #0x40", D, "a non-stoppable autologger: stop is refused → 5",
+        non_stoppable_autologger_cannot_be_stopped),
+    rule!("controller 11", D, "WMI_GLOBAL_LOGGER_ID (1) with no global logger running → 4201",
+        global_logger_is_not_running),
 ];
 
 /// A daemon with an autologger called `Boot`.
-struct Booted {
+struct AutologgerDaemon {
     daemon: Option<Daemon>,
     folder: PathBuf,
 }
 
-impl Booted {
+impl AutologgerDaemon {
     /// Starts a daemon whose definition has these lines and a GUID.
-    fn with(stage: &Stage, lines: &str) -> Self {
-        Self::plainly(stage, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_provider()))
+    fn start_with(fixture: &Fixture, lines: &str) -> Self {
+        Self::start_with_only(fixture, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_guid()))
     }
 
     /// Starts a daemon whose definition has only these lines.
-    fn plainly(stage: &Stage, text: &str) -> Self {
-        let folder = folder_with(stage, "autologger.d/Boot.conf", text);
-        let mut this = Self { daemon: None, folder };
-        this.restart();
-        this
+    fn start_with_only(fixture: &Fixture, text: &str) -> Self {
+        let folder = make_folder_with(fixture, "autologger.d/Boot.conf", text);
+        let mut daemon = Self { daemon: None, folder };
+        daemon.restart();
+        daemon
     }
 
     /// Restarts the daemon.
@@ -103,22 +78,21 @@ impl Booted {
     }
 
     fn controller(&self) -> Controller {
-        connected(&self.folder)
+        connect_to(&self.folder)
     }
 
-    fn query(&self) -> Result<Properties, u32> {
+    fn query(&self) -> Result<Properties, Status> {
         let boot = SessionRef::Name("Boot".to_owned());
-        self.controller().query(&boot).map_err(|e| e.status().0)
+        self.controller().query(&boot).map_err(|e| e.status())
     }
 
-    /// Returns what the daemon stored about the start of the autologger.
+    /// Returns the stored state of the autologger.
     fn state(&self) -> AutologgerState {
-        Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap())
-            .state("Boot")
+        Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap()).state("Boot")
     }
 
     /// Returns level, any and all that the session has for a provider.
-    fn wants(&self, guid: Guid) -> Option<(u8, u64, u64)> {
+    fn level_and_masks(&self, guid: Guid) -> Option<(u8, u64, u64)> {
         let all = self.controller().provider_entries().unwrap();
         let entry = all.into_iter().find(|entry| entry.provider == guid)?;
         entry.sessions.first().map(|session| (session.level, session.any, session.all))
@@ -132,47 +106,49 @@ impl Booted {
 }
 
 /// Returns the definition lines of a provider.
-fn provider(guid: Guid, lines: &str) -> String {
+fn provider_lines(guid: Guid, lines: &str) -> String {
     format!("[{guid}]\nEnabled = 1\n{lines}\n")
 }
 
-fn it_runs_at_once(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, ""));
-    assert!(booted.query().is_ok());
-    let mut other = Other::start(guid, Some(&booted.folder));
+fn autologger_runs_before_the_first_client(fixture: &Fixture) {
+    let guid = new_guid();
+    let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, ""));
+    assert!(autologger.query().is_ok());
+    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
     other.write(1);
-    assert_eq!(booted.stop().len(), 1, "the first event of who comes later");
+    assert_eq!(autologger.stop().len(), 1, "the first event of a later process was not recorded");
 }
 
-fn it_is_not_started(stage: &Stage) {
+fn autologger_without_start_does_not_run(fixture: &Fixture) {
     for start in ["", "Start = 0\n"] {
-        let booted = Booted::plainly(stage, &format!("{start}Guid = \"{}\"\n", new_provider()));
-        assert_eq!(booted.query(), Err(4201), "{start:?}");
+        let autologger =
+            AutologgerDaemon::start_with_only(fixture, &format!("{start}Guid = \"{}\"\n", new_guid()));
+        assert_eq!(autologger.query(), Err(INSTANCE_NOT_FOUND), "{start:?}");
     }
 }
 
-fn a_guid_is_required(stage: &Stage) {
-    let booted = Booted::plainly(stage, "Start = 1\n");
-    assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(87)));
+fn autologger_needs_a_guid(fixture: &Fixture) {
+    let autologger = AutologgerDaemon::start_with_only(fixture, "Start = 1\n");
+    assert_eq!((autologger.query(), autologger.state().status), (Err(INSTANCE_NOT_FOUND), Some(87)));
 }
 
-fn the_defaults(stage: &Stage) {
-    let booted = Booted::with(stage, "");
-    let config = booted.query().unwrap().config;
+fn autologger_has_defaults(fixture: &Fixture) {
+    let autologger = AutologgerDaemon::start_with(fixture, "");
+    let config = autologger.query().unwrap().config;
     assert_eq!(
         (config.log_file_mode, config.maximum_file_size, config.clock, config.flush_timer),
         (1, 100, 1, 0)
     );
-    assert_eq!(config.log_file, Some(booted.folder.join("log/Boot.etl")));
+    assert_eq!(config.log_file, Some(autologger.folder.join("log/Boot.etl")));
 }
 
-fn values_are_taken(stage: &Stage) {
+fn autologger_takes_its_values(fixture: &Fixture) {
     let lines = "BufferSize = 128\nMinimumBuffers = 70\nMaximumBuffers = 90\nClockType = 2\nFlushTimer = 7\n\
                  LogFileMode = 2\nMaxFileSize = 33\n";
-    let path = stage.path();
-    let booted = Booted::with(stage, &format!("{lines}FileName = \"{}\"\n", path.display()));
-    let config = booted.query().unwrap().config;
+    let path = fixture.unique_path();
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &format!("{lines}FileName = \"{}\"\n", path.display()));
+    let config = autologger.query().unwrap().config;
     assert_eq!((config.buffer_size, config.minimum_buffers, config.maximum_buffers), (128, 70, 90));
     assert_eq!(
         (config.clock, config.flush_timer, config.log_file_mode, config.maximum_file_size),
@@ -181,111 +157,129 @@ fn values_are_taken(stage: &Stage) {
     assert_eq!(config.log_file, Some(path));
 }
 
-fn buffers_below_a_mib(stage: &Stage) {
-    let size = Booted::with(stage, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
+fn autologger_buffers_stay_below_a_mib(fixture: &Fixture) {
+    let size =
+        AutologgerDaemon::start_with(fixture, "BufferSize = 4096\n").query().unwrap().config.buffer_size;
     assert!(size < 1024, "{size} KiB");
 }
 
-fn generation(path: &Path, number: u32) -> PathBuf {
+fn generation_path(path: &Path, number: u32) -> PathBuf {
     PathBuf::from(format!("{}.{number:04}", path.display()))
 }
 
-fn turning(stage: &Stage, generations: u32) -> (Booted, PathBuf) {
-    let path = stage.path();
-    let booted =
-        Booted::with(stage, &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()));
-    (booted, path)
+fn start_with_generations(fixture: &Fixture, generations: u32) -> (AutologgerDaemon, PathBuf) {
+    let path = fixture.unique_path();
+    let autologger = AutologgerDaemon::start_with(
+        fixture,
+        &format!("FileName = \"{}\"\nFileMax = {generations}\n", path.display()),
+    );
+    (autologger, path)
 }
 
-fn generations(stage: &Stage) {
-    let (mut booted, path) = turning(stage, 2);
+fn log_generations_rotate(fixture: &Fixture) {
+    let (mut autologger, path) = start_with_generations(fixture, 2);
     for number in [1, 2, 1] {
-        assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
-        booted.restart();
+        assert_eq!(autologger.query().unwrap().config.log_file, Some(generation_path(&path, number)));
+        autologger.restart();
     }
-    assert!(!path.exists() && !generation(&path, 3).exists());
+    assert!(!path.exists() && !generation_path(&path, 3).exists());
 }
 
-fn sixteen_generations(stage: &Stage) {
-    let (mut booted, path) = turning(stage, 99);
+fn at_most_sixteen_generations(fixture: &Fixture) {
+    let (mut autologger, path) = start_with_generations(fixture, 99);
     for number in (1..=16).chain([1]) {
-        assert_eq!(booted.query().unwrap().config.log_file, Some(generation(&path, number)));
-        booted.restart();
+        assert_eq!(autologger.query().unwrap().config.log_file, Some(generation_path(&path, number)));
+        autologger.restart();
     }
 }
 
-fn the_counter(stage: &Stage) {
-    let (mut booted, _path) = turning(stage, 3);
+fn file_counter_is_maintained(fixture: &Fixture) {
+    let (mut autologger, _path) = start_with_generations(fixture, 3);
     for number in [1, 2, 3, 1] {
-        assert_eq!(booted.state().file_counter, number);
-        booted.restart();
+        assert_eq!(autologger.state().file_counter, number);
+        autologger.restart();
     }
 }
 
-fn the_status(stage: &Stage) {
-    assert_eq!(Booted::with(stage, "").state().status, Some(0));
-    let missing = stage.folder().join("missing").join("x.etl");
-    let booted = Booted::with(stage, &format!("FileName = \"{}\"\n", missing.display()));
-    assert_eq!((booted.query(), booted.state().status), (Err(4201), Some(3)));
-    put(&booted.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
+fn status_of_the_last_start_is_stored(fixture: &Fixture) {
+    assert_eq!(AutologgerDaemon::start_with(fixture, "").state().status, Some(0));
+    let missing = fixture.folder().join("missing").join("x.etl");
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &format!("FileName = \"{}\"\n", missing.display()));
+    assert_eq!((autologger.query(), autologger.state().status), (Err(INSTANCE_NOT_FOUND), Some(3)));
+    write_trusted_file(&autologger.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
-fn autologger_has_no_file_sequence(stage: &Stage) {
-    let mode = Booted::with(stage, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
-    assert_eq!(mode & 0x9, 1);
+fn autologger_has_no_file_sequence(fixture: &Fixture) {
+    let mode =
+        AutologgerDaemon::start_with(fixture, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
+    assert_eq!(
+        mode & (EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_FILE_MODE_SEQUENTIAL),
+        EVENT_TRACE_FILE_MODE_SEQUENTIAL
+    );
 }
 
-fn providers_are_not_enabled(stage: &Stage) {
-    let (one, two) = (new_provider(), new_provider());
-    let booted = Booted::with(stage, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
-    assert_eq!((booted.wants(one), booted.wants(two)), (None, None));
+fn autologger_providers_are_disabled_by_default(fixture: &Fixture) {
+    let (one, two) = (new_guid(), new_guid());
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &format!("[{one}]\nEnableLevel = 5\n[{two}]\nEnabled = 0\n"));
+    assert_eq!((autologger.level_and_masks(one), autologger.level_and_masks(two)), (None, None));
 }
 
-fn what_is_asked_for(stage: &Stage) {
-    let (one, two) = (new_provider(), new_provider());
+fn autologger_enables_providers_with_their_values(fixture: &Fixture) {
+    let (one, two) = (new_guid(), new_guid());
     let given = "EnableLevel = 5\nMatchAnyKeyword = 0x300000007\nMatchAllKeyword = 4";
-    let booted = Booted::with(stage, &(provider(one, given) + &provider(two, "")));
-    assert_eq!(booted.wants(one), Some((5, 0x3_0000_0007, 4)));
-    assert_eq!(booted.wants(two), Some((0, 0, 0)));
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &(provider_lines(one, given) + &provider_lines(two, "")));
+    assert_eq!(autologger.level_and_masks(one), Some((5, 0x3_0000_0007, 4)));
+    assert_eq!(autologger.level_and_masks(two), Some((0, 0, 0)));
 }
 
-fn all_is_unused_without_any(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, "MatchAllKeyword = 0x80"));
-    let mut other = Other::start(guid, Some(&booted.folder));
+fn all_is_unused_without_any(fixture: &Fixture) {
+    let guid = new_guid();
+    let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "MatchAllKeyword = 0x80"));
+    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
     other.write(1);
-    assert_eq!(booted.stop().len(), 1, "its keyword is 1");
+    assert_eq!(autologger.stop().len(), 1, "MatchAllKeyword was applied without MatchAnyKeyword");
 }
 
-fn flags_of_a_classic_provider(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
-    assert_eq!(booted.wants(guid), Some((2, 0x30, 0)));
+fn flags_of_a_classic_provider(fixture: &Fixture) {
+    let guid = new_guid();
+    let autologger =
+        AutologgerDaemon::start_with(fixture, &provider_lines(guid, "EnableFlags = 0x30\nEnableLevel = 2"));
+    assert_eq!(autologger.level_and_masks(guid), Some((2, 0x30, 0)));
 }
 
-fn properties_of_an_enable(stage: &Stage) {
-    let guid = new_provider();
-    let booted = Booted::with(stage, &provider(guid, "EnableProperty = 0x80"));
-    let mut other = Other::start(guid, Some(&booted.folder));
+fn properties_of_an_enable(fixture: &Fixture) {
+    let guid = new_guid();
+    let autologger = AutologgerDaemon::start_with(fixture, &provider_lines(guid, "EnableProperty = 0x80"));
+    let mut other = OtherProcess::start(guid, Some(&autologger.folder));
     other.write(1);
-    let end = booted.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
+    let end = autologger.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
     let items = &events_of(&end.config.log_file.unwrap())[0].items;
-    assert_eq!(items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(), [13], "the start key");
+    assert_eq!(
+        items.iter().map(|(kind, _)| kind.0).collect::<Vec<_>>(),
+        [ExtType::PROCESS_START_KEY.0],
+        "the event has no start key"
+    );
 }
 
-fn corrections(stage: &Stage) {
-    let booted = Booted::with(stage, "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n");
-    let config = booted.query().unwrap().config;
+fn autologger_corrects_invalid_values(fixture: &Fixture) {
+    let autologger = AutologgerDaemon::start_with(
+        fixture,
+        "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n",
+    );
+    let config = autologger.query().unwrap().config;
     assert_eq!((config.log_file_mode, config.maximum_file_size, config.clock), (2, 100, 1));
 }
 
-fn it_cannot_be_stopped(stage: &Stage) {
-    let booted = Booted::with(stage, "LogFileMode = 0x41\n");
-    let stopped = booted.controller().stop(&SessionRef::Name("Boot".to_owned()));
-    assert_eq!(status(stopped), 5);
-    assert!(booted.query().is_ok());
+fn non_stoppable_autologger_cannot_be_stopped(fixture: &Fixture) {
+    let autologger = AutologgerDaemon::start_with(fixture, "LogFileMode = 0x41\n");
+    let stopped = autologger.controller().stop(&SessionRef::Name("Boot".to_owned()));
+    assert_eq!(status(stopped), ACCESS_DENIED);
+    assert!(autologger.query().is_ok());
 }
 
-fn no_global_logger(stage: &Stage) {
-    assert_eq!(status(stage.controller().query(&SessionRef::Id(1))), 4201);
+fn global_logger_is_not_running(fixture: &Fixture) {
+    assert_eq!(status(fixture.connect().query(&SessionRef::Id(1))), INSTANCE_NOT_FOUND);
 }

@@ -2,97 +2,100 @@
 
 use std::sync::{Arc, Mutex};
 
+use traceweir::Guid;
 use traceweir::classic::{
     self, Event, Notice, Registration, Request, TraceError, enable_flags, enable_level, trace, trace_message,
 };
 use traceweir::controller::SessionConfig;
-use traceweir::{Guid, Status};
 use traceweir_format::header::message::sequence;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+    EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE,
+};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, new_provider, wants};
+use crate::stage::{Fixture, SUCCESS, Session, enable_params, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 6 #classic",
-        D,
-        "the level and the low 32 bits of MatchAny reach a classic provider, MatchAny 0 as 0",
-        enable_level_and_flags
-    ),
-    rule!(
-        "controller 6 #classic",
-        D,
-        "one session at a time: the newer enable takes over, the older session silently gets no more",
-        the_newest_session
-    ),
-    rule!("controller 2 #0x8000", D, "messages are numbered by each session", local_numbers),
-    rule!("controller 2 #0x4000", D, "messages are numbered through all sessions", global_numbers),
-    rule!(
-        "controller 2 #0x4000, #0x8000",
-        D,
-        "without either, messages have the number 0",
-        session_numbers_nothing
-    ),
+    rule!("controller 6 #classic", D, "the level and the low 32 bits of MatchAny reach a classic provider, MatchAny 0 as 0",
+        enable_level_and_flags),
+    rule!("controller 6 #classic", D, "one session at a time: the newer session gets the events, the older one gets no more",
+        newest_session_takes_the_classic_provider),
+    rule!("controller 2 #0x8000", D, "messages are numbered by each session",
+        messages_are_numbered_by_session),
+    rule!("controller 2 #0x4000", D, "messages are numbered through all sessions",
+        messages_are_numbered_through_all_sessions),
+    rule!("controller 2 #0x4000, #0x8000", D, "without either, messages have the number 0",
+        session_numbers_nothing),
 ];
 
 const CLASS: Guid = Guid::from_u128(0xC1A5_5000);
+/// Messages have a sequence number, a GUID, a time stamp, and process and thread ids.
+const MESSAGE_FLAGS: u32 = 0x2B;
 
 /// A notice, with level and flags at that time.
 type Received = (Notice, Option<u8>, Option<u32>);
 
-fn registered(control: Guid) -> (Registration, Arc<Mutex<Vec<Received>>>) {
-    let heard: Arc<Mutex<Vec<Received>>> = Arc::default();
-    let to = Arc::clone(&heard);
+fn register_with_log(control: Guid) -> (Registration, Arc<Mutex<Vec<Received>>>) {
+    let notices: Arc<Mutex<Vec<Received>>> = Arc::default();
+    let to = Arc::clone(&notices);
     let callback = Box::new(move |notice: &Notice| {
         let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
         to.lock().unwrap().push((*notice, level, flags));
-        Status::ERROR_SUCCESS
+        SUCCESS
     });
-    (classic::register(control, &[CLASS], callback).unwrap(), heard)
+    (classic::register(control, &[CLASS], callback).unwrap(), notices)
 }
 
-fn last(heard: &Mutex<Vec<Received>>) -> Received {
-    *heard.lock().unwrap().last().expect("the provider got a notice")
+fn last_notice(notices: &Mutex<Vec<Received>>) -> Received {
+    *notices.lock().unwrap().last().expect("the provider got a notice")
 }
 
-fn enable_level_and_flags(stage: &Stage) {
-    let (control, session) = (new_provider(), stage.start(&stage.config()));
-    let (_registration, heard) = registered(control);
+fn enable_level_and_flags(fixture: &Fixture) {
+    let (control, session) = (new_guid(), fixture.start(&fixture.config()));
+    let (_registration, notices) = register_with_log(control);
     for (level, any, flags) in [(3, 0x1234_5678_9ABC_DEF0, 0x9ABC_DEF0), (7, 0, 0), (0, 1 << 40, 0)] {
-        stage.enable(&session, control, &wants(level, any, 0x77));
-        let (notice, its_level, its_flags) = last(&heard);
+        fixture.enable(&session, control, &enable_params(level, any, 0x77));
+        let (notice, its_level, its_flags) = last_notice(&notices);
         assert_eq!((notice.request, its_level, its_flags), (Request::Enable, Some(level), Some(flags)));
     }
 }
 
-fn kinds(stage: &Stage, session: Session) -> Vec<u8> {
-    stage.stop(session).iter().map(|seen| seen.descriptor.opcode).collect()
+fn stop_and_read_types(fixture: &Fixture, session: Session) -> Vec<u8> {
+    fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.opcode).collect()
 }
 
-fn the_newest_session(stage: &Stage) {
-    let control = new_provider();
-    let (older, newer) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    let (_registration, heard) = registered(control);
+fn newest_session_takes_the_classic_provider(fixture: &Fixture) {
+    let control = new_guid();
+    let (older, newer) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    let (_registration, notices) = register_with_log(control);
     let event = |kind| Event { class: CLASS, kind, ..Event::default() };
-    stage.enable(&older, control, &wants(1, 1, 0));
-    let first = last(&heard).0.logger;
+    fixture.enable(&older, control, &enable_params(1, 1, 0));
+    let first = last_notice(&notices).0.logger;
     trace(first, &event(1), &[]).unwrap();
-    stage.enable(&newer, control, &wants(2, 2, 0));
+    fixture.enable(&newer, control, &enable_params(2, 2, 0));
     assert_eq!(trace(first, &event(2), &[]), Err(TraceError::InvalidHandle));
-    trace(last(&heard).0.logger, &event(3), &[]).unwrap();
-    assert_eq!((kinds(stage, older), kinds(stage, newer)), (vec![1], vec![3]));
+    trace(last_notice(&notices).0.logger, &event(3), &[]).unwrap();
+    assert_eq!(
+        (stop_and_read_types(fixture, older), stop_and_read_types(fixture, newer)),
+        (vec![1], vec![3])
+    );
 }
 
 /// Returns the sequence numbers of four messages in a session of this mode.
-fn numbers(stage: &Stage, mode: u32) -> Vec<u32> {
-    let config = SessionConfig { log_file_mode: mode | 0x1000_0001, ..stage.config() };
-    let (control, session) = (new_provider(), stage.start(&config));
-    let (_registration, heard) = registered(control);
-    stage.enable(&session, control, &wants(0, 0, 0));
+fn message_numbers(fixture: &Fixture, mode: u32) -> Vec<u32> {
+    let config = SessionConfig {
+        log_file_mode: mode | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        ..fixture.config()
+    };
+    let (control, session) = (new_guid(), fixture.start(&config));
+    let (_registration, notices) = register_with_log(control);
+    fixture.enable(&session, control, &enable_params(0, 0, 0));
     for number in 1..=4 {
-        trace_message(last(&heard).0.logger, 0x2B, &CLASS, number, &[b"text"]).unwrap();
+        trace_message(last_notice(&notices).0.logger, MESSAGE_FLAGS, &CLASS, number, &[b"text"]).unwrap();
     }
-    stage.end(session);
+    fixture.stop(session);
     let file = std::fs::File::open(config.log_file.unwrap()).unwrap();
     let trace = traceweir_format::etl::Trace::open(file).unwrap();
     let (mut events, mut numbers) = (trace.events(), Vec::new());
@@ -107,18 +110,21 @@ fn numbers(stage: &Stage, mode: u32) -> Vec<u32> {
     numbers
 }
 
-fn local_numbers(stage: &Stage) {
+fn messages_are_numbered_by_session(fixture: &Fixture) {
     for _ in 0..2 {
-        assert_eq!(numbers(stage, 0x8000), [1, 2, 3, 4]);
+        assert_eq!(message_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE), [1, 2, 3, 4]);
     }
 }
 
-fn global_numbers(stage: &Stage) {
-    let (first, second) = (numbers(stage, 0x4000), numbers(stage, 0x4000));
+fn messages_are_numbered_through_all_sessions(fixture: &Fixture) {
+    let (first, second) = (
+        message_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
+        message_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE),
+    );
     let all: Vec<u32> = first.iter().chain(&second).copied().collect();
     assert_eq!(all, (first[0]..first[0] + 8).collect::<Vec<_>>());
 }
 
-fn session_numbers_nothing(stage: &Stage) {
-    assert_eq!(numbers(stage, 0), [0; 4]);
+fn session_numbers_nothing(fixture: &Fixture) {
+    assert_eq!(message_numbers(fixture, 0), [0; 4]);
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use traceweir::Provider;
+use traceweir::Status;
 use traceweir::consumer::Trace;
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
 
@@ -13,57 +13,46 @@ use traceweir_transport::socket::Listener;
 
 use crate::other::Daemon;
 use crate::rule::{Rule, rule};
-use crate::stage::{PATIENCE, Stage, event, eventually, new_provider, status, unique, until};
+use crate::stage::{
+    BAD_PATHNAME, FILE_NOT_FOUND, Fixture, INSTANCE_NOT_FOUND, PATH_NOT_FOUND, PATIENCE, event, eventually,
+    new_guid, status, unique_number, until,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("decision 2", P, "looking for a daemon starts none", looking_starts_nothing),
-    rule!(
-        "decision 2",
-        P,
-        "no daemon: lists are empty, a session that is named or numbered → 4201",
-        an_idle_system
-    ),
-    rule!(
-        "decision 2",
-        P,
-        "no daemon: stop, update, flush and enable → 4201 and start nothing",
-        nothing_to_change
-    ),
-    rule!("decision 2", P, "sessions of two daemons have nothing to do with each other", daemons_are_apart),
-    rule!(
-        "decision 2",
-        P,
-        "a daemon that does not answer is an error that names its socket",
-        a_daemon_that_does_not_answer
-    ),
-    rule!(
-        "decision 32",
-        P,
-        "low latency: an event is collected when it is written, without a flush",
-        low_latency
-    ),
-    rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3", missing_files),
-    rule!("api 5.1", P, "a log file that is a folder → 161", folders_are_no_logs),
-    rule!("api 5.1", P, "a path with a part that is too long → 161", parts_that_are_too_long),
-    rule!("api 5.1", P, "a path through what is no folder → 161", paths_through_files),
+    rule!("decision 2", P, "a search for a daemon starts none", search_for_a_daemon_starts_none),
+    rule!("decision 2", P, "no daemon: lists are empty; a session by name or id → 4201",
+        idle_system_has_empty_lists),
+    rule!("decision 2", P, "no daemon: stop, update, flush and enable → 4201 and start nothing",
+        changes_without_a_daemon_fail),
+    rule!("decision 2", P, "sessions of two daemons are independent", daemons_do_not_share_sessions),
+    rule!("decision 2", P, "a daemon that does not answer is an error that names its socket",
+        a_daemon_that_does_not_answer),
+    rule!("decision 32", P, "low latency: an event is collected when it is written, without a flush",
+        low_latency_collects_events_when_written),
+    rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3",
+        missing_file_and_folder_have_their_statuses),
+    rule!("api 5.1", P, "a log file that is a folder → 161", folder_is_not_a_log_file),
+    rule!("api 5.1", P, "a path with a component that is too long → 161", too_long_path_component_is_refused),
+    rule!("api 5.1", P, "a path through a file that is not a folder → 161", path_through_a_file_is_refused),
 ];
 
 /// Starts a daemon with these settings. Returns its folder, too.
-pub(crate) fn with_settings(stage: &Stage, settings: &str) -> (PathBuf, Daemon) {
-    let folder = folder_with(stage, "traceweir.conf", settings);
+pub(crate) fn start_with_settings(fixture: &Fixture, settings: &str) -> (PathBuf, Daemon) {
+    let folder = make_folder_with(fixture, "traceweir.conf", settings);
     let daemon = Daemon::start(&folder);
     (folder, daemon)
 }
 
 /// Makes a folder for a daemon, with a file in it.
-pub(super) fn folder_with(stage: &Stage, name: &str, text: &str) -> PathBuf {
-    let path = no_folder_yet(stage).join(name);
-    put(&path, text);
-    path.ancestors().find(|folder| folder.parent() == Some(stage.folder())).unwrap().to_owned()
+pub(super) fn make_folder_with(fixture: &Fixture, name: &str, text: &str) -> PathBuf {
+    let path = unused_folder(fixture).join(name);
+    write_trusted_file(&path, text);
+    path.ancestors().find(|folder| folder.parent() == Some(fixture.folder())).unwrap().to_owned()
 }
 
 /// Writes a file that a daemon trusts: only its user may write the file and the folders around it.
-pub(super) fn put(path: &Path, text: &str) {
+pub(super) fn write_trusted_file(path: &Path, text: &str) {
     for folder in [path.parent().and_then(Path::parent), path.parent()].into_iter().flatten() {
         if std::fs::create_dir(folder).is_ok() {
             std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
@@ -73,104 +62,102 @@ pub(super) fn put(path: &Path, text: &str) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-fn no_folder_yet(stage: &Stage) -> PathBuf {
-    stage.folder().join(format!("daemon {}", unique()))
+fn unused_folder(fixture: &Fixture) -> PathBuf {
+    fixture.folder().join(format!("daemon {}", unique_number()))
 }
 
 /// Connects a controller and ends its daemon.
-fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
-    let folder = no_folder_yet(stage);
+fn connect_and_end_daemon(fixture: &Fixture) -> (PathBuf, Controller) {
+    let folder = unused_folder(fixture);
     let daemon = Daemon::start(&folder);
-    let controller = connected(&folder);
+    let controller = connect_to(&folder);
     drop(daemon);
     (folder, controller)
 }
 
 /// Waits until the daemon in a folder answers, and returns a controller.
-pub(crate) fn connected(folder: &Path) -> Controller {
-    eventually("a daemon", || Controller::find_at(folder).ok().flatten())
+pub(crate) fn connect_to(folder: &Path) -> Controller {
+    eventually("the daemon answers", || Controller::find_at(folder).ok().flatten())
 }
 
-fn looking_starts_nothing(stage: &Stage) {
-    let folder = no_folder_yet(stage);
+fn search_for_a_daemon_starts_none(fixture: &Fixture) {
+    let folder = unused_folder(fixture);
     assert!(Controller::find_at(&folder).unwrap().is_none());
     assert!(!folder.exists());
 }
 
-fn an_idle_system(stage: &Stage) {
-    let (_folder, mut controller) = left_alone(stage);
+fn idle_system_has_empty_lists(fixture: &Fixture) {
+    let (_folder, mut controller) = connect_and_end_daemon(fixture);
     assert_eq!(controller.query_all().unwrap(), []);
     assert_eq!(controller.provider_entries().unwrap(), []);
     for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
-        assert_eq!(status(controller.query(&session)), 4201);
+        assert_eq!(status(controller.query(&session)), INSTANCE_NOT_FOUND);
     }
 }
 
-fn nothing_to_change(stage: &Stage) {
-    let (folder, mut controller) = left_alone(stage);
+fn changes_without_a_daemon_fail(fixture: &Fixture) {
+    let (folder, mut controller) = connect_and_end_daemon(fixture);
     let session = SessionRef::Name("somebody".to_owned());
-    assert_eq!(status(controller.stop(&session)), 4201);
-    assert_eq!(status(controller.update(&session, &Update::default())), 4201);
-    assert_eq!(status(controller.flush(&session, None)), 4201);
+    assert_eq!(status(controller.stop(&session)), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.update(&session, &Update::default())), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.flush(&session, None)), INSTANCE_NOT_FOUND);
     let enable = (EnableCode::Enable, EnableParams::default());
-    assert_eq!(status(controller.enable(&session, new_provider(), enable.0, &enable.1, 0)), 4201);
+    assert_eq!(status(controller.enable(&session, new_guid(), enable.0, &enable.1, 0)), INSTANCE_NOT_FOUND);
     assert!(Controller::find_at(&folder).unwrap().is_none());
 }
 
-fn daemons_are_apart(stage: &Stage) {
-    let config = stage.config();
-    let _here = stage.start(&config);
-    let folder = no_folder_yet(stage);
+fn daemons_do_not_share_sessions(fixture: &Fixture) {
+    let config = fixture.config();
+    let _here = fixture.start(&config);
+    let folder = unused_folder(fixture);
     let _daemon = Daemon::start(&folder);
-    let mut there = connected(&folder);
-    assert_eq!(status(there.query(&SessionRef::Name(config.name.clone()))), 4201);
-    let same = SessionConfig { log_file: Some(stage.path()), ..config };
+    let mut there = connect_to(&folder);
+    assert_eq!(status(there.query(&SessionRef::Name(config.name.clone()))), INSTANCE_NOT_FOUND);
+    let same = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
     let id = there.start(&same).unwrap().id;
     there.stop(&SessionRef::Id(id)).unwrap();
 }
 
-fn a_daemon_that_does_not_answer(stage: &Stage) {
-    let folder = folder_with(stage, "note", "");
+fn a_daemon_that_does_not_answer(fixture: &Fixture) {
+    let folder = make_folder_with(fixture, "note", "");
     let socket = RuntimeDir::from_path(&folder).control_socket();
     let _listener = Listener::bind(&socket, 0o600).unwrap();
     let error = Controller::find_at(&folder).unwrap_err();
     assert!(error.to_string().contains(&socket.display().to_string()), "{error}");
 }
 
-fn low_latency(stage: &Stage) {
-    let config = SessionConfig { low_latency: true, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+fn low_latency_collects_events_when_written(fixture: &Fixture) {
+    let config = SessionConfig { low_latency: true, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     // Everything is polled once a second anyway: by that alone these events would take five
     // minutes.
     let start = Instant::now();
     for number in 1..=300 {
         provider.write(&event(1, 4, 1), &[]).unwrap();
-        until("the event", || stage.query(&session).events == number);
+        until("the event is collected", || fixture.query(&session).events == number);
         assert!(start.elapsed() < PATIENCE, "only {number} events have been collected");
     }
 }
 
-fn missing_files(stage: &Stage) {
-    assert_eq!(status(Trace::open(stage.path())), 2);
-    assert_eq!(status(Trace::open(stage.folder().join("missing").join("x.etl"))), 3);
+fn missing_file_and_folder_have_their_statuses(fixture: &Fixture) {
+    assert_eq!(status(Trace::open(fixture.unique_path())), FILE_NOT_FOUND);
+    assert_eq!(status(Trace::open(fixture.folder().join("missing").join("x.etl"))), PATH_NOT_FOUND);
 }
 
-fn log_to(stage: &Stage, path: PathBuf) -> u32 {
-    stage.refused(&SessionConfig { log_file: Some(path), ..stage.config() })
+fn start_status_with_log(fixture: &Fixture, path: PathBuf) -> Status {
+    fixture.start_status(&SessionConfig { log_file: Some(path), ..fixture.config() })
 }
 
-fn folders_are_no_logs(stage: &Stage) {
-    assert_eq!(log_to(stage, stage.folder().to_owned()), 161);
+fn folder_is_not_a_log_file(fixture: &Fixture) {
+    assert_eq!(start_status_with_log(fixture, fixture.folder().to_owned()), BAD_PATHNAME);
 }
 
-fn parts_that_are_too_long(stage: &Stage) {
-    assert_eq!(log_to(stage, stage.folder().join("x".repeat(256))), 161);
+fn too_long_path_component_is_refused(fixture: &Fixture) {
+    assert_eq!(start_status_with_log(fixture, fixture.folder().join("x".repeat(256))), BAD_PATHNAME);
 }
 
-fn paths_through_files(stage: &Stage) {
-    let file = stage.path();
+fn path_through_a_file_is_refused(fixture: &Fixture) {
+    let file = fixture.unique_path();
     std::fs::write(&file, "").unwrap();
-    assert_eq!(log_to(stage, file.join("x.etl")), 161);
+    assert_eq!(start_status_with_log(fixture, file.join("x.etl")), BAD_PATHNAME);
 }

@@ -6,305 +6,295 @@ use std::time::Duration;
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, SessionRef};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_FILTER_TYPE_PID,
+};
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, new_provider, status, until, wants};
+use crate::stage::{
+    CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, SUCCESS, TIMEOUT,
+    enable_params, event, new_guid, status, until,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6 #ENABLE", D, "events of the provider arrive", enabling_lets_events_through),
-    rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_ends_it),
-    rule!(
-        "controller 6 #CAPTURE_STATE",
-        D,
-        "the provider is asked and may write its state",
-        state_is_captured
-    ),
-    rule!(
-        "controller 6",
-        D,
-        "each call replaces level, masks and properties; nothing is merged",
-        each_call_replaces
-    ),
-    rule!(
-        "controller 6",
-        D,
-        "each call replaces all filters; none given removes them",
-        each_call_replaces_filters
-    ),
-    rule!("controller 6", D, "a provider can be enabled before it is registered", enabling_ahead),
-    rule!(
-        "controller 6",
-        D,
-        "the source of an enable reaches the callback, and is zero at a later registration",
-        the_source
-    ),
-    rule!(
-        "controller 9.2",
-        P,
-        "a system provider on a session that is no system logger → 87",
-        system_providers
-    ),
+    rule!("controller 6 #DISABLE", D, "events of the provider arrive no more", disabling_stops_events),
+    rule!("controller 6 #CAPTURE_STATE", D, "the callback is called and may write the state",
+        state_is_captured),
+    rule!("controller 6", D, "each call replaces level, masks and properties; nothing is merged",
+        each_call_replaces),
+    rule!("controller 6", D, "each call replaces all filters; none given removes them",
+        each_call_replaces_filters),
+    rule!("controller 6", D, "a provider can be enabled before it is registered",
+        provider_is_enabled_before_it_registers),
+    rule!("controller 6", D, "the source of an enable reaches the callback, and is zero at a later registration",
+        source_of_an_enable_reaches_the_callback),
+    rule!("controller 9.2", P, "a system provider on a session that is no system logger → 87",
+        system_providers_need_a_system_logger),
     rule!("controller 6", D, "an enable stays when its controller exits", an_enable_outlives_its_controller),
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
     rule!("controller 6", D, "otherwise the call returns after all callbacks", a_timeout_waits_for_callbacks),
     rule!("controller 6", D, "timeout → 1460, and the enable stays in force", late_enable_stays_in_force),
-    rule!("controller 6", D, "0xFFFFFFFF waits for ever", for_ever),
+    rule!("controller 6", D, "0xFFFFFFFF waits without limit", infinite_timeout_waits_for_callbacks),
     rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
     rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_unknown_guid),
-    rule!("controller 6", P, "disabling what is not enabled is no error", disabling_twice),
+    rule!("controller 6", P, "disabling a provider that is not enabled succeeds",
+        disabling_a_disabled_provider_succeeds),
     rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),
-    rule!(
-        "controller 6.1 #0x040",
-        D,
-        "ENABLE_KEYWORD_0 lets events without keyword through",
-        keyword_0_is_asked_for
-    ),
+    rule!("controller 6.1 #0x040", D, "ENABLE_KEYWORD_0 lets events without keyword through",
+        keyword_0_can_be_enabled),
 ];
 
-fn enabling_lets_events_through(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn enabling_lets_events_through(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (guid, &b"data"[..]));
 }
 
-fn disabling_ends_it(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
-    stage.disable(&session, guid);
+fn disabling_stops_events(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    fixture.disable(&session, guid);
     assert!(!provider.enabled(0, 0));
     provider.write(&event(1, 4, 1), &[b"unheard"]).unwrap();
-    assert_eq!(stage.stop(session), []);
+    assert_eq!(fixture.stop_and_read(session), []);
 }
 
-fn state_is_captured(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+fn state_is_captured(fixture: &Fixture) {
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    stage.enable(&session, guid, &wants(3, 6, 2));
+    fixture.enable(&session, guid, &enable_params(3, 6, 2));
     let capture = |params: &EnableParams| {
-        stage.controller().enable(&session.id, guid, EnableCode::CaptureState, params, 10_000)
+        fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, params, 10_000)
     };
     capture(&EnableParams::default()).unwrap();
     assert_eq!(calls.last().code, 2);
 }
 
-fn each_call_replaces(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&wants(5, 0b1, 0));
+fn each_call_replaces(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&enable_params(5, 0b1, 0));
     assert!(provider.enabled(5, 0b1) && !provider.enabled(5, 0b10));
-    let strict = EnableParams { property: 0x10, ..wants(2, 0b10, 0b10) };
-    stage.enable(&session, guid, &strict);
+    let strict =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..enable_params(2, 0b10, 0b10) };
+    fixture.enable(&session, guid, &strict);
     assert!(provider.enabled(2, 0b10) && !provider.enabled(3, 0b10) && !provider.enabled(2, 0b1));
     assert!(!provider.enabled(1, 0));
-    stage.enable(&session, guid, &wants(2, 0b10, 0));
-    assert!(provider.enabled(1, 0), "the property is gone too");
+    fixture.enable(&session, guid, &enable_params(2, 0b10, 0));
+    assert!(provider.enabled(1, 0), "the property of the earlier enable is still in force");
 }
 
-fn each_call_replaces_filters(stage: &Stage) {
-    let elsewhere = Filter { kind: 0x8000_0004, data: 1u32.to_le_bytes().to_vec() };
-    let (session, provider, guid) =
-        stage.listened(&EnableParams { filters: vec![elsewhere], ..EnableParams::default() });
-    assert!(!provider.enabled(4, 1), "meant for process 1");
-    stage.enable(&session, guid, &EnableParams::default());
+fn each_call_replaces_filters(fixture: &Fixture) {
+    let other_process = Filter { kind: EVENT_FILTER_TYPE_PID, data: 1u32.to_le_bytes().to_vec() };
+    let (session, provider, guid) = fixture
+        .start_with_provider(&EnableParams { filters: vec![other_process], ..EnableParams::default() });
+    assert!(!provider.enabled(4, 1), "a provider of another process is enabled");
+    fixture.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(4, 1));
 }
 
-fn enabling_ahead(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &wants(4, 1, 0));
+fn provider_is_enabled_before_it_registers(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    fixture.enable(&session, guid, &enable_params(4, 1, 0));
     let provider = Provider::register(guid, None).unwrap();
     provider.write(&event(1, 4, 1), &[b"the very first"]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn an_enable_outlives_its_controller(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let mut controller = stage.controller();
+fn an_enable_outlives_its_controller(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let mut controller = fixture.connect();
     controller.enable(&session.id, guid, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     drop(controller);
     let provider = Provider::register(guid, None).unwrap();
     assert!(provider.enabled(4, 1));
 }
 
-fn an_enable_ends_with_its_session(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn an_enable_ends_with_its_session(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let name = session.properties.config.name.clone();
-    stage.end(session);
+    fixture.stop(session);
     until("the end of the enable", || !provider.enabled(4, 1));
-    let mut again = stage.config();
+    let mut again = fixture.config();
     again.name = name;
-    let _session = stage.start(&again);
+    let _session = fixture.start(&again);
     let second = Provider::register(guid, None).unwrap();
-    assert!(!second.enabled(4, 1), "a session of the same name enables nothing");
+    assert!(!second.enabled(4, 1), "a session of the same name inherited the enable");
 }
 
 /// A callback that blocks once it is called, until the rule releases it.
 #[derive(Default)]
-struct Held {
+struct BlockingCallback {
     called: AtomicBool,
     may_return: AtomicBool,
     returned: AtomicBool,
 }
 
-impl Held {
+impl BlockingCallback {
     fn has_returned(&self) -> bool {
         self.returned.load(Ordering::Acquire)
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         self.may_return.store(true, Ordering::Release);
     }
 
     fn wait_until_called(&self) {
-        until("the callback", || self.called.load(Ordering::Acquire));
+        until("the callback has run", || self.called.load(Ordering::Acquire));
     }
 }
 
 /// Releases the callback at the end of the rule, even after a panic: unregistering its provider
 /// waits for it.
-struct Holder(Arc<Held>);
+struct CallbackGuard(Arc<BlockingCallback>);
 
-impl std::ops::Deref for Holder {
-    type Target = Held;
+impl std::ops::Deref for CallbackGuard {
+    type Target = BlockingCallback;
 
-    fn deref(&self) -> &Held {
+    fn deref(&self) -> &BlockingCallback {
         &self.0
     }
 }
 
-impl Drop for Holder {
+impl Drop for CallbackGuard {
     fn drop(&mut self) {
-        self.let_go();
+        self.release();
     }
 }
 
-fn held_provider(guid: Guid) -> (Provider, Holder) {
-    let held = Arc::new(Held::default());
-    let held_by_callback = Arc::clone(&held);
+fn register_blocking_provider(guid: Guid) -> (Provider, CallbackGuard) {
+    let state = Arc::new(BlockingCallback::default());
+    let in_callback = Arc::clone(&state);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        held_by_callback.called.store(true, Ordering::Release);
-        until("leave to return", || held_by_callback.may_return.load(Ordering::Acquire));
-        held_by_callback.returned.store(true, Ordering::Release);
+        in_callback.called.store(true, Ordering::Release);
+        until("the callback may return", || in_callback.may_return.load(Ordering::Acquire));
+        in_callback.returned.store(true, Ordering::Release);
     };
-    (Provider::register(guid, Some(Box::new(callback))).unwrap(), Holder(held))
+    (Provider::register(guid, Some(Box::new(callback))).unwrap(), CallbackGuard(state))
 }
 
-fn enable_within(stage: &Stage, session: &SessionRef, guid: Guid, ms: u32) -> u32 {
-    status(stage.controller().enable(session, guid, EnableCode::Enable, &EnableParams::default(), ms))
+fn enable_within(fixture: &Fixture, session: &SessionRef, guid: Guid, timeout_ms: u32) -> Status {
+    status(fixture.connect().enable(session, guid, EnableCode::Enable, &EnableParams::default(), timeout_ms))
 }
 
-fn no_timeout_does_not_wait(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (_provider, callback) = held_provider(guid);
-    assert_eq!(enable_within(stage, &session.id, guid, 0), 0);
-    assert!(!callback.has_returned(), "the callback runs later");
-    callback.let_go();
-    until("the callback", || callback.has_returned());
+fn no_timeout_does_not_wait(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let (_provider, callback) = register_blocking_provider(guid);
+    assert_eq!(enable_within(fixture, &session.id, guid, 0), SUCCESS);
+    assert!(!callback.has_returned(), "the enable waited for the callback");
+    callback.release();
+    until("the callback has run", || callback.has_returned());
 }
 
 /// Checks that an enable with this timeout returns after the callback.
-fn waits(stage: &Stage, ms: u32) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (_provider, callback) = held_provider(guid);
+fn assert_enable_waits(fixture: &Fixture, timeout_ms: u32) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let (_provider, callback) = register_blocking_provider(guid);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             callback.wait_until_called();
             // An enable that does not wait gets time to return too early.
             std::thread::sleep(Duration::from_millis(200));
-            callback.let_go();
+            callback.release();
         });
-        assert_eq!(enable_within(stage, &session.id, guid, ms), 0);
+        assert_eq!(enable_within(fixture, &session.id, guid, timeout_ms), SUCCESS);
         assert!(callback.has_returned());
     });
 }
 
-fn a_timeout_waits_for_callbacks(stage: &Stage) {
-    waits(stage, 120_000);
+fn a_timeout_waits_for_callbacks(fixture: &Fixture) {
+    assert_enable_waits(fixture, 120_000);
 }
 
-fn late_enable_stays_in_force(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (provider, callback) = held_provider(guid);
-    assert_eq!(enable_within(stage, &session.id, guid, 100), 1460);
+fn late_enable_stays_in_force(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let (provider, callback) = register_blocking_provider(guid);
+    assert_eq!(enable_within(fixture, &session.id, guid, 100), TIMEOUT);
     assert!(!callback.has_returned());
-    callback.let_go();
-    until("the callback", || callback.has_returned());
+    callback.release();
+    until("the callback has run", || callback.has_returned());
     assert!(provider.enabled(4, 1));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn for_ever(stage: &Stage) {
-    waits(stage, u32::MAX);
+fn infinite_timeout_waits_for_callbacks(fixture: &Fixture) {
+    assert_enable_waits(fixture, u32::MAX);
 }
 
-fn an_enable_needs_provider_and_session(stage: &Stage) {
-    let session = stage.start(&stage.config());
-    assert_eq!(enable_within(stage, &session.id, Guid::NULL, 0), 87);
-    assert_eq!(enable_within(stage, &SessionRef::Id(0), new_provider(), 0), 87);
+fn an_enable_needs_provider_and_session(fixture: &Fixture) {
+    let session = fixture.start(&fixture.config());
+    assert_eq!(enable_within(fixture, &session.id, Guid::NULL, 0), INVALID_PARAMETER);
+    assert_eq!(enable_within(fixture, &SessionRef::Id(0), new_guid(), 0), INVALID_PARAMETER);
 }
 
-fn an_enable_needs_a_running_session(stage: &Stage) {
-    let session = stage.start(&stage.config());
+fn an_enable_needs_a_running_session(fixture: &Fixture) {
+    let session = fixture.start(&fixture.config());
     let old = session.id.clone();
-    stage.end(session);
-    assert_eq!(enable_within(stage, &old, new_provider(), 0), 4201);
+    fixture.stop(session);
+    assert_eq!(enable_within(fixture, &old, new_guid(), 0), INSTANCE_NOT_FOUND);
 }
 
-fn capture_state_of_unknown_guid(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let mut controller = stage.controller();
+fn capture_state_of_unknown_guid(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let mut controller = fixture.connect();
     let mut capture = || {
         status(controller.enable(&session.id, guid, EnableCode::CaptureState, &EnableParams::default(), 0))
     };
-    assert_eq!(capture(), 1);
+    assert_eq!(capture(), INVALID_FUNCTION);
     let provider = Provider::register(guid, None).unwrap();
-    assert_eq!(capture(), 0, "registered");
+    assert_eq!(capture(), SUCCESS, "the provider is registered");
     drop(provider);
-    until("the end of the registration", || capture() == 1);
-    stage.enable(&session, guid, &EnableParams::default());
-    assert_eq!(capture(), 0, "enabled ahead");
+    until("the end of the registration", || capture() == INVALID_FUNCTION);
+    fixture.enable(&session, guid, &EnableParams::default());
+    assert_eq!(capture(), SUCCESS, "the provider is enabled in advance");
 }
 
-fn disabling_twice(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    stage.disable(&session, guid);
-    stage.enable(&session, guid, &EnableParams::default());
-    stage.disable(&session, guid);
-    stage.disable(&session, guid);
+fn disabling_a_disabled_provider_succeeds(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    fixture.disable(&session, guid);
+    fixture.enable(&session, guid, &EnableParams::default());
+    fixture.disable(&session, guid);
+    fixture.disable(&session, guid);
 }
 
-fn keyword_0_is_ignored(stage: &Stage) {
-    let strict = EnableParams { property: 0x10, ..wants(0, 0, 0) };
-    let (session, provider, _guid) = stage.listened(&strict);
+fn keyword_0_is_ignored(fixture: &Fixture) {
+    let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..enable_params(0, 0, 0) };
+    let (session, provider, _guid) = fixture.start_with_provider(&strict);
     provider.write(&event(1, 4, 0), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [2]);
 }
 
-fn keyword_0_is_asked_for(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams { property: 0x40, ..wants(4, 8, 0) });
+fn keyword_0_can_be_enabled(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams {
+        property: EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
+        ..enable_params(4, 8, 0)
+    });
     provider.write(&event(1, 4, 0), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn the_source(stage: &Stage) {
-    let (guid, session, source) = (new_provider(), stage.start(&stage.config()), new_provider());
-    let (early, late) = (Calls::default(), Calls::default());
+fn source_of_an_enable_reaches_the_callback(fixture: &Fixture) {
+    let (guid, session, source) = (new_guid(), fixture.start(&fixture.config()), new_guid());
+    let (early, late) = (CallbackLog::default(), CallbackLog::default());
     let _early = Provider::register(guid, early.callback()).unwrap();
-    stage.enable(&session, guid, &EnableParams { source, ..EnableParams::default() });
+    fixture.enable(&session, guid, &EnableParams { source, ..EnableParams::default() });
     let _late = Provider::register(guid, late.callback()).unwrap();
     assert_eq!((early.last().source, late.last().source), (source, Guid::NULL));
 }
 
-fn system_providers(stage: &Stage) {
-    let (session, private) = (stage.start(&stage.config()), PrivateSession::start(&stage.config()).unwrap());
+fn system_providers_need_a_system_logger(fixture: &Fixture) {
+    let (session, private) =
+        (fixture.start(&fixture.config()), PrivateSession::start(&fixture.config()).unwrap());
     for (name, guid) in SYSTEM_PROVIDERS {
-        assert_eq!(enable_within(stage, &session.id, guid, 0), 87, "{name}");
-        assert_eq!(status(private.enable(guid, &EnableParams::default())), 87, "{name}");
+        assert_eq!(enable_within(fixture, &session.id, guid, 0), INVALID_PARAMETER, "{name}");
+        assert_eq!(status(private.enable(guid, &EnableParams::default())), INVALID_PARAMETER, "{name}");
     }
 }

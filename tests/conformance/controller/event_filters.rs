@@ -2,106 +2,66 @@
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::filter::Header;
 use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
 use traceweir_format::spec::enable::PayloadOperator;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_SYSTEM_FLAGS,
+    EVENT_FILTER_TYPE_TRACEHANDLE,
+};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Seen, Stage, event, new_provider, status};
+use crate::stage::{
+    CallbackLog, Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 7 #SCHEMATIZED",
-        D,
-        "the callback gets the filter, with the bit of the session in it",
-        a_schema_reaches_the_callback
-    ),
-    rule!(
-        "controller 7 #SCHEMATIZED",
-        D,
-        "one descriptor holds the chain of all sessions' filters",
-        one_chain_of_all_sessions
-    ),
-    rule!(
-        "controller 7 #SCHEMATIZED",
-        P,
-        "a size that is not that of the filter, or over 1,024 bytes → 87",
-        schemas_have_their_size
-    ),
+    rule!("controller 7 #SCHEMATIZED", D, "the callback gets the filter, with the bit of the session in it",
+        a_schema_reaches_the_callback),
+    rule!("controller 7 #SCHEMATIZED", D, "one descriptor holds the chain of all sessions' filters",
+        one_chain_of_all_sessions),
+    rule!("controller 7 #SCHEMATIZED", P, "a size that is not that of the filter, or over 1,024 bytes → 87",
+        schemas_have_their_size),
     rule!("controller 7 #EVENT_ID", D, "FilterIn: only the listed ids; else all but those", ids_in_and_out),
-    rule!(
-        "controller 7 #EVENT_ID",
-        D,
-        "event ids do not count for TraceLogging events",
-        ids_are_of_manifests
-    ),
-    rule!("controller 7 #EVENT_ID", P, "1 to 64 ids, and as many as the count; else → 87", sixty_four_ids),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "FilterIn: only the listed names; else all but those",
-        names_in_and_out
-    ),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "names do not count for other events than TraceLogging's",
-        names_are_of_tracelogging
-    ),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "events outside of the level/keyword part are not affected",
-        outside_of_the_part
-    ),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        D,
-        "MatchAllKeyword is unused when MatchAnyKeyword is 0",
-        all_without_any
-    ),
+    rule!("controller 7 #EVENT_ID", D, "filters of event ids do not apply to TraceLogging events",
+        id_filter_ignores_tracelogging),
+    rule!("controller 7 #EVENT_ID", P, "1 to 64 ids, and as many as the count; else → 87",
+        id_filter_has_1_to_64_ids),
+    rule!("controller 7 #EVENT_NAME", D, "FilterIn: only the listed names; else all but those",
+        names_in_and_out),
+    rule!("controller 7 #EVENT_NAME", D, "filters of names apply to TraceLogging events only",
+        name_filter_ignores_manifest_events),
+    rule!("controller 7 #EVENT_NAME", D, "events outside of the level/keyword part are not affected",
+        name_filter_affects_only_its_level_and_keywords),
+    rule!("controller 7 #EVENT_NAME", D, "MatchAllKeyword is unused when MatchAnyKeyword is 0",
+        match_all_is_unused_without_match_any),
     rule!("decision 20", P, "Level 0 of a name filter means all levels", name_filter_level_0_is_all),
-    rule!(
-        "controller 7 #EVENT_NAME",
-        P,
-        "a wrong number of names, or more than 4,096 bytes → 87",
-        names_have_their_size
-    ),
-    rule!("controller 7 #PAYLOAD", D, "only events whose payload passes arrive; other ids pass", payloads),
-    rule!(
-        "controller 7 #PAYLOAD",
-        P,
-        "what no such function has built, or more than 4,096 bytes → 87",
-        no_payload_filter
-    ),
-    rule!("api 4", H, "8 predicates per payload filter; a ninth is refused", eight_predicates),
-    rule!("controller 7", D, "all filters of a call must pass", all_must_pass),
-    rule!(
-        "controller 7 #STACKWALK",
-        D,
-        "a stack is taken for the listed ids only; the events all arrive",
-        stacks_by_id
-    ),
-    rule!("controller 7 #STACKWALK_NAME", D, "the same by name, for TraceLogging events", stacks_by_name),
-    rule!(
-        "controller 7 #STACKWALK_LEVEL_KW",
-        D,
-        "the same by level and keyword, for any event",
-        stacks_by_level
-    ),
-    rule!("controller 7", D, "stack filters without the stack property: no stacks at all", no_stacks_unasked),
-    rule!("controller 7", P, "with several stack filters each must pass", each_stack_filter),
+    rule!("controller 7 #EVENT_NAME", P, "a wrong number of names, or more than 4,096 bytes → 87",
+        names_have_their_size),
+    rule!("controller 7 #PAYLOAD", D, "only events whose payload passes arrive; other ids pass",
+        payload_filter_selects_events),
+    rule!("controller 7 #PAYLOAD", P, "data that no library function built, or more than 4,096 bytes → 87",
+        malformed_payload_filter_is_refused),
+    rule!("api 4", H, "8 predicates per payload filter; a ninth is refused", ninth_predicate_is_refused),
+    rule!("controller 7", D, "all filters of a call must pass", all_filters_must_pass),
+    rule!("controller 7 #STACKWALK", D, "a stack is taken for the listed ids only; the events all arrive",
+        stacks_are_selected_by_id),
+    rule!("controller 7 #STACKWALK_NAME", D, "the same by name, for TraceLogging events",
+        stacks_are_selected_by_name),
+    rule!("controller 7 #STACKWALK_LEVEL_KW", D, "the same by level and keyword, for any event",
+        stacks_are_selected_by_level_and_keyword),
+    rule!("controller 7", D, "stack filters without the stack property: no stacks at all",
+        stack_filters_need_the_stack_property),
+    rule!("controller 7", P, "with several stack filters each must pass", all_stack_filters_must_pass),
     rule!("controller 7 #STACKWALK_LEVEL_KW", P, "it has 24 bytes; else → 87", level_filters_have_their_size),
-    rule!("controller 7", P, "a group has no filters of ids, names or payloads → 87", not_of_groups),
-    rule!(
-        "controller 7 #SYSTEM_FLAGS, #TRACEHANDLE",
-        P,
-        "for another provider than the kernel's → 87",
-        of_the_kernel
-    ),
+    rule!("controller 7", P, "a group has no filters of ids, names or payloads → 87",
+        event_filters_are_refused_for_groups),
+    rule!("controller 7 #SYSTEM_FLAGS, #TRACEHANDLE", P, "for another provider than the kernel's → 87",
+        kernel_filters_are_refused_for_other_providers),
 ];
 
 const SCHEMATIZED: u32 = 0x8000_0000;
@@ -117,184 +77,219 @@ fn filter(kind: u32, parts: &[&[u8]]) -> Filter {
     Filter { kind, data: parts.concat() }
 }
 
-fn ids(kind: u32, filter_in: bool, ids: &[u16]) -> Filter {
-    let listed: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-    let count = u16::try_from(ids.len()).unwrap().to_le_bytes();
+fn id_filter(kind: u32, filter_in: bool, id_list: &[u16]) -> Filter {
+    let listed: Vec<u8> = id_list.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let count = u16::try_from(id_list.len()).unwrap().to_le_bytes();
     filter(kind, &[&[u8::from(filter_in), 0], &count, &listed])
 }
 
 /// The level/keyword part: any, all, level.
-type Part = (u64, u64, u8);
-const EVERYTHING: Part = (0, 0, 0);
+type LevelKeywords = (u64, u64, u8);
+const EVERYTHING: LevelKeywords = (0, 0, 0);
 
-fn names_of(kind: u32, (any, all, level): Part, filter_in: bool, names: &[&str]) -> Filter {
-    let listed: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
-    let count = u16::try_from(names.len()).unwrap().to_le_bytes();
+fn name_filter(
+    kind: u32,
+    (any, all, level): LevelKeywords,
+    filter_in: bool,
+    name_filters: &[&str],
+) -> Filter {
+    let listed: Vec<u8> = name_filters.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
+    let count = u16::try_from(name_filters.len()).unwrap().to_le_bytes();
     let head = [level, u8::from(filter_in)];
     filter(kind, &[&any.to_le_bytes(), &all.to_le_bytes(), &head, &count, &listed])
 }
 
-fn level_keyword((any, all, level): Part, filter_in: bool) -> Filter {
+fn level_keyword((any, all, level): LevelKeywords, filter_in: bool) -> Filter {
     let head = [level, u8::from(filter_in), 0, 0, 0, 0, 0, 0];
     filter(STACKWALK_LEVEL_KW, &[&any.to_le_bytes(), &all.to_le_bytes(), &head])
 }
 
-fn schema(id: u16, data: &[u8]) -> Filter {
+fn schematized_filter(id: u16, data: &[u8]) -> Filter {
     let size = u32::try_from(24 + data.len()).unwrap().to_le_bytes();
     filter(SCHEMATIZED, &[&id.to_le_bytes(), &[0; 14], &size, &[0; 4], data])
 }
 
-fn with(property: u32, filters: Vec<Filter>) -> EnableParams {
+fn params_with(property: u32, filters: Vec<Filter>) -> EnableParams {
     EnableParams { property, filters, ..EnableParams::default() }
 }
 
 /// TraceLogging events that follow the events 1 to 4 (level 4, keyword 1, a number as payload):
 /// name, level, keyword. Their numbers start at 100.
-const NAMED: [(&str, u8, u64); 4] = [("start", 4, 1), ("stop", 4, 2), ("start", 5, 3), ("pause", 2, 4)];
+const NAMED_EVENTS: [(&str, u8, u64); 4] =
+    [("start", 4, 1), ("stop", 4, 2), ("start", 5, 3), ("pause", 2, 4)];
 
-fn write_all(provider: &Provider) {
+fn write_test_events(provider: &Provider) {
     for id in 1..=4 {
         provider.write(&event(id, 4, 1), &[&u32::from(id).to_le_bytes()]).unwrap();
     }
-    for (number, (name, level, keyword)) in (100u32..).zip(NAMED) {
+    for (event_number, (name, level, keyword)) in (100u32..).zip(NAMED_EVENTS) {
         let metadata = MetadataBuilder::new(name, 0).finish().unwrap().to_vec();
-        let data = [&number.to_le_bytes()[..]];
+        let data = [&event_number.to_le_bytes()[..]];
         provider.event(&event(0, level, keyword)).metadata(&metadata).write(&data).unwrap();
     }
 }
 
-fn number(seen: &Seen) -> u32 {
+fn event_number(seen: &RecordedEvent) -> u32 {
     u32::from_le_bytes(seen.payload[..4].try_into().unwrap())
 }
 
 /// Returns the numbers of the events that arrive with these filters, and of those that have a
 /// stack.
-fn arrives(stage: &Stage, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
-    let (session, provider, _guid) = stage.listened(&with(property, filters));
-    write_all(&provider);
-    let seen = stage.stop(session);
-    let has_stack = |event: &&Seen| event.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
-    (seen.iter().map(number).collect(), seen.iter().filter(has_stack).map(number).collect())
+fn recorded_numbers(fixture: &Fixture, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(property, filters));
+    write_test_events(&provider);
+    let seen = fixture.stop_and_read(session);
+    let has_stack =
+        |event: &&RecordedEvent| event.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
+    (seen.iter().map(event_number).collect(), seen.iter().filter(has_stack).map(event_number).collect())
 }
 
 /// Returns the manifest events and the TraceLogging events that arrive.
-fn apart(stage: &Stage, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
-    arrives(stage, 0, filters).0.into_iter().partition(|number| *number < 100)
+fn recorded_by_kind(fixture: &Fixture, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
+    recorded_numbers(fixture, 0, filters).0.into_iter().partition(|event_number| *event_number < 100)
 }
 
-fn refused(stage: &Stage, provider: Guid, params: &EnableParams) -> u32 {
-    status(stage.try_enable(&stage.start(&stage.config()), provider, params))
+fn enable_status(fixture: &Fixture, provider: Guid, params: &EnableParams) -> Status {
+    status(fixture.try_enable(&fixture.start(&fixture.config()), provider, params))
 }
 
 #[track_caller]
-fn all_refused(stage: &Stage, wrong: Vec<Filter>) {
+fn assert_all_refused(fixture: &Fixture, wrong: Vec<Filter>) {
     for filter in wrong {
         let length = filter.data.len();
-        let status = refused(stage, new_provider(), &with(0, vec![filter.clone()]));
-        assert_eq!(status, 87, "{:#x} of {length} bytes", filter.kind);
+        let status = enable_status(fixture, new_guid(), &params_with(0, vec![filter.clone()]));
+        assert_eq!(status, INVALID_PARAMETER, "{:#x} of {length} bytes", filter.kind);
     }
 }
 
 /// Returns id, data and session bit of each filter in the chain that the callback received last.
-fn chain(calls: &Calls) -> Vec<(u16, Vec<u8>, u64)> {
+fn received_chain(calls: &CallbackLog) -> Vec<(u16, Vec<u8>, u64)> {
     let Some((SCHEMATIZED, bytes)) = calls.last().filter else { return Vec::new() };
     Header::chain(&bytes).map(|filter| (filter.id, filter.data.to_vec(), filter.instance)).collect()
 }
 
-fn a_schema_reaches_the_callback(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+fn a_schema_reaches_the_callback(fixture: &Fixture) {
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    stage.enable(&session, guid, &with(0, vec![schema(7, b"as agreed")]));
-    let [(7, data, bit)] = &chain(&calls)[..] else { panic!("{:?}", calls.last()) };
+    fixture.enable(&session, guid, &params_with(0, vec![schematized_filter(7, b"as agreed")]));
+    let [(7, data, bit)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
     assert_eq!((&data[..], bit.count_ones()), (&b"as agreed"[..], 1));
 }
 
-fn one_chain_of_all_sessions(stage: &Stage) {
-    let (calls, guid) = (Calls::default(), new_provider());
+fn one_chain_of_all_sessions(fixture: &Fixture) {
+    let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &with(0, vec![schema(1, b"first")]));
-    stage.enable(&two, guid, &with(0, vec![schema(2, b"second")]));
-    let [(1, first, a), (2, second, b)] = &chain(&calls)[..] else { panic!("{:?}", calls.last()) };
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&one, guid, &params_with(0, vec![schematized_filter(1, b"first")]));
+    fixture.enable(&two, guid, &params_with(0, vec![schematized_filter(2, b"second")]));
+    let [(1, first, a), (2, second, b)] = &received_chain(&calls)[..] else { panic!("{:?}", calls.last()) };
     assert_eq!((&first[..], &second[..], a & b), (&b"first"[..], &b"second"[..], 0));
-    stage.disable(&one, guid);
-    assert_eq!(chain(&calls).len(), 1);
+    fixture.disable(&one, guid);
+    assert_eq!(received_chain(&calls).len(), 1);
 }
 
-fn schemas_have_their_size(stage: &Stage) {
-    let mut lies = schema(1, b"data");
-    lies.data[16] += 1;
-    all_refused(stage, vec![lies, filter(SCHEMATIZED, &[&[0; 23]]), schema(1, &[0; 1_001])]);
-    assert_eq!(refused(stage, new_provider(), &with(0, vec![schema(1, &[0; 1_000])])), 0);
+fn schemas_have_their_size(fixture: &Fixture) {
+    let mut wrong_size = schematized_filter(1, b"data");
+    wrong_size.data[16] += 1;
+    assert_all_refused(
+        fixture,
+        vec![wrong_size, filter(SCHEMATIZED, &[&[0; 23]]), schematized_filter(1, &[0; 1_001])],
+    );
+    assert_eq!(
+        enable_status(fixture, new_guid(), &params_with(0, vec![schematized_filter(1, &[0; 1_000])])),
+        SUCCESS
+    );
 }
 
-fn ids_in_and_out(stage: &Stage) {
-    assert_eq!(apart(stage, vec![ids(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
-    assert_eq!(apart(stage, vec![ids(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
+fn ids_in_and_out(fixture: &Fixture) {
+    assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, true, &[2, 3, 9])]).0, [2, 3]);
+    assert_eq!(recorded_by_kind(fixture, vec![id_filter(EVENT_ID, false, &[2, 3, 9])]).0, [1, 4]);
 }
 
-fn ids_are_of_manifests(stage: &Stage) {
+fn id_filter_ignores_tracelogging(fixture: &Fixture) {
     for (filter_in, listed) in [(true, 7), (false, 0)] {
-        assert_eq!(apart(stage, vec![ids(EVENT_ID, filter_in, &[listed])]).1, [100, 101, 102, 103]);
+        assert_eq!(
+            recorded_by_kind(fixture, vec![id_filter(EVENT_ID, filter_in, &[listed])]).1,
+            [100, 101, 102, 103]
+        );
     }
 }
 
-fn sixty_four_ids(stage: &Stage) {
+fn id_filter_has_1_to_64_ids(fixture: &Fixture) {
     let many: Vec<u16> = (1..=65).collect();
-    let mut short = ids(EVENT_ID, true, &many[..3]);
+    let mut short = id_filter(EVENT_ID, true, &many[..3]);
     short.data.pop();
-    let mut long = ids(EVENT_ID, true, &many[..3]);
+    let mut long = id_filter(EVENT_ID, true, &many[..3]);
     long.data.extend([9, 0]);
-    all_refused(stage, vec![ids(EVENT_ID, true, &[]), ids(EVENT_ID, true, &many), short, long]);
-    all_refused(stage, vec![ids(STACKWALK, true, &[]), ids(STACKWALK, true, &many)]);
-    assert_eq!(refused(stage, new_provider(), &with(0, vec![ids(EVENT_ID, true, &many[..64])])), 0);
+    assert_all_refused(
+        fixture,
+        vec![id_filter(EVENT_ID, true, &[]), id_filter(EVENT_ID, true, &many), short, long],
+    );
+    assert_all_refused(fixture, vec![id_filter(STACKWALK, true, &[]), id_filter(STACKWALK, true, &many)]);
+    assert_eq!(
+        enable_status(fixture, new_guid(), &params_with(0, vec![id_filter(EVENT_ID, true, &many[..64])])),
+        SUCCESS
+    );
 }
 
-fn names(part: Part, filter_in: bool, names: &[&str]) -> Vec<Filter> {
-    vec![names_of(EVENT_NAME, part, filter_in, names)]
+fn name_filters(part: LevelKeywords, filter_in: bool, name_filters: &[&str]) -> Vec<Filter> {
+    vec![name_filter(EVENT_NAME, part, filter_in, name_filters)]
 }
 
-fn names_in_and_out(stage: &Stage) {
-    assert_eq!(apart(stage, names(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
-    assert_eq!(apart(stage, names(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
+fn names_in_and_out(fixture: &Fixture) {
+    assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["start", "other"])).1, [100, 102]);
+    assert_eq!(recorded_by_kind(fixture, name_filters(EVERYTHING, false, &["start", "other"])).1, [101, 103]);
 }
 
-fn names_are_of_tracelogging(stage: &Stage) {
-    assert_eq!(apart(stage, names(EVERYTHING, true, &["nobody"])), (vec![1, 2, 3, 4], vec![]));
+fn name_filter_ignores_manifest_events(fixture: &Fixture) {
+    assert_eq!(
+        recorded_by_kind(fixture, name_filters(EVERYTHING, true, &["nobody"])),
+        (vec![1, 2, 3, 4], vec![])
+    );
 }
 
-fn outside_of_the_part(stage: &Stage) {
+fn name_filter_affects_only_its_level_and_keywords(fixture: &Fixture) {
     // Events outside of the part arrive; of those inside, none is listed.
-    assert_eq!(apart(stage, names((0, 0, 4), true, &["nobody"])).1, [102]);
-    assert_eq!(apart(stage, names((2, 0, 0), true, &["nobody"])).1, [100, 103]);
-    assert_eq!(apart(stage, names((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((0, 0, 4), true, &["nobody"])).1, [102]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((2, 0, 0), true, &["nobody"])).1, [100, 103]);
+    assert_eq!(recorded_by_kind(fixture, name_filters((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
 }
 
-fn all_without_any(stage: &Stage) {
-    assert_eq!(apart(stage, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are checked");
+fn match_all_is_unused_without_match_any(fixture: &Fixture) {
+    assert_eq!(
+        recorded_by_kind(fixture, name_filters((0, 1 << 40, 0), true, &["nobody"])).1,
+        [0_u32; 0],
+        "MatchAllKeyword was applied without MatchAnyKeyword"
+    );
 }
 
-fn name_filter_level_0_is_all(stage: &Stage) {
-    assert_eq!(apart(stage, names((0, 0, 0), false, &["start", "stop", "pause"])).1, [0_u32; 0]);
+fn name_filter_level_0_is_all(fixture: &Fixture) {
+    assert_eq!(
+        recorded_by_kind(fixture, name_filters((0, 0, 0), false, &["start", "stop", "pause"])).1,
+        [0_u32; 0]
+    );
 }
 
-fn names_have_their_size(stage: &Stage) {
-    let good = || names_of(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
+fn names_have_their_size(fixture: &Fixture) {
+    let good = || name_filter(EVENT_NAME, EVERYTHING, true, &["one", "two"]);
     let mut more = good();
     more.data[18] = 3;
     let mut fewer = good();
     fewer.data[18] = 1;
-    let mut endless = good();
-    endless.data.pop();
+    let mut unterminated = good();
+    unterminated.data.pop();
     let long = "x".repeat(4_096 - 20);
-    let none = names_of(EVENT_NAME, EVERYTHING, true, &[]);
-    all_refused(stage, vec![more, fewer, endless, none, names_of(EVENT_NAME, EVERYTHING, true, &[&long])]);
-    let longest = names(EVERYTHING, true, &[&long[1..]]);
-    assert_eq!(refused(stage, new_provider(), &with(0, longest)), 0);
+    let none = name_filter(EVENT_NAME, EVERYTHING, true, &[]);
+    assert_all_refused(
+        fixture,
+        vec![more, fewer, unterminated, none, name_filter(EVENT_NAME, EVERYTHING, true, &[&long])],
+    );
+    let longest = name_filters(EVERYTHING, true, &[&long[1..]]);
+    assert_eq!(enable_status(fixture, new_guid(), &params_with(0, longest)), SUCCESS);
 }
 
 /// Returns a payload filter for event 3 with a number of at most `most`.
-fn payload(most: i128) -> Filter {
+fn payload_filter(most: i128) -> Filter {
     let mut event = Event::new(3, 0, false);
     let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
@@ -304,21 +299,21 @@ fn payload(most: i128) -> Filter {
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
 }
 
-fn payloads(stage: &Stage) {
-    assert_eq!(arrives(stage, 0, vec![payload(2)]).0, [1, 2, 4, 100, 101, 102, 103]);
-    assert_eq!(arrives(stage, 0, vec![payload(3)]).0, [1, 2, 3, 4, 100, 101, 102, 103]);
+fn payload_filter_selects_events(fixture: &Fixture) {
+    assert_eq!(recorded_numbers(fixture, 0, vec![payload_filter(2)]).0, [1, 2, 4, 100, 101, 102, 103]);
+    assert_eq!(recorded_numbers(fixture, 0, vec![payload_filter(3)]).0, [1, 2, 3, 4, 100, 101, 102, 103]);
 }
 
-fn no_payload_filter(stage: &Stage) {
-    let mut long = payload(1);
+fn malformed_payload_filter_is_refused(fixture: &Fixture) {
+    let mut long = payload_filter(1);
     long.data.resize(4_097, 0);
-    all_refused(
-        stage,
+    assert_all_refused(
+        fixture,
         vec![filter(PAYLOAD, &[]), filter(PAYLOAD, &[b"EPF1"]), filter(PAYLOAD, &[&[7; 64]]), long],
     );
 }
 
-fn eight_predicates(_: &Stage) {
+fn ninth_predicate_is_refused(_: &Fixture) {
     let mut event = Event::new(3, 0, false);
     let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
@@ -327,67 +322,89 @@ fn eight_predicates(_: &Stage) {
     assert!(add().is_err());
 }
 
-fn all_must_pass(stage: &Stage) {
-    let by_id = || ids(EVENT_ID, true, &[2, 3]);
-    let by_name = names_of(EVENT_NAME, EVERYTHING, false, &["stop"]);
-    assert_eq!(apart(stage, vec![by_id(), payload(2), by_name]), (vec![2], vec![100, 102, 103]));
-    let elsewhere = filter(0x8000_0004, &[&1u32.to_le_bytes()]);
-    assert_eq!(arrives(stage, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
+fn all_filters_must_pass(fixture: &Fixture) {
+    let by_id = || id_filter(EVENT_ID, true, &[2, 3]);
+    let by_name = name_filter(EVENT_NAME, EVERYTHING, false, &["stop"]);
+    assert_eq!(
+        recorded_by_kind(fixture, vec![by_id(), payload_filter(2), by_name]),
+        (vec![2], vec![100, 102, 103])
+    );
+    let elsewhere = filter(EVENT_FILTER_TYPE_PID, &[&1u32.to_le_bytes()]);
+    assert_eq!(recorded_numbers(fixture, 0, vec![by_id(), elsewhere]).0, [0_u32; 0]);
 }
 
-fn stacks(stage: &Stage, filters: Vec<Filter>) -> Vec<u32> {
-    let (all, with_stack) = arrives(stage, STACK_TRACE, filters);
-    assert_eq!(all, [1, 2, 3, 4, 100, 101, 102, 103], "stack filters decide about stacks only");
+fn numbers_with_stack(fixture: &Fixture, filters: Vec<Filter>) -> Vec<u32> {
+    let (all, with_stack) = recorded_numbers(fixture, STACK_TRACE, filters);
+    assert_eq!(all, [1, 2, 3, 4, 100, 101, 102, 103], "stack filters dropped events");
     with_stack
 }
 
-fn stacks_by_id(stage: &Stage) {
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, true, &[2])]), [2, 100, 101, 102, 103]);
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, false, &[2])]), [1, 3, 4, 100, 101, 102, 103]);
-}
-
-fn stacks_by_name(stage: &Stage) {
-    let by_name = |filter_in| vec![names_of(STACKWALK_NAME, EVERYTHING, filter_in, &["start"])];
-    assert_eq!(stacks(stage, by_name(true)), [1, 2, 3, 4, 100, 102]);
-    assert_eq!(stacks(stage, by_name(false)), [1, 2, 3, 4, 101, 103]);
-}
-
-fn stacks_by_level(stage: &Stage) {
-    assert_eq!(stacks(stage, vec![level_keyword((0, 0, 4), true)]), [1, 2, 3, 4, 100, 101, 103]);
-    assert_eq!(stacks(stage, vec![level_keyword((0, 0, 4), false)]), [102]);
-    assert_eq!(stacks(stage, vec![level_keyword((2, 0, 0), true)]), [101, 102]);
-}
-
-fn no_stacks_unasked(stage: &Stage) {
+fn stacks_are_selected_by_id(fixture: &Fixture) {
+    assert_eq!(numbers_with_stack(fixture, vec![id_filter(STACKWALK, true, &[2])]), [2, 100, 101, 102, 103]);
     assert_eq!(
-        arrives(stage, 0, vec![ids(STACKWALK, true, &[2]), level_keyword(EVERYTHING, true)]).1,
+        numbers_with_stack(fixture, vec![id_filter(STACKWALK, false, &[2])]),
+        [1, 3, 4, 100, 101, 102, 103]
+    );
+}
+
+fn stacks_are_selected_by_name(fixture: &Fixture) {
+    let by_name = |filter_in| vec![name_filter(STACKWALK_NAME, EVERYTHING, filter_in, &["start"])];
+    assert_eq!(numbers_with_stack(fixture, by_name(true)), [1, 2, 3, 4, 100, 102]);
+    assert_eq!(numbers_with_stack(fixture, by_name(false)), [1, 2, 3, 4, 101, 103]);
+}
+
+fn stacks_are_selected_by_level_and_keyword(fixture: &Fixture) {
+    assert_eq!(
+        numbers_with_stack(fixture, vec![level_keyword((0, 0, 4), true)]),
+        [1, 2, 3, 4, 100, 101, 103]
+    );
+    assert_eq!(numbers_with_stack(fixture, vec![level_keyword((0, 0, 4), false)]), [102]);
+    assert_eq!(numbers_with_stack(fixture, vec![level_keyword((2, 0, 0), true)]), [101, 102]);
+}
+
+fn stack_filters_need_the_stack_property(fixture: &Fixture) {
+    assert_eq!(
+        recorded_numbers(fixture, 0, vec![id_filter(STACKWALK, true, &[2]), level_keyword(EVERYTHING, true)])
+            .1,
         [0_u32; 0]
     );
 }
 
-fn each_stack_filter(stage: &Stage) {
+fn all_stack_filters_must_pass(fixture: &Fixture) {
     let by_level = || level_keyword((0, 0, 4), true);
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, true, &[2]), by_level()]), [2, 100, 101, 103]);
-    let by_name = names_of(STACKWALK_NAME, EVERYTHING, true, &["start"]);
-    assert_eq!(stacks(stage, vec![ids(STACKWALK, true, &[2]), by_name, by_level()]), [2, 100]);
+    assert_eq!(
+        numbers_with_stack(fixture, vec![id_filter(STACKWALK, true, &[2]), by_level()]),
+        [2, 100, 101, 103]
+    );
+    let by_name = name_filter(STACKWALK_NAME, EVERYTHING, true, &["start"]);
+    assert_eq!(
+        numbers_with_stack(fixture, vec![id_filter(STACKWALK, true, &[2]), by_name, by_level()]),
+        [2, 100]
+    );
 }
 
-fn level_filters_have_their_size(stage: &Stage) {
+fn level_filters_have_their_size(fixture: &Fixture) {
     let wrong = [0, 18, 23, 25, 48].map(|bytes| filter(STACKWALK_LEVEL_KW, &[&vec![0; bytes]]));
-    all_refused(stage, wrong.to_vec());
+    assert_all_refused(fixture, wrong.to_vec());
 }
 
-fn not_of_groups(stage: &Stage) {
-    let by_name = names_of(EVENT_NAME, EVERYTHING, true, &["start"]);
-    for filter in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
-        let (kind, group) = (filter.kind, with(0x20, vec![filter]));
-        assert_eq!(refused(stage, new_provider(), &group), 87, "{kind:#x}");
+fn event_filters_are_refused_for_groups(fixture: &Fixture) {
+    let by_name = name_filter(EVENT_NAME, EVERYTHING, true, &["start"]);
+    for filter in [id_filter(EVENT_ID, true, &[1]), by_name, payload_filter(1)] {
+        let (kind, group) = (filter.kind, params_with(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, vec![filter]));
+        assert_eq!(enable_status(fixture, new_guid(), &group), INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
-fn of_the_kernel(stage: &Stage) {
-    all_refused(stage, vec![filter(0x8000_0001, &[&[0; 4]]), filter(0x8000_0002, &[&[0; 8]])]);
-    let private = PrivateSession::start(&stage.config()).unwrap();
-    let params = with(0, vec![filter(0x8000_0002, &[&[0; 8]])]);
-    assert_eq!(status(private.enable(new_provider(), &params)), 87);
+fn kernel_filters_are_refused_for_other_providers(fixture: &Fixture) {
+    assert_all_refused(
+        fixture,
+        vec![
+            filter(EVENT_FILTER_TYPE_SYSTEM_FLAGS, &[&[0; 4]]),
+            filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]]),
+        ],
+    );
+    let private = PrivateSession::start(&fixture.config()).unwrap();
+    let params = params_with(0, vec![filter(EVENT_FILTER_TYPE_TRACEHANDLE, &[&[0; 8]])]);
+    assert_eq!(status(private.enable(new_guid(), &params)), INVALID_PARAMETER);
 }

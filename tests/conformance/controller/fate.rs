@@ -1,106 +1,110 @@
-//! Sessions that share the fate of an event, and groups of providers that are enabled together.
+//! Sessions that share failures of writes, and groups of providers that are enabled together.
 
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, new_provider, status, wants};
+use crate::stage::{Fixture, MORE_DATA, SUCCESS, Session, enable_params, event, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2.2", D, "an event that fails in one session is published to none", one_fails_for_all),
-    rule!(
-        "controller 2 #0x8000000",
-        D,
-        "an independent session neither takes part in the failure of others nor has them take part in its own",
-        independent_sessions
-    ),
-    rule!(
-        "controller 6 #PROVIDER_GROUP",
-        D,
-        "the GUID names a group: its members are enabled",
-        a_group_is_enabled
-    ),
-    rule!(
-        "controller 6 #PROVIDER_GROUP",
-        D,
-        "a member that registers later is enabled too, a provider of the group's GUID is not",
-        members_come_later
-    ),
+    rule!("controller 2 #0x8000000", D, "an independent session neither shares the failures of other sessions nor causes theirs",
+        independent_sessions_fail_alone),
+    rule!("controller 6 #PROVIDER_GROUP", D, "the GUID names a group: its members are enabled",
+        a_group_is_enabled),
+    rule!("controller 6 #PROVIDER_GROUP", D, "a member that registers later is enabled too, a provider of the group's GUID is not",
+        later_group_member_is_enabled),
     rule!("controller 6 #PROVIDER_GROUP", D, "disabling the group disables its members", a_group_is_disabled),
 ];
 
-const GROUP: u32 = 0x20;
-const INDEPENDENT: u32 = 0x0800_0001;
+const INDEPENDENT: u32 = EVENT_TRACE_INDEPENDENT_SESSION_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
 /// Starts two sessions for one provider: an event of 5,000 bytes fits only into the buffers of the
 /// large one.
-fn small_and_large(stage: &Stage, small: u32, large: u32) -> (Session, Session, Provider) {
-    let guid = new_provider();
+fn small_and_large(fixture: &Fixture, small: u32, large: u32) -> (Session, Session, Provider) {
+    let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
     let start = |mode, buffer_size| {
-        let session = stage.start(&SessionConfig { log_file_mode: mode, buffer_size, ..stage.config() });
-        stage.enable(&session, guid, &EnableParams::default());
+        let session = fixture.start(&SessionConfig { log_file_mode: mode, buffer_size, ..fixture.config() });
+        fixture.enable(&session, guid, &EnableParams::default());
         session
     };
     (start(small, 4), start(large, 64), provider)
 }
 
 /// Stops a session and returns its events and losses.
-fn account(stage: &Stage, session: Session) -> (u64, u64) {
-    let end = stage.end(session);
+fn stop_and_count(fixture: &Fixture, session: Session) -> (u64, u64) {
+    let end = fixture.stop(session);
     (end.events, end.events_lost)
 }
 
-fn one_fails_for_all(stage: &Stage) {
-    let (small, large, provider) = small_and_large(stage, 1, 1);
-    assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status().0), Err(234));
+fn one_fails_for_all(fixture: &Fixture) {
+    let (small, large, provider) =
+        small_and_large(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
+    assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
     provider.write(&event(2, 4, 1), &[b"fits"]).unwrap();
-    assert_eq!((account(stage, small), account(stage, large)), ((1, 1), (1, 1)));
+    assert_eq!((stop_and_count(fixture, small), stop_and_count(fixture, large)), ((1, 1), (1, 1)));
 }
 
-fn independent_sessions(stage: &Stage) {
-    for (of_small, of_large) in [(INDEPENDENT, 1), (1, INDEPENDENT)] {
-        let (small, large, provider) = small_and_large(stage, of_small, of_large);
-        assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status().0), Err(234));
-        assert_eq!((account(stage, small), account(stage, large)), ((0, 1), (1, 0)), "{of_small:#x}");
+fn independent_sessions_fail_alone(fixture: &Fixture) {
+    for (of_small, of_large) in
+        [(INDEPENDENT, EVENT_TRACE_FILE_MODE_SEQUENTIAL), (EVENT_TRACE_FILE_MODE_SEQUENTIAL, INDEPENDENT)]
+    {
+        let (small, large, provider) = small_and_large(fixture, of_small, of_large);
+        assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
+        assert_eq!(
+            (stop_and_count(fixture, small), stop_and_count(fixture, large)),
+            ((0, 1), (1, 0)),
+            "{of_small:#x}"
+        );
     }
 }
 
-fn member(group: Guid) -> Provider {
+fn register_member(group: Guid) -> Provider {
     let traits = TraitsBuilder::new("Member").group(&group).finish().unwrap().to_vec();
-    Provider::register_with_traits(new_provider(), &traits, None).unwrap()
+    Provider::register_with_traits(new_guid(), &traits, None).unwrap()
 }
 
-fn of_group(level: u8) -> EnableParams {
-    EnableParams { property: GROUP, ..wants(level, 0, 0) }
+fn group_params(level: u8) -> EnableParams {
+    EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..enable_params(level, 0, 0) }
 }
 
-fn a_group_is_enabled(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    let (one, two, stranger) = (member(group), member(group), member(new_provider()));
-    stage.enable(&session, group, &of_group(3));
-    for (id, provider) in [&one, &two, &stranger].into_iter().enumerate() {
+fn a_group_is_enabled(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
+    let (one, two, other_provider) =
+        (register_member(group), register_member(group), register_member(new_guid()));
+    fixture.enable(&session, group, &group_params(3));
+    for (id, provider) in [&one, &two, &other_provider].into_iter().enumerate() {
         provider.write(&event(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
         provider.write(&event(9, 4, 1), &[]).unwrap();
     }
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [0, 1]);
 }
 
-fn members_come_later(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, group, &of_group(0));
-    assert!(member(group).enabled(4, 1));
-    assert!(!Provider::register(group, None).unwrap().enabled(4, 1), "it is no member");
+fn later_group_member_is_enabled(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
+    fixture.enable(&session, group, &group_params(0));
+    assert!(register_member(group).enabled(4, 1));
+    assert!(
+        !Provider::register(group, None).unwrap().enabled(4, 1),
+        "a provider that is not a member is enabled"
+    );
 }
 
-fn a_group_is_disabled(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    let provider = member(group);
-    stage.enable(&session, group, &of_group(0));
+fn a_group_is_disabled(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
+    let provider = register_member(group);
+    fixture.enable(&session, group, &group_params(0));
     assert!(provider.enabled(4, 1));
-    let disabled = stage.controller().enable(&session.id, group, EnableCode::Disable, &of_group(0), 10_000);
-    assert_eq!(status(disabled), 0);
+    let disabled =
+        fixture.connect().enable(&session.id, group, EnableCode::Disable, &group_params(0), 10_000);
+    assert_eq!(status(disabled), SUCCESS);
     assert!(!provider.enabled(4, 1));
 }

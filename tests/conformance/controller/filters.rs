@@ -1,141 +1,126 @@
 //! Filters of an enable call.
 
-use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
+use traceweir::{Provider, Status};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
+use traceweir_format::spec::enable::{
+    EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID,
+};
 
 use crate::control_group::{self, ControlGroup};
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, new_provider, status};
+use crate::stage::{CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 7", D, "one filter of a type; a repeated type → 87", a_type_comes_once),
-    rule!("api 4", H, "13 filters at most; more → 87", thirteen_filters),
+    rule!("api 4", H, "13 filters at most; more → 87", more_than_13_filters_are_refused),
     rule!("controller 7 #NONE", D, "a descriptor of type 0 is ignored", none_is_ignored),
-    rule!("controller 7 #PID", D, "only the processes named are enabled", processes_by_id),
-    rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", eight_ids),
-    rule!(
-        "controller 7 #PID",
-        D,
-        "matched against the processes that exist at the call: one that is started again is not enabled",
-        started_again
-    ),
-    rule!("controller 7 #PID", D, "not valid for private sessions → 87", not_of_private_sessions),
-    rule!(
-        "controller 7 #EXECUTABLE_NAME",
-        D,
-        "the file name of the program, compared without regard to case",
-        processes_by_name
-    ),
-    rule!("controller 7 #EXECUTABLE_NAME", P, "later processes too", later_processes_by_name),
-    rule!(
-        "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
-        P,
-        "a process whose control group has another name is not enabled",
-        processes_by_control_group
-    ),
-    rule!(
-        "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
-        P,
-        "a process whose control group has one of the names is enabled, and so are later ones",
-        processes_in_control_groups
-    ),
-    rule!(
-        "controller 7",
-        P,
-        "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
-        lists_of_names
-    ),
-    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_types_of_filters),
-    rule!(
-        "controller 7",
-        P,
-        "types without the top bit go to the callback unchanged",
-        the_providers_own_filters
-    ),
-    rule!(
-        "controller 7",
-        P,
-        "the provider's own filters have 1,024 bytes at most; more → 87",
-        own_filters_are_bounded
-    ),
-    rule!("controller 7", P, "a refused filter leaves the enable as it was", a_refusal_changes_nothing),
+    rule!("controller 7 #PID", D, "only the processes named are enabled", pid_filter_selects_processes),
+    rule!("controller 7 #PID", D, "1 to 8 ids of four bytes; else → 87", pid_filter_has_1_to_8_ids),
+    rule!("controller 7 #PID", D, "matched against the processes that exist at the call: a restarted process is not enabled",
+        pid_filter_ignores_restarted_processes),
+    rule!("controller 7 #PID", D, "not valid for private sessions → 87",
+        pid_filter_is_refused_for_private_sessions),
+    rule!("controller 7 #EXECUTABLE_NAME", D, "the file name of the program, compared without regard to case",
+        executable_name_filter_ignores_case),
+    rule!("controller 7 #EXECUTABLE_NAME", P, "later processes too",
+        executable_name_filter_applies_to_later_processes),
+    rule!("controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER", P, "a process whose control group has another name is not enabled",
+        other_control_groups_are_not_enabled),
+    rule!("controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER", P, "a process whose control group has one of the names is enabled, and so are later ones",
+        named_control_groups_are_enabled),
+    rule!("controller 7", P, "filters of names: UTF-16, at least one name, 1,024 bytes at most; else → 87",
+        name_lists_are_checked),
+    rule!("controller 7", P, "an unknown type with the top bit set → 87", unknown_filter_types_are_refused),
+    rule!("controller 7", P, "types without the top bit go to the callback unchanged",
+        provider_defined_filters_reach_the_callback),
+    rule!("controller 7", P, "the provider's own filters have 1,024 bytes at most; more → 87",
+        own_filters_are_bounded),
+    rule!("controller 7", P, "a refused filter leaves the enable unchanged", a_refusal_changes_nothing),
 ];
 
 const PID: u32 = 0x8000_0004;
 const EXECUTABLE_NAME: u32 = 0x8000_0008;
 /// Filter types: executables, packages, applications, containers.
-const NAMES: [u32; 4] = [EXECUTABLE_NAME, 0x8000_0010, 0x8000_0020, 0x8000_8000];
+const NAME_FILTERS: [u32; 4] = [
+    EXECUTABLE_NAME,
+    EVENT_FILTER_TYPE_PACKAGE_ID,
+    EVENT_FILTER_TYPE_PACKAGE_APP_ID,
+    EVENT_FILTER_TYPE_CONTAINER,
+];
 
-fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
+fn params_with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
     let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
     EnableParams { filters, ..EnableParams::default() }
 }
 
-fn enable(stage: &Stage, filters: Vec<(u32, Vec<u8>)>) -> u32 {
-    let session = stage.start(&stage.config());
-    status(stage.try_enable(&session, new_provider(), &with(filters)))
+fn enable_status(fixture: &Fixture, filters: Vec<(u32, Vec<u8>)>) -> Status {
+    let session = fixture.start(&fixture.config());
+    status(fixture.try_enable(&session, new_guid(), &params_with(filters)))
 }
 
-fn ids(ids: &[u32]) -> Vec<u8> {
+fn pid_bytes(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-fn a_type_comes_once(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(7, vec![1]), (7, vec![2])]), 87);
-    assert_eq!(enable(stage, vec![(PID, ids(&[1])), (PID, ids(&[2]))]), 87);
-    assert_eq!(enable(stage, vec![(7, vec![1]), (8, vec![1])]), 0);
+fn a_type_comes_once(fixture: &Fixture) {
+    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (7, vec![2])]), INVALID_PARAMETER);
+    assert_eq!(
+        enable_status(fixture, vec![(PID, pid_bytes(&[1])), (PID, pid_bytes(&[2]))]),
+        INVALID_PARAMETER
+    );
+    assert_eq!(enable_status(fixture, vec![(7, vec![1]), (8, vec![1])]), SUCCESS);
 }
 
-fn thirteen_filters(stage: &Stage) {
+fn more_than_13_filters_are_refused(fixture: &Fixture) {
     let many = |count| (1..=count).map(|kind| (kind, vec![1])).collect();
-    assert_eq!(enable(stage, many(13)), 0);
-    assert_eq!(enable(stage, many(14)), 87);
+    assert_eq!(enable_status(fixture, many(13)), SUCCESS);
+    assert_eq!(enable_status(fixture, many(14)), INVALID_PARAMETER);
 }
 
-fn none_is_ignored(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(0, vec![]), (0, vec![9; 5])]), 0);
+fn none_is_ignored(fixture: &Fixture) {
+    assert_eq!(enable_status(fixture, vec![(0, vec![]), (0, vec![9; 5])]), SUCCESS);
 }
 
-fn processes_by_id(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
+fn pid_filter_selects_processes(fixture: &Fixture) {
+    let (session, provider, guid) =
+        fixture.start_config_with_provider(&fixture.config(), &params_with(vec![(PID, pid_bytes(&[1]))]));
     assert!(!provider.enabled(4, 1));
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[1, std::process::id()]))]));
+    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1, std::process::id()]))]));
     assert!(provider.enabled(4, 1));
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[1]))]));
-    assert!(!provider.enabled(4, 1), "taken away from who is not named any more");
+    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1]))]));
+    assert!(!provider.enabled(4, 1), "a process that is no longer named is still enabled");
 }
 
-fn eight_ids(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(PID, ids(&[1; 8]))]), 0);
-    for wrong in [vec![], ids(&[1; 9]), vec![1; 3], vec![1; 6]] {
-        assert_eq!(enable(stage, vec![(PID, wrong.clone())]), 87, "{wrong:?}");
+fn pid_filter_has_1_to_8_ids(fixture: &Fixture) {
+    assert_eq!(enable_status(fixture, vec![(PID, pid_bytes(&[1; 8]))]), SUCCESS);
+    for wrong in [vec![], pid_bytes(&[1; 9]), vec![1; 3], vec![1; 6]] {
+        assert_eq!(enable_status(fixture, vec![(PID, wrong.clone())]), INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
-fn started_again(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let mut first = Other::start(guid, None);
-    stage.enable(&session, guid, &with(vec![(PID, ids(&[first.id()]))]));
+fn pid_filter_ignores_restarted_processes(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let mut first = OtherProcess::start(guid, None);
+    fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[first.id()]))]));
     first.write(1);
-    first.leave();
-    let mut second = Other::start(guid, None);
+    first.exit_and_wait();
+    let mut second = OtherProcess::start(guid, None);
     second.write(2);
-    let seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
+    let seen: Vec<u16> = fixture.stop_and_read(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
-fn not_of_private_sessions(stage: &Stage) {
-    let session = PrivateSession::start(&stage.config()).unwrap();
-    let own = with(vec![(PID, ids(&[std::process::id()]))]);
-    assert_eq!(status(session.enable(new_provider(), &own)), 87);
+fn pid_filter_is_refused_for_private_sessions(fixture: &Fixture) {
+    let session = PrivateSession::start(&fixture.config()).unwrap();
+    let own_pid = params_with(vec![(PID, pid_bytes(&[std::process::id()]))]);
+    assert_eq!(status(session.enable(new_guid(), &own_pid)), INVALID_PARAMETER);
 }
 
-fn wide(text: &str) -> Vec<u8> {
+fn utf16_bytes(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
@@ -143,98 +128,117 @@ fn own_program() -> String {
     std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned()
 }
 
-fn processes_by_name(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn executable_name_filter_ignores_case(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider = Provider::register(guid, None).unwrap();
-    let meant = |names: &str| {
-        stage.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide(names))]));
+    let is_enabled_for = |names: &str| {
+        fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes(names))]));
         provider.enabled(4, 1)
     };
-    let own = own_program();
-    assert!(meant(&own) && meant(&own.to_uppercase()) && meant(&format!("other;{own}")));
-    assert!(!meant("other") && !meant(&own[1..]) && !meant(&format!("/{own}")));
+    let own_program_name = own_program();
+    assert!(
+        is_enabled_for(&own_program_name)
+            && is_enabled_for(&own_program_name.to_uppercase())
+            && is_enabled_for(&format!("other;{own_program_name}"))
+    );
+    assert!(
+        !is_enabled_for("other")
+            && !is_enabled_for(&own_program_name[1..])
+            && !is_enabled_for(&format!("/{own_program_name}"))
+    );
 }
 
-fn later_processes_by_name(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &with(vec![(EXECUTABLE_NAME, wide("WANTED"))]));
-    let mut wanted = Other::start_as(&stage.folder().join("wanted"), guid);
-    let mut other = Other::start(guid, None);
+fn executable_name_filter_applies_to_later_processes(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes("WANTED"))]));
+    let mut wanted = OtherProcess::start_as(&fixture.folder().join("wanted"), guid);
+    let mut other = OtherProcess::start(guid, None);
     wanted.write(1);
     other.write(2);
-    let seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
+    let seen: Vec<u16> = fixture.stop_and_read(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
-fn processes_by_control_group(stage: &Stage) {
-    for kind in NAMES.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
-        let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn other_control_groups_are_not_enabled(fixture: &Fixture) {
+    for kind in NAME_FILTERS.into_iter().filter(|kind| *kind != EXECUTABLE_NAME) {
+        let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
         let provider = Provider::register(guid, None).unwrap();
-        stage.enable(&session, guid, &with(vec![(kind, wide("nobody has this name"))]));
+        fixture.enable(&session, guid, &params_with(vec![(kind, utf16_bytes("nobody has this name"))]));
         assert!(!provider.enabled(4, 1), "{kind:#x}");
     }
 }
 
-fn processes_in_control_groups(stage: &Stage) {
+fn named_control_groups_are_enabled(fixture: &Fixture) {
     let Some(group) = ControlGroup::make() else {
         return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
     };
     let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
-    for (kind, name) in NAMES.into_iter().skip(1).zip(names) {
-        let (guid, session) = (new_provider(), stage.start(&stage.config()));
+    for (kind, name) in NAME_FILTERS.into_iter().skip(1).zip(names) {
+        let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
         // Processes in containers are included only if the enable asks for all of them, or names
         // theirs.
         let enable = |names: &str| {
             let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
-            let params = EnableParams { property, ..with(vec![(kind, wide(names))]) };
-            stage.enable(&session, guid, &params);
+            let params = EnableParams { property, ..params_with(vec![(kind, utf16_bytes(names))]) };
+            fixture.enable(&session, guid, &params);
         };
-        let mut early = Other::start_in(group.folder(), guid);
+        let mut early = OtherProcess::start_in_group(group.folder(), guid);
         enable(&format!("other;{}", name.to_uppercase()));
-        let (mut late, mut outside) = (Other::start_in(group.folder(), guid), Other::start(guid, None));
+        let (mut late, mut outside) =
+            (OtherProcess::start_in_group(group.folder(), guid), OtherProcess::start(guid, None));
         early.write(1);
         late.write(2);
         outside.write(3);
         enable("other");
         early.write(4);
         late.write(5);
-        let mut seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
+        let mut seen: Vec<u16> =
+            fixture.stop_and_read(session).iter().map(|event| event.descriptor.id).collect();
         seen.sort_unstable();
         assert_eq!(seen, [1, 2], "{kind:#x}");
     }
 }
 
-fn lists_of_names(stage: &Stage) {
-    for kind in NAMES {
-        let longest = wide(&"n".repeat(512));
-        assert_eq!(enable(stage, vec![(kind, longest.clone())]), 0, "{kind:#x}");
+fn name_lists_are_checked(fixture: &Fixture) {
+    for kind in NAME_FILTERS {
+        let longest = utf16_bytes(&"n".repeat(512));
+        assert_eq!(enable_status(fixture, vec![(kind, longest.clone())]), SUCCESS, "{kind:#x}");
         let lone_surrogate = vec![0, 0xD8];
-        for wrong in [vec![], wide(";;"), vec![b'a'], lone_surrogate, [longest, wide("n")].concat()] {
-            assert_eq!(enable(stage, vec![(kind, wrong.clone())]), 87, "{kind:#x} {wrong:?}");
+        for wrong in
+            [vec![], utf16_bytes(";;"), vec![b'a'], lone_surrogate, [longest, utf16_bytes("n")].concat()]
+        {
+            assert_eq!(
+                enable_status(fixture, vec![(kind, wrong.clone())]),
+                INVALID_PARAMETER,
+                "{kind:#x} {wrong:?}"
+            );
         }
     }
 }
 
-fn unknown_types_of_filters(stage: &Stage) {
+fn unknown_filter_types_are_refused(fixture: &Fixture) {
     for kind in [0x8000_0040, 0x8000_0800, 0x8001_0000, u32::MAX] {
-        assert_eq!(enable(stage, vec![(kind, vec![1; 8])]), 87, "{kind:#x}");
+        assert_eq!(enable_status(fixture, vec![(kind, vec![1; 8])]), INVALID_PARAMETER, "{kind:#x}");
     }
 }
 
-fn the_providers_own_filters(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
+fn provider_defined_filters_reach_the_callback(fixture: &Fixture) {
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    stage.enable(&session, guid, &with(vec![(0x1234, b"for the provider".to_vec())]));
+    fixture.enable(&session, guid, &params_with(vec![(0x1234, b"for the provider".to_vec())]));
     assert_eq!(calls.last().filter, Some((0x1234, b"for the provider".to_vec())));
 }
 
-fn own_filters_are_bounded(stage: &Stage) {
-    assert_eq!(enable(stage, vec![(0x1234, vec![1; 1024])]), 0);
-    assert_eq!(enable(stage, vec![(0x1234, vec![1; 1025])]), 87);
+fn own_filters_are_bounded(fixture: &Fixture) {
+    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1024])]), SUCCESS);
+    assert_eq!(enable_status(fixture, vec![(0x1234, vec![1; 1025])]), INVALID_PARAMETER);
 }
 
-fn a_refusal_changes_nothing(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&crate::stage::wants(4, 1, 0));
-    assert_eq!(status(stage.try_enable(&session, guid, &with(vec![(PID, vec![])]))), 87);
+fn a_refusal_changes_nothing(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&crate::stage::enable_params(4, 1, 0));
+    assert_eq!(
+        status(fixture.try_enable(&session, guid, &params_with(vec![(PID, vec![])]))),
+        INVALID_PARAMETER
+    );
     assert!(provider.enabled(4, 1) && !provider.enabled(5, 1));
 }

@@ -6,53 +6,34 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Provider, WriteError};
 use traceweir_format::spec::event::ExtType;
 
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Seen, Stage, event, new_provider};
+use crate::stage::{Fixture, RecordedEvent, event};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", the_sid),
-    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0", the_audit_session),
-    rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer", the_stack),
-    rule!("api 4", D, "192 frames at most; the deepest are dropped", item_of_deep_stacks),
-    rule!(
-        "controller 6.1 #0x004",
-        D,
-        "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
-        stacks_that_do_not_fit
-    ),
-    rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application", the_application),
-    rule!(
-        "controller 6.1 #0x080",
-        D,
-        "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
-        the_start_key
-    ),
-    rule!(
-        "controller 6.1 #0x100",
-        D,
-        "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
-        the_event_key
-    ),
-    rule!(
-        "decision 31",
-        P,
-        "the high half of an event key is the low half of the process start key",
-        keys_belong_together
-    ),
-    rule!(
-        "controller 6.1 #0x200",
-        D,
-        "EXCLUDE_INPRIVATE drops what is written as in private",
-        exclude_in_private
-    ),
-    rule!(
-        "controller 6.1 #0x800",
-        P,
-        "SOURCE_CONTAINER_TRACKING: item 16 names the container",
-        the_container
-    ),
-    rule!("controller 6.1", D, "without a property an event has no such item", nothing_unasked_for),
+    rule!("controller 6.1 #0x001", P, "SID: item 2 is S-1-22-1-uid", sid_item_has_the_user_id),
+    rule!("controller 6.1 #0x002", P, "TS_ID: item 3 is the audit session, else 0",
+        ts_id_item_has_the_audit_session),
+    rule!("controller 6.1 #0x004", D, "STACK_TRACE: item 6 has the frames of the writer",
+        stack_item_has_the_frames_of_the_writer),
+    rule!("api 4", D, "192 frames at most; the deepest are dropped", stack_item_has_at_most_192_frames),
+    rule!("controller 6.1 #0x004", D, "an event that its stack makes larger than 64 KiB → 234, and counted as lost",
+        event_too_large_with_its_stack_is_lost),
+    rule!("controller 6.1 #0x008", P, "PSM_KEY: item 9 names the unit or application",
+        psm_key_item_names_the_unit),
+    rule!("controller 6.1 #0x080", D, "PROCESS_START_KEY: item 13 is the same in all events of a process and in no other's",
+        process_start_key_identifies_the_process),
+    rule!("controller 6.1 #0x100", D, "EVENT_KEY: item 10 is the same in all sessions that get the event, and of no other event",
+        event_key_identifies_the_event),
+    rule!("decision 31", P, "the high half of an event key is the low half of the process start key",
+        event_key_contains_the_process_start_key),
+    rule!("controller 6.1 #0x200", D, "EXCLUDE_INPRIVATE drops INPRIVATE events",
+        exclude_inprivate_drops_in_private_events),
+    rule!("controller 6.1 #0x800", P, "SOURCE_CONTAINER_TRACKING: item 16 names the container",
+        container_item_names_the_container),
+    rule!("controller 6.1", D, "without a property an event has no such item",
+        events_have_no_unrequested_items),
 ];
 
 const SID: u32 = 0x1;
@@ -64,34 +45,35 @@ const EVENT_KEY: u32 = 0x100;
 const EXCLUDE_INPRIVATE: u32 = 0x200;
 const CONTAINER: u32 = 0x800;
 
-fn with(property: u32) -> EnableParams {
+fn params_with(property: u32) -> EnableParams {
     EnableParams { property, ..EnableParams::default() }
 }
 
-fn item(seen: &Seen, kind: ExtType) -> Option<Vec<u8>> {
+fn find_item(seen: &RecordedEvent, kind: ExtType) -> Option<Vec<u8>> {
     seen.items.iter().find(|(found, _)| *found == kind).map(|(_, data)| data.clone())
 }
 
 /// Returns the extended data item of one event with this property enabled.
-fn item_of_one(stage: &Stage, property: u32, kind: ExtType) -> Option<Vec<u8>> {
-    let (session, provider, _guid) = stage.listened(&with(property));
+fn item_of_one_event(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8>> {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(property));
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
     assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
-    item(&seen[0], kind)
+    find_item(&seen[0], kind)
 }
 
-fn the_sid(stage: &Stage) {
+fn sid_item_has_the_user_id(fixture: &Fixture) {
     let user = std::fs::metadata("/proc/self").unwrap().uid().to_le_bytes();
     let sid = [&[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0][..], &user].concat();
-    assert_eq!(item_of_one(stage, SID, ExtType::SID), Some(sid));
+    assert_eq!(item_of_one_event(fixture, SID, ExtType::SID), Some(sid));
 }
 
-fn the_audit_session(stage: &Stage) {
-    let own = std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
-    let own: u32 = own.filter(|id| *id != u32::MAX).unwrap_or(0);
-    assert_eq!(item_of_one(stage, TS_ID, ExtType::TS_ID), Some(own.to_le_bytes().to_vec()));
+fn ts_id_item_has_the_audit_session(fixture: &Fixture) {
+    let own_session =
+        std::fs::read_to_string("/proc/self/sessionid").ok().and_then(|text| text.trim().parse().ok());
+    let own_session: u32 = own_session.filter(|id| *id != u32::MAX).unwrap_or(0);
+    assert_eq!(item_of_one_event(fixture, TS_ID, ExtType::TS_ID), Some(own_session.to_le_bytes().to_vec()));
 }
 
 #[inline(never)]
@@ -104,121 +86,135 @@ fn write_deep(provider: &Provider, depth: u32) {
 }
 
 /// Returns the frames of an event written from `depth` nested calls.
-fn frames(stage: &Stage, depth: u32) -> Vec<u64> {
-    let (session, provider, _guid) = stage.listened(&with(STACK));
+fn recorded_frames(fixture: &Fixture, depth: u32) -> Vec<u64> {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(STACK));
     write_deep(&provider, depth);
-    let seen = stage.stop(session);
-    let stack = item(&seen[0], ExtType::STACK_TRACE64).expect("a stack");
+    let seen = fixture.stop_and_read(session);
+    let stack = find_item(&seen[0], ExtType::STACK_TRACE64).expect("the event has a stack");
     let words: Vec<u64> = stack.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    assert_eq!(words[0], 0, "no other event has the rest of it");
+    assert_eq!(words[0], 0, "the stack continues in another event");
     words[1..].to_vec()
 }
 
-fn the_stack(stage: &Stage) {
-    let frames = frames(stage, 5);
+fn stack_item_has_the_frames_of_the_writer(fixture: &Fixture) {
+    let frames = recorded_frames(fixture, 5);
     let writer = write_deep as fn(&Provider, u32) as usize as u64;
-    let inside = frames.iter().take_while(|frame| (writer..writer + 8_000).contains(*frame)).count();
-    assert_eq!(inside, 6, "{frames:x?} from {writer:x}");
-    assert!(frames.len() > 6, "and who called it");
+    let writer_frames = frames.iter().take_while(|frame| (writer..writer + 8_000).contains(*frame)).count();
+    assert_eq!(writer_frames, 6, "{frames:x?} from {writer:x}");
+    assert!(frames.len() > 6, "the callers of the writer are missing");
 }
 
-fn item_of_deep_stacks(stage: &Stage) {
-    let frames = frames(stage, 400);
+fn stack_item_has_at_most_192_frames(fixture: &Fixture) {
+    let frames = recorded_frames(fixture, 400);
     assert_eq!(frames.len(), 192);
-    assert!(frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000), "those next to the event");
+    assert!(
+        frames.iter().all(|frame| frame.abs_diff(frames[0]) < 8_000),
+        "the frames are not those nearest to the writer"
+    );
 }
 
-fn stacks_that_do_not_fit(stage: &Stage) {
-    let (guid, session) =
-        (new_provider(), stage.start(&SessionConfig { buffer_size: 128, ..stage.config() }));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &with(STACK));
+fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_config_with_provider(
+        &SessionConfig { buffer_size: 128, ..fixture.config() },
+        &params_with(STACK),
+    );
     let largest = vec![1; 65_535 - 80];
     assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::MoreData));
     assert_eq!(provider.write(&event(2, 4, 1), &[&largest[..60_000]]), Ok(()));
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert_eq!((end.events, end.events_lost), (1, 1));
 }
 
 /// Returns the names in the control groups of this process.
-fn groups() -> Vec<String> {
+fn control_group_names() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let names = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
     names.map(str::to_owned).collect()
 }
 
-fn the_application(stage: &Stage) {
+fn psm_key_item_names_the_unit(fixture: &Fixture) {
     let endings = [".service", ".scope", ".socket", ".mount", ".swap"];
-    let has_unit = groups().iter().any(|name| endings.iter().any(|ending| name.ends_with(ending)));
-    let key = item_of_one(stage, PSM_KEY, ExtType::PSM_KEY);
-    assert_eq!(key.is_some(), has_unit, "{:?}", groups());
-    assert!(key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])), "a text that ends");
+    let has_unit =
+        control_group_names().iter().any(|name| endings.iter().any(|ending| name.ends_with(ending)));
+    let key = item_of_one_event(fixture, PSM_KEY, ExtType::PSM_KEY);
+    assert_eq!(key.is_some(), has_unit, "{:?}", control_group_names());
+    assert!(
+        key.is_none_or(|text| text.len() > 2 && text.ends_with(&[0, 0])),
+        "the key is not a terminated text"
+    );
 }
 
-fn the_container(stage: &Stage) {
-    let id = item_of_one(stage, CONTAINER, ExtType::CONTAINER_ID);
-    let is_there = |id: &[u8]| groups().iter().any(|name| name.contains(&*String::from_utf8_lossy(id)));
-    assert!(id.as_deref().is_none_or(is_there), "{id:?} in {:?}", groups());
-    assert!(id.is_some() || !groups().iter().any(|name| name.starts_with("docker-")));
+fn container_item_names_the_container(fixture: &Fixture) {
+    let id = item_of_one_event(fixture, CONTAINER, ExtType::CONTAINER_ID);
+    let is_in_group_name =
+        |id: &[u8]| control_group_names().iter().any(|name| name.contains(&*String::from_utf8_lossy(id)));
+    assert!(id.as_deref().is_none_or(is_in_group_name), "{id:?} is not in {:?}", control_group_names());
+    assert!(id.is_some() || !control_group_names().iter().any(|name| name.starts_with("docker-")));
 }
 
-fn the_start_key(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&with(START_KEY));
-    let mut other = Other::start(guid, None);
+fn process_start_key_identifies_the_process(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&params_with(START_KEY));
+    let mut other = OtherProcess::start(guid, None);
     for id in [1, 2] {
         provider.write(&event(id, 4, 1), &[]).unwrap();
         other.write(u8::try_from(id).unwrap());
     }
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 4);
     let keys = |pid: u32| -> Vec<_> {
         seen.iter()
             .filter(|event| event.process == pid)
-            .map(|event| item(event, ExtType::PROCESS_START_KEY))
+            .map(|event| find_item(event, ExtType::PROCESS_START_KEY))
             .collect()
     };
-    let (own, others) = (keys(std::process::id()), keys(other.id()));
-    assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");
-    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own[0], "{others:?}");
+    let (own_session, others) = (keys(std::process::id()), keys(other.id()));
+    assert!(
+        own_session[0].as_ref().is_some_and(|key| key.len() == 8) && own_session[0] == own_session[1],
+        "{own_session:?}"
+    );
+    assert!(others[0].is_some() && others[0] == others[1] && others[0] != own_session[0], "{others:?}");
 }
 
-fn the_event_key(stage: &Stage) {
-    let (first, provider, guid) = stage.listened(&with(EVENT_KEY));
-    let second = stage.start(&stage.config());
-    stage.enable(&second, guid, &with(EVENT_KEY | SID));
+fn event_key_identifies_the_event(fixture: &Fixture) {
+    let (first, provider, guid) = fixture.start_with_provider(&params_with(EVENT_KEY));
+    let second = fixture.start(&fixture.config());
+    fixture.enable(&second, guid, &params_with(EVENT_KEY | SID));
     for id in 0..50 {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
-    let keys = |seen: Vec<Seen>| -> Vec<Vec<u8>> {
-        seen.iter().map(|event| item(event, ExtType::EVENT_KEY).expect("a key")).collect()
+    let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
+        seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has a key")).collect()
     };
-    let (mut one, two) = (keys(stage.stop(first)), keys(stage.stop(second)));
+    let (mut one, two) = (keys(fixture.stop_and_read(first)), keys(fixture.stop_and_read(second)));
     assert_eq!(one, two);
     one.sort();
     one.dedup();
     assert_eq!(one.len(), 50);
 }
 
-fn keys_belong_together(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&with(EVENT_KEY | START_KEY));
+fn event_key_contains_the_process_start_key(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(EVENT_KEY | START_KEY));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let seen = stage.stop(session);
-    let number = |kind| u64::from_le_bytes(item(&seen[0], kind).unwrap().try_into().unwrap());
+    let seen = fixture.stop_and_read(session);
+    let number = |kind| u64::from_le_bytes(find_item(&seen[0], kind).unwrap().try_into().unwrap());
     assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
 }
 
-fn exclude_in_private(stage: &Stage) {
-    let (strict, provider, guid) = stage.listened(&with(EXCLUDE_INPRIVATE));
-    let other = stage.start(&stage.config());
-    stage.enable(&other, guid, &EnableParams::default());
+fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
+    let (strict, provider, guid) = fixture.start_with_provider(&params_with(EXCLUDE_INPRIVATE));
+    let other = fixture.start(&fixture.config());
+    fixture.enable(&other, guid, &EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(2).write(&[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids = |seen: Vec<Seen>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
-    assert_eq!((ids(stage.stop(strict)), ids(stage.stop(other))), (vec![2], vec![1, 2]));
+    let ids = |seen: Vec<RecordedEvent>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
+    assert_eq!(
+        (ids(fixture.stop_and_read(strict)), ids(fixture.stop_and_read(other))),
+        (vec![2], vec![1, 2])
+    );
 }
 
-fn nothing_unasked_for(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&with(0));
+fn events_have_no_unrequested_items(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&params_with(0));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, []);
+    assert_eq!(fixture.stop_and_read(session)[0].items, []);
 }

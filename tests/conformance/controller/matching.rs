@@ -1,32 +1,23 @@
 //! Matching of events by level and keyword.
 
 use traceweir::controller::EnableParams;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, wants};
+use crate::stage::{Fixture, enable_params, event};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 6.2",
-        D,
-        "an event passes by the published formula, for every mix of level and masks",
-        the_formula
-    ),
-    rule!(
-        "controller 6.2",
-        D,
-        "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
-        whole_truth_table
-    ),
-    rule!("controller 6.2", H, "a session level of 0 lets all levels through", level_0_of_a_session),
-    rule!("controller 6.2", D, "an event level of 0 always passes", level_0_of_an_event),
+    rule!("controller 6.2", D, "an event passes by the published formula, for every mix of level and masks",
+        events_pass_by_the_published_formula),
+    rule!("controller 6.2", D, "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
+        complete_truth_table_matches),
+    rule!("controller 6.2", H, "a session level of 0 lets all levels through",
+        session_level_0_passes_all_levels),
+    rule!("controller 6.2", D, "an event level of 0 always passes", event_level_0_always_passes),
     rule!("decision 19", P, "MatchAny 0 counts as all ones; MatchAll still applies", any_0_is_all_ones),
-    rule!(
-        "controller 6.2",
-        D,
-        "each of several sessions gets what it asked for, and no more",
-        sessions_are_matched_apart
-    ),
+    rule!("controller 6.2", D, "each of several sessions gets the events that it requested, and no more",
+        sessions_are_matched_independently),
 ];
 
 const LEVELS: [u8; 6] = [0, 1, 3, 4, 5, 255];
@@ -37,82 +28,85 @@ fn passes(session: &EnableParams, level: u8, keyword: u64) -> bool {
     let any = if session.match_any == 0 { u64::MAX } else { session.match_any };
     let level_ok = session.level == 0 || level <= session.level;
     let keyword_ok = match keyword {
-        0 => session.property & 0x10 == 0,
+        0 => session.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
         keyword => keyword & any != 0 && keyword & session.match_all == session.match_all,
     };
     level_ok && keyword_ok
 }
 
-fn offered() -> impl Iterator<Item = (u16, u8, u64)> {
+fn test_events() -> impl Iterator<Item = (u16, u8, u64)> {
     let all = LEVELS.iter().flat_map(|level| KEYWORDS.iter().map(move |keyword| (*level, *keyword)));
     all.zip(1..).map(|((level, keyword), id)| (id, level, keyword))
 }
 
 #[track_caller]
-fn check(stage: &Stage, params: &EnableParams) {
-    let (session, provider, _guid) = stage.listened(params);
-    for (id, level, keyword) in offered() {
+fn check_recorded_events(fixture: &Fixture, params: &EnableParams) {
+    let (session, provider, _guid) = fixture.start_with_provider(params);
+    for (id, level, keyword) in test_events() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
-    let got: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
-    let want: Vec<u16> =
-        offered().filter(|(_, level, keyword)| passes(params, *level, *keyword)).map(|(id, ..)| id).collect();
-    assert_eq!(got, want, "{params:?}");
+    let recorded: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
+    let expected: Vec<u16> = test_events()
+        .filter(|(_, level, keyword)| passes(params, *level, *keyword))
+        .map(|(id, ..)| id)
+        .collect();
+    assert_eq!(recorded, expected, "{params:?}");
 }
 
-fn the_formula(stage: &Stage) {
+fn events_pass_by_the_published_formula(fixture: &Fixture) {
     for (level, any, all) in [(4, 0, 0), (255, 1, 0), (3, 6, 2), (5, 0, 8), (1, u64::MAX, 1), (0, 1 << 63, 0)]
     {
-        for property in [0, 0x10] {
-            check(stage, &EnableParams { property, ..wants(level, any, all) });
+        for property in [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0] {
+            check_recorded_events(fixture, &EnableParams { property, ..enable_params(level, any, all) });
         }
     }
 }
 
-fn level_0_of_a_session(stage: &Stage) {
-    check(stage, &wants(0, 1, 0));
+fn session_level_0_passes_all_levels(fixture: &Fixture) {
+    check_recorded_events(fixture, &enable_params(0, 1, 0));
 }
 
-fn level_0_of_an_event(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&wants(1, 0, 0));
+fn event_level_0_always_passes(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&enable_params(1, 0, 0));
     provider.write(&event(1, 0, 4), &[]).unwrap();
     provider.write(&event(2, 2, 4), &[]).unwrap();
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1]);
 }
 
-fn any_0_is_all_ones(stage: &Stage) {
-    check(stage, &wants(0, 0, 0));
-    check(stage, &wants(0, 0, 2));
+fn any_0_is_all_ones(fixture: &Fixture) {
+    check_recorded_events(fixture, &enable_params(0, 0, 0));
+    check_recorded_events(fixture, &enable_params(0, 0, 2));
 }
 
-fn sessions_are_matched_apart(stage: &Stage) {
-    let requests = [wants(3, 1, 0), wants(5, 2, 2), wants(0, 0, 8)];
-    let (first, provider, guid) = stage.listened(&requests[0]);
-    let (second, third) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&second, guid, &requests[1]);
-    stage.enable(&third, guid, &requests[2]);
-    for (id, level, keyword) in offered() {
+fn sessions_are_matched_independently(fixture: &Fixture) {
+    let requests = [enable_params(3, 1, 0), enable_params(5, 2, 2), enable_params(0, 0, 8)];
+    let (first, provider, guid) = fixture.start_with_provider(&requests[0]);
+    let (second, third) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&second, guid, &requests[1]);
+    fixture.enable(&third, guid, &requests[2]);
+    for (id, level, keyword) in test_events() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
     for (session, params) in [first, second, third].into_iter().zip(&requests) {
-        let got: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
-        let want: Vec<u16> = offered()
+        let recorded: Vec<u16> =
+            fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
+        let expected: Vec<u16> = test_events()
             .filter(|(_, level, keyword)| passes(params, *level, *keyword))
             .map(|(id, ..)| id)
             .collect();
-        assert_eq!(got, want, "{params:?}");
+        assert_eq!(recorded, expected, "{params:?}");
     }
 }
 
 /// Returns every combination of what sessions can ask for: level, any, all, keyword 0.
-fn asked() -> Vec<EnableParams> {
+fn all_enable_params() -> Vec<EnableParams> {
     let mut all = Vec::new();
     for level in LEVELS {
         for match_any in [0, 1, 6, 1 << 63, u64::MAX] {
             for match_all in [0, 1, 2, 6, 8, u64::MAX] {
-                for property in [0, 0x10] {
-                    all.push(EnableParams { property, ..wants(level, match_any, match_all) });
+                for property in [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0] {
+                    all.push(EnableParams { property, ..enable_params(level, match_any, match_all) });
                 }
             }
         }
@@ -120,23 +114,23 @@ fn asked() -> Vec<EnableParams> {
     all
 }
 
-fn whole_truth_table(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&wants(0, 0, 0));
-    let mut want = Vec::new();
-    for (row, params) in (0u32..).zip(asked()) {
-        stage.enable(&session, guid, &params);
-        for (id, level, keyword) in offered() {
+fn complete_truth_table_matches(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&enable_params(0, 0, 0));
+    let mut expected = Vec::new();
+    for (row, params) in (0u32..).zip(all_enable_params()) {
+        fixture.enable(&session, guid, &params);
+        for (id, level, keyword) in test_events() {
             let passes = passes(&params, level, keyword);
             assert_eq!(provider.enabled(level, keyword), passes, "{params:?}, {level}, {keyword:#x}");
             while provider.write(&event(id, level, keyword), &[&row.to_le_bytes()]).is_err() {
                 std::thread::yield_now();
             }
-            want.extend(passes.then_some((row, id)));
+            expected.extend(passes.then_some((row, id)));
         }
     }
     let row = |payload: &[u8]| u32::from_le_bytes(payload.try_into().unwrap());
-    let mut got: Vec<(u32, u16)> =
-        stage.stop(session).iter().map(|seen| (row(&seen.payload), seen.descriptor.id)).collect();
-    got.sort_unstable();
-    assert_eq!(got, want, "{} rows of {} events", asked().len(), offered().count());
+    let mut recorded: Vec<(u32, u16)> =
+        fixture.stop_and_read(session).iter().map(|seen| (row(&seen.payload), seen.descriptor.id)).collect();
+    recorded.sort_unstable();
+    assert_eq!(recorded, expected, "{} rows of {} events", all_enable_params().len(), test_events().count());
 }

@@ -23,7 +23,7 @@ mod status;
 mod system;
 mod update;
 
-use crate::rule::{NotHere, Rule};
+use crate::rule::{Rule, UntestedRule};
 
 pub(crate) const RULES: &[&[Rule]] = &[
     properties::RULES,
@@ -48,4 +48,4 @@ pub(crate) const RULES: &[&[Rule]] = &[
     outside::RULES,
     autologger::RULES,
 ];
-pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];
+pub(crate) const UNTESTED_RULES: &[&[UntestedRule]] = &[not_here::UNTESTED_RULES];

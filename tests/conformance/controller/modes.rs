@@ -4,122 +4,73 @@ use std::ops::ControlFlow;
 use std::sync::mpsc;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use traceweir::Provider;
+use traceweir::Status;
 use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{PATIENCE, Stage, event, events_of, header_of, new_provider, status, until};
+use crate::stage::{
+    BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, LOG_FILE_FULL, PATIENCE, SUCCESS, event,
+    events_of, header_of, status, until,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("controller 2 #0x0", D, "with a file name: sequential, without a limit", no_mode_is_sequential),
     rule!("controller 2 #0x100", D, "events are delivered to consumers at a flush", real_time_is_delivered),
-    rule!(
-        "controller 2 #0x200, #0x1000",
-        P,
-        "obsolete flags are accepted and ignored",
-        obsolete_flags_are_ignored
-    ),
-    rule!(
-        "controller 2 #0x400",
-        D,
-        "in memory only, written by an explicit flush, the newest events kept",
-        buffering_is_written_when_asked
-    ),
-    rule!("controller 2 #0x2000", D, "the file size is counted in KiB", sizes_in_kib),
-    rule!(
-        "controller 2 #0x100000, #0x200000",
-        P,
-        "MODE_RESERVED and LOST_EVENTS_DEBUG_MODE are ignored",
-        reserved_flags_are_ignored
-    ),
-    rule!(
-        "controller 2 #0x400000, #0x800000",
-        D,
-        "either hybrid-shutdown flag is accepted",
-        shutdown_flags_are_accepted
-    ),
+    rule!("controller 2 #0x200, #0x1000", P, "obsolete flags are accepted and ignored",
+        obsolete_flags_are_ignored),
+    rule!("controller 2 #0x400", D, "in memory only, written by an explicit flush, the newest events kept",
+        buffering_is_written_when_asked),
+    rule!("controller 2 #0x2000", D, "the file size is counted in KiB", file_size_can_be_in_kib),
+    rule!("controller 2 #0x100000, #0x200000", P, "MODE_RESERVED and LOST_EVENTS_DEBUG_MODE are ignored",
+        reserved_flags_are_ignored),
+    rule!("controller 2 #0x400000, #0x800000", D, "either hybrid-shutdown flag is accepted",
+        shutdown_flags_are_accepted),
     rule!("controller 2 #0x1000000", D, "pageable memory is accepted", paged_memory_is_accepted),
     rule!("controller 2 #0x4000000", D, "the log file is compressed", logs_are_compressed),
-    rule!(
-        "controller 2 #0x10000000",
-        D,
-        "one stream for all processors; events carry no processor number",
-        one_stream
-    ),
+    rule!("controller 2 #0x10000000", D, "one stream for all processors; events carry no processor number",
+        one_stream_serves_all_processors),
     rule!("controller 2 #0x80000000", D, "ADDTO_TRIAGE_DUMP is accepted", triage_is_accepted),
     rule!("controller 2", P, "internal flags → 87", internal_flags_are_refused),
     rule!("controller 2.1 #1", O, "sequential and circular → 87", sequential_is_not_circular),
     rule!("controller 2.1 #1", D, "two file modes → 87", file_modes_exclude_each_other),
-    rule!("controller 2.1 #2", D, "append with real-time or private → 87", append_excludes),
-    rule!(
-        "controller 2.1 #3",
-        P,
-        "append with a clock other than system time → 87",
-        append_needs_system_time
-    ),
-    rule!("controller 2.1 #4", D, "buffering with any file mode or real-time → 87", buffering_excludes),
+    rule!("controller 2.1 #2", D, "append with real-time or private → 87",
+        append_excludes_real_time_and_private),
+    rule!("controller 2.1 #3", P, "append with a clock other than system time → 87",
+        append_needs_system_time),
+    rule!("controller 2.1 #4", D, "buffering with any file mode or real-time → 87",
+        buffering_excludes_file_modes_and_real_time),
     rule!("controller 2.1 #5", D, "private and real-time → 87", private_is_not_real_time),
     rule!("controller 2.1 #6", D, "private and independent → 87", private_is_not_independent),
     rule!("controller 2.1 #7", D, "private and preallocate → 87", private_does_not_preallocate),
     rule!("controller 2.1 #8", D, "private and new-file → 87", private_has_no_new_files),
     rule!("controller 2.1 #10", P, "in-process without private → 87", in_process_is_private),
     rule!("controller 2.1 #11", D, "new-file with no or more than one %d → 87", new_files_have_one_number),
-    rule!(
-        "controller 2.1 #11",
-        D,
-        "circular, new-file or preallocate without a size → 87",
-        these_need_a_size
-    ),
-    rule!("controller 2.1 #12", D, "global and local sequence → 87", one_kind_of_sequence),
-    rule!("controller 2.1 #13", D, "system logger and paged memory → 87", the_kernel_does_not_page),
+    rule!("controller 2.1 #11", D, "circular, new-file or preallocate without a size → 87",
+        size_limit_is_required),
+    rule!("controller 2.1 #12", D, "global and local sequence → 87", global_and_local_sequence_are_refused),
+    rule!("controller 2.1 #13", D, "system logger and paged memory → 87", system_logger_refuses_paged_memory),
     rule!("controller 2.1 #15", P, "non-stoppable from StartTrace → 87", only_autologgers_are_non_stoppable),
-    rule!("controller 2.1 #16", P, "both hybrid-shutdown flags → 87", one_shutdown_flag),
-    rule!("controller 2.1 #17", O, "no mode and no file name → 161", nowhere_to_write),
-    rule!(
-        "controller 2.1 #18",
-        D,
-        "real-time with a file name also writes a sequential file",
-        real_time_with_a_file
-    ),
+    rule!("controller 2.1 #16", P, "both hybrid-shutdown flags → 87", both_shutdown_flags_are_refused),
+    rule!("controller 2.1 #17", O, "no mode and no file name → 161",
+        session_without_file_and_mode_is_refused),
+    rule!("controller 2.1 #18", D, "real-time with a file name also writes a sequential file",
+        real_time_session_also_writes_a_file),
     rule!("controller 2.1 #19", D, "a file mode without a file name → 161", file_modes_need_a_file),
-    rule!(
-        "controller 2.1 #20",
-        P,
-        "compressed and circular, compressed and append → 87",
-        compressed_excludes
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "sequential at its limit: the session stops by itself; later calls → 4201",
-        a_full_log_ends_the_session
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "circular: the file never exceeds the limit; the newest events are in it, in time order",
-        a_circular_log_keeps_the_newest
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "real-time without consumers: events gather in a bounded store, the first consumer gets them",
-        early_events_wait
-    ),
+    rule!("controller 2.1 #20", P, "compressed and circular, compressed and append → 87",
+        compressed_excludes_circular_and_append),
+    rule!("controller 2.2", D, "sequential at its limit: the session stops by itself; later calls → 4201",
+        a_full_log_ends_the_session),
+    rule!("controller 2.2", D, "circular: the file never exceeds the limit; the newest events are in it, in time order",
+        a_circular_log_keeps_the_newest),
+    rule!("controller 2.2", D, "real-time without consumers: events gather in a bounded store, the first consumer gets them",
+        first_consumer_gets_stored_events),
     rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
-    rule!(
-        "controller 2.2",
-        D,
-        "the store is full: writers get 0xC0000188",
-        full_store_is_reported_to_writers
-    ),
-    rule!(
-        "controller 2.2",
-        D,
-        "real-time and file: each tick of the flush timer writes partly filled buffers",
-        ticks_write_the_file
-    ),
+    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188",
+        full_store_is_reported_to_writers),
+    rule!("controller 2.2", D, "real-time and file: each tick of the flush timer writes partly filled buffers",
+        flush_timer_writes_the_file),
 ];
 
 const SEQUENTIAL: u32 = 0x1;
@@ -130,58 +81,50 @@ const PREALLOCATE: u32 = 0x20;
 const REAL_TIME: u32 = 0x100;
 const BUFFERING: u32 = 0x400;
 const PRIVATE: u32 = 0x800;
-const KBYTES: u32 = 0x2000;
+const USE_KBYTES_FOR_SIZE: u32 = 0x2000;
 const IN_PROC: u32 = 0x2_0000;
 const PAGED: u32 = 0x0100_0000;
 const SYSTEM_LOGGER: u32 = 0x0200_0000;
 const COMPRESSED: u32 = 0x0400_0000;
 const INDEPENDENT: u32 = 0x0800_0000;
-const ONE_STREAM: u32 = 0x1000_0000;
+const NO_PER_PROCESSOR_BUFFERING: u32 = 0x1000_0000;
 
 /// Returns a configuration in which only the flags can be invalid.
-fn with(stage: &Stage, mode: u32) -> SessionConfig {
-    let name = if mode & NEWFILE != 0 { "row %d.etl" } else { "one.etl" };
-    let log_file = Some(stage.folder().join(format!("{} {name}", crate::stage::unique())));
+fn config_with(fixture: &Fixture, mode: u32) -> SessionConfig {
+    let name = if mode & NEWFILE != 0 { "sequence %d.etl" } else { "one.etl" };
+    let log_file = Some(fixture.folder().join(format!("{} {name}", crate::stage::unique_number())));
     let clock = if mode & APPEND != 0 { 2 } else { 1 };
-    SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..stage.config() }
+    SessionConfig { log_file_mode: mode, maximum_file_size: 16, clock, log_file, ..fixture.config() }
 }
 
 #[track_caller]
-fn all_refused(stage: &Stage, modes: &[u32]) {
+fn assert_all_refused(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
-        assert_eq!(stage.refused(&with(stage, *mode)), 87, "mode {mode:#x}");
+        assert_eq!(fixture.start_status(&config_with(fixture, *mode)), INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
 #[track_caller]
-fn all_accepted(stage: &Stage, modes: &[u32]) {
+fn assert_all_accepted(fixture: &Fixture, modes: &[u32]) {
     for mode in modes {
-        let session = stage.start(&with(stage, *mode));
-        assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is shown");
-        assert_eq!(stage.stop(session), [], "mode {mode:#x}");
+        let session = fixture.start(&config_with(fixture, *mode));
+        assert_eq!(session.properties.config.log_file_mode & mode, *mode, "the flag is not reported");
+        assert_eq!(fixture.stop_and_read(session), [], "mode {mode:#x}");
     }
 }
 
-/// Starts a session of this configuration with a new provider enabled.
-fn listened(stage: &Stage, config: &SessionConfig) -> (crate::stage::Session, Provider) {
-    let (guid, session) = (new_provider(), stage.start(config));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
-    (session, provider)
-}
-
-fn no_mode_is_sequential(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn no_mode_is_sequential(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: 0, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(3, 4, 1), &[b"x"]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
     assert_eq!(header_of(&config.log_file.unwrap()).maximum_file_size, 0);
 }
 
-fn real_time_is_delivered(stage: &Stage) {
+fn real_time_is_delivered(fixture: &Fixture) {
     let config =
-        SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+        SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let trace = Trace::live(&session.properties.config.name).unwrap();
     let (sender, received) = mpsc::channel();
     let reader = std::thread::spawn(move || {
@@ -193,84 +136,84 @@ fn real_time_is_delivered(stage: &Stage) {
         })
     });
     provider.write(&event(77, 4, 1), &[b"live"]).unwrap();
-    stage.controller().flush(&session.id, None).unwrap();
+    fixture.connect().flush(&session.id, None).unwrap();
     let ids = std::iter::from_fn(|| received.recv_timeout(PATIENCE).ok());
     assert!(ids.into_iter().any(|id| id == 77));
-    stage.end(session);
+    fixture.stop(session);
     reader.join().unwrap().unwrap();
 }
 
-fn obsolete_flags_are_ignored(stage: &Stage) {
-    all_accepted(stage, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
+fn obsolete_flags_are_ignored(fixture: &Fixture) {
+    assert_all_accepted(fixture, &[0x200 | SEQUENTIAL, 0x1000 | SEQUENTIAL]);
 }
 
-fn buffering_is_written_when_asked(stage: &Stage) {
+fn buffering_is_written_when_asked(fixture: &Fixture) {
     let config =
-        SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+        SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for number in 0..2_000u16 {
-        until("room", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
+        until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
     }
-    let own = config.log_file.unwrap();
-    assert_eq!(stage.query(&session).buffers_written, 0, "nothing is written by itself");
-    stage.controller().flush(&session.id, None).unwrap();
-    let seen = events_of(&own);
-    assert_eq!(seen.last().unwrap().descriptor.id, 1_999, "the newest is there");
-    assert!(seen.len() < 2_000, "the oldest are gone: {}", seen.len());
-    stage.end(session);
+    let log_file = config.log_file.unwrap();
+    assert_eq!(fixture.query(&session).buffers_written, 0, "buffers were written without a flush");
+    fixture.connect().flush(&session.id, None).unwrap();
+    let seen = events_of(&log_file);
+    assert_eq!(seen.last().unwrap().descriptor.id, 1_999, "the newest event is missing");
+    assert!(seen.len() < 2_000, "the oldest events are still recorded: {}", seen.len());
+    fixture.stop(session);
 }
 
-fn sizes_in_kib(stage: &Stage) {
-    let mode = CIRCULAR | KBYTES;
+fn file_size_can_be_in_kib(fixture: &Fixture) {
+    let mode = CIRCULAR | USE_KBYTES_FOR_SIZE;
     let config =
-        SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+        SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for _ in 0..1_000 {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
     }
-    stage.end(session);
+    fixture.stop(session);
     assert!(std::fs::metadata(config.log_file.unwrap()).unwrap().len() <= 256 << 10);
 }
 
-fn reserved_flags_are_ignored(stage: &Stage) {
-    all_accepted(stage, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
+fn reserved_flags_are_ignored(fixture: &Fixture) {
+    assert_all_accepted(fixture, &[0x10_0000 | SEQUENTIAL, 0x20_0000 | SEQUENTIAL]);
 }
 
-fn shutdown_flags_are_accepted(stage: &Stage) {
-    all_accepted(stage, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
+fn shutdown_flags_are_accepted(fixture: &Fixture) {
+    assert_all_accepted(fixture, &[0x40_0000 | SEQUENTIAL, 0x80_0000 | SEQUENTIAL]);
 }
 
-fn paged_memory_is_accepted(stage: &Stage) {
-    all_accepted(stage, &[PAGED | SEQUENTIAL]);
+fn paged_memory_is_accepted(fixture: &Fixture) {
+    assert_all_accepted(fixture, &[PAGED | SEQUENTIAL]);
 }
 
-fn logs_are_compressed(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn logs_are_compressed(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for _ in 0..100 {
         provider.write(&event(9, 4, 1), &[&[b'a'; 1_000]]).unwrap();
     }
-    assert_eq!(stage.stop(session).len(), 100);
+    assert_eq!(fixture.stop_and_read(session).len(), 100);
     let path = config.log_file.unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() < 100_000, "100 events of 1,000 equal bytes");
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_compressed());
 }
 
-fn one_stream(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: ONE_STREAM | SEQUENTIAL, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn one_stream_serves_all_processors(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: NO_PER_PROCESSOR_BUFFERING | SEQUENTIAL, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
     // Alternating: in separate streams the events would not be in this order.
     for (number, cpu) in (0..200).zip(cpus.iter().cycle()) {
-        let mut here = CpuSet::new();
-        here.set(*cpu);
-        sched_setaffinity(None, &here).unwrap();
+        let mut one_cpu = CpuSet::new();
+        one_cpu.set(*cpu);
+        sched_setaffinity(None, &one_cpu).unwrap();
         provider.write(&event(number, 4, 1), &[]).unwrap();
     }
     sched_setaffinity(None, &allowed).unwrap();
-    stage.end(session);
+    fixture.stop(session);
     let path = config.log_file.unwrap();
     assert_eq!(header_of(&path).processors, 1);
     let ids: Vec<u16> = events_of(&path).iter().map(|seen| seen.descriptor.id).collect();
@@ -278,189 +221,203 @@ fn one_stream(stage: &Stage) {
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
     let mut records = trace.events();
     while let Some(record) = records.next().unwrap() {
-        assert_eq!(record.cpu(), 0, "no processor number");
+        assert_eq!(record.cpu(), 0, "the event has a processor number");
     }
 }
 
-fn triage_is_accepted(stage: &Stage) {
-    all_accepted(stage, &[0x8000_0000 | SEQUENTIAL]);
+fn triage_is_accepted(fixture: &Fixture) {
+    assert_all_accepted(fixture, &[0x8000_0000 | SEQUENTIAL]);
 }
 
-fn internal_flags_are_refused(stage: &Stage) {
+fn internal_flags_are_refused(fixture: &Fixture) {
     for flag in [0x10, 0x1_0000, 0x4_0000, 0x8_0000, 0x2000_0000, 0x4000_0000] {
-        all_refused(stage, &[SEQUENTIAL | flag, flag]);
+        assert_all_refused(fixture, &[SEQUENTIAL | flag, flag]);
     }
 }
 
-fn sequential_is_not_circular(stage: &Stage) {
-    all_refused(stage, &[SEQUENTIAL | CIRCULAR]);
+fn sequential_is_not_circular(fixture: &Fixture) {
+    assert_all_refused(fixture, &[SEQUENTIAL | CIRCULAR]);
 }
 
-fn file_modes_exclude_each_other(stage: &Stage) {
-    all_refused(stage, &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE]);
+fn file_modes_exclude_each_other(fixture: &Fixture) {
+    assert_all_refused(
+        fixture,
+        &[SEQUENTIAL | NEWFILE, CIRCULAR | APPEND, CIRCULAR | NEWFILE, APPEND | NEWFILE],
+    );
 }
 
-fn append_excludes(stage: &Stage) {
-    all_refused(stage, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
+fn append_excludes_real_time_and_private(fixture: &Fixture) {
+    assert_all_refused(fixture, &[APPEND | REAL_TIME, APPEND | PRIVATE, APPEND | PRIVATE | IN_PROC]);
 }
 
-fn append_needs_system_time(stage: &Stage) {
+fn append_needs_system_time(fixture: &Fixture) {
     for clock in [0, 1, 3] {
-        let config = SessionConfig { log_file_mode: APPEND, clock, ..stage.config() };
-        assert_eq!(stage.refused(&config), 87, "clock {clock}");
+        let config = SessionConfig { log_file_mode: APPEND, clock, ..fixture.config() };
+        assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "clock {clock}");
     }
 }
 
-fn buffering_excludes(stage: &Stage) {
-    all_refused(stage, &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode));
+fn buffering_excludes_file_modes_and_real_time(fixture: &Fixture) {
+    assert_all_refused(
+        fixture,
+        &[SEQUENTIAL, CIRCULAR, APPEND, NEWFILE, REAL_TIME].map(|mode| BUFFERING | mode),
+    );
 }
 
-fn private_is_not_real_time(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
+fn private_is_not_real_time(fixture: &Fixture) {
+    assert_all_refused(fixture, &[PRIVATE | REAL_TIME, PRIVATE | IN_PROC | REAL_TIME]);
 }
 
-fn private_is_not_independent(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
+fn private_is_not_independent(fixture: &Fixture) {
+    assert_all_refused(fixture, &[PRIVATE | INDEPENDENT, PRIVATE | IN_PROC | INDEPENDENT]);
 }
 
-fn private_does_not_preallocate(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
+fn private_does_not_preallocate(fixture: &Fixture) {
+    assert_all_refused(fixture, &[PRIVATE | PREALLOCATE, PRIVATE | IN_PROC | PREALLOCATE]);
 }
 
-fn private_has_no_new_files(stage: &Stage) {
-    all_refused(stage, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
+fn private_has_no_new_files(fixture: &Fixture) {
+    assert_all_refused(fixture, &[PRIVATE | NEWFILE, PRIVATE | IN_PROC | NEWFILE]);
 }
 
-fn in_process_is_private(stage: &Stage) {
-    all_refused(stage, &[IN_PROC | SEQUENTIAL, IN_PROC]);
+fn in_process_is_private(fixture: &Fixture) {
+    assert_all_refused(fixture, &[IN_PROC | SEQUENTIAL, IN_PROC]);
 }
 
-fn new_files_have_one_number(stage: &Stage) {
+fn new_files_have_one_number(fixture: &Fixture) {
     for name in ["none.etl", "%d and %d.etl", "%u.etl"] {
-        let log_file = Some(stage.folder().join(name));
-        assert_eq!(stage.refused(&SessionConfig { log_file, ..with(stage, NEWFILE) }), 87, "{name}");
+        let log_file = Some(fixture.folder().join(name));
+        assert_eq!(
+            fixture.start_status(&SessionConfig { log_file, ..config_with(fixture, NEWFILE) }),
+            INVALID_PARAMETER,
+            "{name}"
+        );
     }
 }
 
-fn these_need_a_size(stage: &Stage) {
+fn size_limit_is_required(fixture: &Fixture) {
     for mode in [CIRCULAR, NEWFILE, PREALLOCATE, PREALLOCATE | SEQUENTIAL] {
-        let config = SessionConfig { maximum_file_size: 0, ..with(stage, mode) };
-        assert_eq!(stage.refused(&config), 87, "mode {mode:#x}");
+        let config = SessionConfig { maximum_file_size: 0, ..config_with(fixture, mode) };
+        assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
-fn one_kind_of_sequence(stage: &Stage) {
-    all_refused(stage, &[0xC000 | SEQUENTIAL]);
+fn global_and_local_sequence_are_refused(fixture: &Fixture) {
+    assert_all_refused(fixture, &[0xC000 | SEQUENTIAL]);
 }
 
-fn the_kernel_does_not_page(stage: &Stage) {
-    all_refused(stage, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
+fn system_logger_refuses_paged_memory(fixture: &Fixture) {
+    assert_all_refused(fixture, &[SYSTEM_LOGGER | PAGED | SEQUENTIAL]);
 }
 
-fn only_autologgers_are_non_stoppable(stage: &Stage) {
-    all_refused(stage, &[0x40 | SEQUENTIAL]);
+fn only_autologgers_are_non_stoppable(fixture: &Fixture) {
+    assert_all_refused(fixture, &[0x40 | SEQUENTIAL]);
 }
 
-fn one_shutdown_flag(stage: &Stage) {
-    all_refused(stage, &[0xC0_0000 | SEQUENTIAL]);
+fn both_shutdown_flags_are_refused(fixture: &Fixture) {
+    assert_all_refused(fixture, &[0xC0_0000 | SEQUENTIAL]);
 }
 
-fn nowhere_to_write(stage: &Stage) {
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..with(stage, 0) }), 161);
+fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: None, ..config_with(fixture, 0) }),
+        BAD_PATHNAME
+    );
 }
 
-fn real_time_with_a_file(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: REAL_TIME, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn real_time_session_also_writes_a_file(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(5, 4, 1), &[b"both"]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn file_modes_need_a_file(stage: &Stage) {
+fn file_modes_need_a_file(fixture: &Fixture) {
     for mode in [SEQUENTIAL, CIRCULAR, NEWFILE, APPEND, REAL_TIME | SEQUENTIAL, REAL_TIME | CIRCULAR] {
-        let config = SessionConfig { log_file: None, ..with(stage, mode) };
-        assert_eq!(stage.refused(&config), 161, "mode {mode:#x}");
+        let config = SessionConfig { log_file: None, ..config_with(fixture, mode) };
+        assert_eq!(fixture.start_status(&config), BAD_PATHNAME, "mode {mode:#x}");
     }
 }
 
-fn compressed_excludes(stage: &Stage) {
-    all_refused(stage, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
+fn compressed_excludes_circular_and_append(fixture: &Fixture) {
+    assert_all_refused(fixture, &[COMPRESSED | CIRCULAR, COMPRESSED | APPEND]);
 }
 
-fn a_full_log_ends_the_session(stage: &Stage) {
+fn a_full_log_ends_the_session(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: SEQUENTIAL | KBYTES,
+        log_file_mode: SEQUENTIAL | USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 16,
-        ..stage.config()
+        ..fixture.config()
     };
-    let (session, provider) = listened(stage, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     until("the end of the session", || {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
-        stage.controller().query(&session.id).is_err()
+        fixture.connect().query(&session.id).is_err()
     });
-    let mut controller = stage.controller();
-    assert_eq!(status(controller.query(&session.id)), 4201);
-    assert_eq!(status(controller.flush(&session.id, None)), 4201);
-    assert_eq!(status(controller.stop(&session.id)), 4201);
+    let mut controller = fixture.connect();
+    assert_eq!(status(controller.query(&session.id)), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.flush(&session.id, None)), INSTANCE_NOT_FOUND);
+    assert_eq!(status(controller.stop(&session.id)), INSTANCE_NOT_FOUND);
     let path = config.log_file.unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert!(!events_of(&path).is_empty());
 }
 
-fn a_circular_log_keeps_the_newest(stage: &Stage) {
+fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let config = SessionConfig {
-        log_file_mode: CIRCULAR | KBYTES,
+        log_file_mode: CIRCULAR | USE_KBYTES_FOR_SIZE,
         maximum_file_size: 128,
         buffer_size: 8,
-        ..stage.config()
+        ..fixture.config()
     };
-    let (session, provider) = listened(stage, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let path = config.log_file.unwrap();
     for number in 0..4_000u16 {
-        until("room", || provider.write(&event(number, 4, 1), &[&[0; 200]]).is_ok());
+        until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 200]]).is_ok());
         if number % 500 == 0 {
             assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
         }
     }
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
     assert_eq!(seen.last().unwrap().descriptor.id, 3_999);
     assert!(seen.len() < 1_000 && seen.is_sorted_by_key(|event| event.time), "{} events", seen.len());
 }
 
 /// Starts a real-time session with a small store and no consumer, and fills it.
-fn full_store(stage: &Stage) -> (crate::stage::Session, Vec<u32>) {
-    let mode = REAL_TIME | ONE_STREAM;
+fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
+    let mode = REAL_TIME | NO_PER_PROCESSOR_BUFFERING;
     let config = SessionConfig {
         log_file_mode: mode,
         log_file: None,
         buffer_size: 4,
         minimum_buffers: 2,
         maximum_buffers: 4,
-        ..stage.config()
+        ..fixture.config()
     };
-    let (session, provider) = listened(stage, &config);
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let mut answers = Vec::new();
-    until("a loss", || {
+    until("an event is lost", || {
         for _ in 0..10 {
-            answers
-                .push(provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0));
+            answers.push(
+                provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS),
+            );
         }
-        stage.controller().flush(&session.id, None).unwrap();
-        answers.last() == Some(&0xC000_0188)
+        fixture.connect().flush(&session.id, None).unwrap();
+        answers.last() == Some(&LOG_FILE_FULL)
     });
     (session, answers)
 }
 
-fn early_events_wait(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..stage.config() };
-    let (session, provider) = listened(stage, &config);
+fn first_consumer_gets_stored_events(fixture: &Fixture) {
+    let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
-    stage.controller().flush(&session.id, None).unwrap();
+    fixture.connect().flush(&session.id, None).unwrap();
     let trace = Trace::live(&session.properties.config.name).unwrap();
     provider.write(&event(42, 4, 1), &[b"late"]).unwrap();
-    stage.end(session);
+    fixture.stop(session);
     let mut ids = Vec::new();
     consumer::process(vec![trace], |item| {
         if let Item::Event(event) = item
@@ -474,22 +431,25 @@ fn early_events_wait(stage: &Stage) {
     assert_eq!(ids, [41, 42]);
 }
 
-fn a_full_store_loses_events(stage: &Stage) {
-    let (session, _) = full_store(stage);
-    let end = stage.end(session);
+fn a_full_store_loses_events(fixture: &Fixture) {
+    let (session, _) = fill_store(fixture);
+    let end = fixture.stop(session);
     assert!(end.real_time_buffers_lost > 0 && end.real_time_events_lost > 0);
-    assert!(end.events_lost > 0, "events refused to writers are counted too");
+    assert!(end.events_lost > 0, "refused events are not counted as lost");
 }
 
-fn ticks_write_the_file(stage: &Stage) {
-    let (session, provider) = listened(stage, &SessionConfig { log_file_mode: REAL_TIME, ..stage.config() });
-    let before = stage.query(&session).buffers_written;
+fn flush_timer_writes_the_file(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_config_with_provider(
+        &SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() },
+        &EnableParams::default(),
+    );
+    let before = fixture.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
-    until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
-    assert_eq!(stage.stop(session).len(), 1);
+    until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn full_store_is_reported_to_writers(stage: &Stage) {
-    let (_session, answers) = full_store(stage);
-    assert_eq!(answers.last(), Some(&0xC000_0188));
+fn full_store_is_reported_to_writers(fixture: &Fixture) {
+    let (_session, answers) = fill_store(fixture);
+    assert_eq!(answers.last(), Some(&LOG_FILE_FULL));
 }

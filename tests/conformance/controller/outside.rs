@@ -5,255 +5,269 @@ use std::path::{Path, PathBuf};
 use traceweir::controller::{EnableParams, Filter, SessionConfig, Update};
 use traceweir::private::PrivateSession;
 use traceweir::{Guid, Provider};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EXECUTABLE_NAME,
+    EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PID,
+};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
+    EVENT_TRACE_USE_PAGED_MEMORY,
+};
 
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, event, events_of, new_provider, status, until};
+use crate::stage::{
+    Fixture, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, SUCCESS, Session, event, events_of,
+    new_guid, status, until,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 10",
-        D,
-        "the session runs in the processes of the provider that Wnode.Guid names, and gets their events",
-        it_runs_in_the_processes
-    ),
-    rule!("controller 10", D, "a session needs the GUID of a provider → 87", it_needs_a_provider),
-    rule!(
-        "controller 10",
-        D,
-        "the first process gets the file name as given, later ones NAME_PID",
-        names_of_files
-    ),
-    rule!("controller 10", D, "the provider need not be registered yet", providers_come_later),
-    rule!("controller 10", D, "eight in a process; the ninth → 1450", eight_in_a_process),
-    rule!(
-        "controller 10",
-        D,
-        "process ids in the V2 properties limit which processes take part",
-        limited_by_process
-    ),
-    rule!("controller 10", D, "so do names of programs", limited_by_program),
-    rule!(
-        "controller 1.2 #FilterDesc",
-        D,
-        "of the filters of a session only process ids and names of programs are valid → 87",
-        other_filters
-    ),
-    rule!(
-        "controller 1.2 #FilterDescCount",
-        D,
-        "filters of a session that is not private → 87",
-        only_of_private
-    ),
+    rule!("controller 10", D, "the session runs in the processes of the provider that Wnode.Guid names, and gets their events",
+        private_session_runs_in_provider_processes),
+    rule!("controller 10", D, "a session needs the GUID of a provider → 87",
+        private_session_needs_a_provider_guid),
+    rule!("controller 10", D, "the first process gets the file name as given, later ones NAME_PID",
+        later_processes_write_numbered_files),
+    rule!("controller 10", D, "the provider need not be registered yet",
+        private_session_waits_for_its_provider),
+    rule!("controller 10", D, "eight in a process; the ninth → 1450",
+        ninth_private_session_of_a_process_is_refused),
+    rule!("controller 10", D, "process ids in the V2 properties limit which processes take part",
+        pid_filter_limits_a_private_session),
+    rule!("controller 10", D, "program names limit which processes take part",
+        program_filter_limits_a_private_session),
+    rule!("controller 1.2 #FilterDesc", D, "of the filters of a session only process ids and names of programs are valid → 87",
+        other_session_filters_are_refused),
+    rule!("controller 1.2 #FilterDescCount", D, "filters of a session that is not private → 87",
+        session_filters_need_a_private_session),
     rule!("controller 10", D, "no provider groups → 87", groups_are_refused),
-    rule!("controller 5", D, "private sessions of others are never listed either", they_are_not_listed),
-    rule!("controller 10", D, "they do not count against the 64", they_do_not_count),
-    rule!(
-        "controller 4.1",
-        D,
-        "private sessions: only file name and flush timer change, else → 87",
-        what_changes
-    ),
-    rule!("controller 4", P, "INCREMENT_FILE and CONVERT of a private session → 1", no_other_control),
-    rule!("controller 10", P, "LoggerThreadId is that of the flusher in the process", the_local_flusher),
-    rule!(
-        "controller 2 #0x20000",
-        D,
-        "an in-process session is started by the process itself, not by a controller → 87",
-        in_process_only
-    ),
-    rule!("controller 2.1 #9", D, "private and paged memory: the paged flag is ignored", paging_is_ignored),
-    rule!("controller 10", P, "in-process sessions need no daemon", no_daemon_is_needed),
+    rule!("controller 5", D, "private sessions that controllers start are never listed",
+        private_sessions_of_controllers_are_not_listed),
+    rule!("controller 10", D, "private sessions that controllers start do not count against the 64",
+        private_sessions_of_controllers_do_not_count),
+    rule!("controller 4.1", D, "private sessions: only file name and flush timer change, else → 87",
+        private_session_updates_file_and_timer_only),
+    rule!("controller 4", P, "INCREMENT_FILE and CONVERT of a private session → 1",
+        private_session_has_no_increment_or_convert),
+    rule!("controller 10", P, "LoggerThreadId is that of the flusher in the process",
+        logger_thread_is_in_the_process),
+    rule!("controller 2 #0x20000", D, "an in-process session is started by the process itself, not by a controller → 87",
+        controller_cannot_start_in_process_session),
+    rule!("controller 2.1 #9", D, "private and paged memory: the paged flag is ignored",
+        paged_flag_of_private_session_is_ignored),
+    rule!("controller 10", P, "in-process sessions need no daemon", in_process_session_needs_no_daemon),
 ];
 
-const PRIVATE: u32 = 0x801;
+const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
-fn private(stage: &Stage, guid: Guid) -> SessionConfig {
-    SessionConfig { log_file_mode: PRIVATE, guid, ..stage.config() }
+fn private_config(fixture: &Fixture, guid: Guid) -> SessionConfig {
+    SessionConfig { log_file_mode: PRIVATE, guid, ..fixture.config() }
 }
 
 /// Starts a session in this process, with the provider registered and enabled.
-fn here(stage: &Stage) -> (Session, Provider, Guid, PathBuf) {
-    let guid = new_provider();
+fn start_in_this_process(fixture: &Fixture) -> (Session, Provider, Guid, PathBuf) {
+    let guid = new_guid();
     let provider = Provider::register(guid, None).unwrap();
-    let session = stage.start(&private(stage, guid));
-    stage.enable(&session, guid, &EnableParams::default());
+    let session = fixture.start(&private_config(fixture, guid));
+    fixture.enable(&session, guid, &EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     (session, provider, guid, path)
 }
 
-fn ids(path: &Path) -> Vec<u16> {
+fn event_ids(path: &Path) -> Vec<u16> {
     events_of(path).iter().map(|seen| seen.descriptor.id).collect()
 }
 
-fn of_process(path: &Path, pid: u32) -> PathBuf {
+fn process_path(path: &Path, pid: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!("_{pid}"));
     name.into()
 }
 
-fn it_runs_in_the_processes(stage: &Stage) {
-    let (session, provider, guid, path) = here(stage);
+fn private_session_runs_in_provider_processes(fixture: &Fixture) {
+    let (session, provider, guid, path) = start_in_this_process(fixture);
     assert_eq!(session.properties.config.guid, guid);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let end = stage.end(session);
-    assert_eq!((end.events, ids(&path)), (1, vec![1]));
+    let end = fixture.stop(session);
+    assert_eq!((end.events, event_ids(&path)), (1, vec![1]));
 }
 
-fn it_needs_a_provider(stage: &Stage) {
-    assert_eq!(stage.refused(&private(stage, Guid::NULL)), 87);
+fn private_session_needs_a_provider_guid(fixture: &Fixture) {
+    assert_eq!(fixture.start_status(&private_config(fixture, Guid::NULL)), INVALID_PARAMETER);
 }
 
-fn names_of_files(stage: &Stage) {
-    let (session, provider, guid, path) = here(stage);
-    let mut other = Other::start(guid, None);
+fn later_processes_write_numbered_files(fixture: &Fixture) {
+    let (session, provider, guid, path) = start_in_this_process(fixture);
+    let mut other = OtherProcess::start(guid, None);
     provider.write(&event(1, 4, 1), &[]).unwrap();
     other.write(2);
-    assert_eq!(stage.end(session).events, 2);
-    assert_eq!((ids(&path), ids(&of_process(&path, other.id()))), (vec![1], vec![2]));
+    assert_eq!(fixture.stop(session).events, 2);
+    assert_eq!((event_ids(&path), event_ids(&process_path(&path, other.id()))), (vec![1], vec![2]));
 }
 
-fn providers_come_later(stage: &Stage) {
-    let guid = new_provider();
-    let session = stage.start(&private(stage, guid));
-    stage.enable(&session, guid, &EnableParams::default());
+fn private_session_waits_for_its_provider(fixture: &Fixture) {
+    let guid = new_guid();
+    let session = fixture.start(&private_config(fixture, guid));
+    fixture.enable(&session, guid, &EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     let provider = Provider::register(guid, None).unwrap();
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    stage.end(session);
-    assert_eq!(ids(&path), [1]);
+    fixture.stop(session);
+    assert_eq!(event_ids(&path), [1]);
 }
 
-fn eight_in_a_process(stage: &Stage) {
-    let guid = new_provider();
+fn ninth_private_session_of_a_process_is_refused(fixture: &Fixture) {
+    let guid = new_guid();
     let _provider = Provider::register(guid, None).unwrap();
-    let mut all: Vec<Session> = (0..8).map(|_| stage.start(&private(stage, guid))).collect();
-    assert_eq!(stage.refused(&private(stage, guid)), 1450);
-    let _own = PrivateSession::start(&stage.config()).expect("in-process ones are counted apart");
-    stage.end(all.pop().unwrap());
-    assert_eq!(stage.refused(&private(stage, guid)), 0);
+    let mut all: Vec<Session> = (0..8).map(|_| fixture.start(&private_config(fixture, guid))).collect();
+    assert_eq!(fixture.start_status(&private_config(fixture, guid)), NO_SYSTEM_RESOURCES);
+    let _own = PrivateSession::start(&fixture.config()).expect("in-process sessions have a separate limit");
+    fixture.stop(all.pop().unwrap());
+    assert_eq!(fixture.start_status(&private_config(fixture, guid)), SUCCESS);
 }
 
 /// Returns whether this process and another one take part in a session with this filter.
-fn who_takes_part(stage: &Stage, filter: impl Fn(&Other) -> Filter) -> (bool, bool) {
-    let guid = new_provider();
-    let mut other = Other::start_as(&stage.folder().join(format!("other {}", crate::stage::unique())), guid);
+fn participating_processes(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> Filter) -> (bool, bool) {
+    let guid = new_guid();
+    let mut other = OtherProcess::start_as(
+        &fixture.folder().join(format!("other {}", crate::stage::unique_number())),
+        guid,
+    );
     let provider = Provider::register(guid, None).unwrap();
-    let config = SessionConfig { filters: vec![filter(&other)], ..private(stage, guid) };
-    let session = stage.start(&config);
-    stage.enable(&session, guid, &EnableParams::default());
+    let config = SessionConfig { filters: vec![filter(&other)], ..private_config(fixture, guid) };
+    let session = fixture.start(&config);
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     other.write(2);
-    stage.end(session);
+    fixture.stop(session);
     let path = config.log_file.unwrap();
-    let all: Vec<u16> = [path.clone(), of_process(&path, other.id()), of_process(&path, std::process::id())]
-        .iter()
-        .filter(|path| path.exists())
-        .flat_map(|path| ids(path))
-        .collect();
+    let all: Vec<u16> =
+        [path.clone(), process_path(&path, other.id()), process_path(&path, std::process::id())]
+            .iter()
+            .filter(|path| path.exists())
+            .flat_map(|path| event_ids(path))
+            .collect();
     (all.contains(&1), all.contains(&2))
 }
 
-fn pid(pid: u32) -> Filter {
-    Filter { kind: 0x8000_0004, data: pid.to_le_bytes().to_vec() }
+fn pid_filter(pid: u32) -> Filter {
+    Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() }
 }
 
-fn limited_by_process(stage: &Stage) {
-    assert_eq!(who_takes_part(stage, |_| pid(std::process::id())), (true, false));
-    assert_eq!(who_takes_part(stage, |other| pid(other.id())), (false, true));
+fn pid_filter_limits_a_private_session(fixture: &Fixture) {
+    assert_eq!(participating_processes(fixture, |_| pid_filter(std::process::id())), (true, false));
+    assert_eq!(participating_processes(fixture, |other| pid_filter(other.id())), (false, true));
 }
 
-fn limited_by_program(stage: &Stage) {
+fn program_filter_limits_a_private_session(fixture: &Fixture) {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let data: Vec<u8> = program.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let by_name = |_: &Other| Filter { kind: 0x8000_0008, data: data.clone() };
-    assert_eq!(who_takes_part(stage, by_name), (true, false));
+    let by_name = |_: &OtherProcess| Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: data.clone() };
+    assert_eq!(participating_processes(fixture, by_name), (true, false));
 }
 
-fn other_filters(stage: &Stage) {
-    for (kind, data) in [(0x8000_0200, vec![1, 0, 1, 0, 7, 0]), (0x8000_0010, vec![b'a', 0]), (7, vec![1])] {
+fn other_session_filters_are_refused(fixture: &Fixture) {
+    for (kind, data) in [
+        (EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]),
+        (EVENT_FILTER_TYPE_PACKAGE_ID, vec![b'a', 0]),
+        (7, vec![1]),
+    ] {
         let filters = vec![Filter { kind, data }];
         assert_eq!(
-            stage.refused(&SessionConfig { filters, ..private(stage, new_provider()) }),
-            87,
+            fixture.start_status(&SessionConfig { filters, ..private_config(fixture, new_guid()) }),
+            INVALID_PARAMETER,
             "{kind:#x}"
         );
     }
 }
 
-fn only_of_private(stage: &Stage) {
-    let filters = vec![pid(std::process::id())];
-    assert_eq!(stage.refused(&SessionConfig { filters, ..stage.config() }), 87);
+fn session_filters_need_a_private_session(fixture: &Fixture) {
+    let filters = vec![pid_filter(std::process::id())];
+    assert_eq!(fixture.start_status(&SessionConfig { filters, ..fixture.config() }), INVALID_PARAMETER);
 }
 
-fn groups_are_refused(stage: &Stage) {
-    let (session, _provider, guid, _path) = here(stage);
-    let group = EnableParams { property: 0x20, ..EnableParams::default() };
-    assert_eq!(status(stage.try_enable(&session, guid, &group)), 87);
+fn groups_are_refused(fixture: &Fixture) {
+    let (session, _provider, guid, _path) = start_in_this_process(fixture);
+    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
+    assert_eq!(status(fixture.try_enable(&session, guid, &group)), INVALID_PARAMETER);
 }
 
-fn they_are_not_listed(stage: &Stage) {
-    let (session, _provider, _guid, _path) = here(stage);
-    assert_eq!(stage.query(&session).id, session.properties.id);
-    assert_eq!(stage.controller().query_all().unwrap(), []);
+fn private_sessions_of_controllers_are_not_listed(fixture: &Fixture) {
+    let (session, _provider, _guid, _path) = start_in_this_process(fixture);
+    assert_eq!(fixture.query(&session).id, session.properties.id);
+    assert_eq!(fixture.connect().query_all().unwrap(), []);
 }
 
-fn they_do_not_count(stage: &Stage) {
-    let sixty_five: Vec<Session> = (0..65).map(|_| stage.start(&private(stage, new_provider()))).collect();
-    assert_eq!(stage.refused(&stage.config()), 0);
+fn private_sessions_of_controllers_do_not_count(fixture: &Fixture) {
+    let sixty_five: Vec<Session> =
+        (0..65).map(|_| fixture.start(&private_config(fixture, new_guid()))).collect();
+    assert_eq!(fixture.start_status(&fixture.config()), SUCCESS);
     drop(sixty_five);
 }
 
-fn what_changes(stage: &Stage) {
-    let (session, provider, _guid, path) = here(stage);
-    let update = |update: &Update| stage.controller().update(&session.id, update);
+fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
+    let (session, provider, _guid, path) = start_in_this_process(fixture);
+    let update = |update: &Update| fixture.connect().update(&session.id, update);
     let timer = update(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
     assert_eq!(timer.config.flush_timer, 9);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let next = stage.path();
+    let next = fixture.unique_path();
     update(&Update { log_file: Some(next.clone()), ..Update::default() }).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     for wrong in [
         Update { real_time: Some(true), ..Update::default() },
         Update { maximum_buffers: Some(99), ..Update::default() },
     ] {
-        assert_eq!(status(update(&wrong)), 87, "{wrong:?}");
+        assert_eq!(status(update(&wrong)), INVALID_PARAMETER, "{wrong:?}");
     }
-    stage.end(session);
-    assert_eq!((ids(&path), ids(&next)), (vec![1], vec![2]));
+    fixture.stop(session);
+    assert_eq!((event_ids(&path), event_ids(&next)), (vec![1], vec![2]));
 }
 
-fn no_other_control(stage: &Stage) {
-    let (session, _provider, _guid, _path) = here(stage);
-    assert_eq!(status(stage.controller().increment(&session.id)), 1);
-    assert_eq!(status(stage.controller().convert_to_real_time(&session.id)), 1);
+fn private_session_has_no_increment_or_convert(fixture: &Fixture) {
+    let (session, _provider, _guid, _path) = start_in_this_process(fixture);
+    assert_eq!(status(fixture.connect().increment(&session.id)), INVALID_FUNCTION);
+    assert_eq!(status(fixture.connect().convert_to_real_time(&session.id)), INVALID_FUNCTION);
 }
 
-fn the_local_flusher(stage: &Stage) {
-    let (session, _provider, _guid, _path) = here(stage);
-    let thread = stage.query(&session).logger_thread_id;
-    assert!(Path::new(&format!("/proc/self/task/{thread}")).exists(), "{thread} is a thread of this process");
+fn logger_thread_is_in_the_process(fixture: &Fixture) {
+    let (session, _provider, _guid, _path) = start_in_this_process(fixture);
+    let thread = fixture.query(&session).logger_thread_id;
+    assert!(
+        Path::new(&format!("/proc/self/task/{thread}")).exists(),
+        "{thread} is not a thread of this process"
+    );
 }
 
-fn in_process_only(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x2_0801, ..private(stage, new_provider()) };
-    assert_eq!(stage.refused(&config), 87);
+fn controller_cannot_start_in_process_session(fixture: &Fixture) {
+    let config = SessionConfig {
+        log_file_mode: PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC,
+        ..private_config(fixture, new_guid())
+    };
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
-fn paging_is_ignored(stage: &Stage) {
-    let (guid, config) = (new_provider(), SessionConfig { log_file_mode: 0x0100_0001, ..stage.config() });
+fn paged_flag_of_private_session_is_ignored(fixture: &Fixture) {
+    let (guid, config) = (
+        new_guid(),
+        SessionConfig {
+            log_file_mode: EVENT_TRACE_USE_PAGED_MEMORY | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            ..fixture.config()
+        },
+    );
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     Provider::register(guid, None).unwrap().write(&event(1, 4, 1), &[]).unwrap();
     session.stop().unwrap();
-    assert_eq!(ids(&config.log_file.unwrap()), [1]);
+    assert_eq!(event_ids(&config.log_file.unwrap()), [1]);
 }
 
-fn no_daemon_is_needed(stage: &Stage) {
-    let (path, empty) = (stage.path(), stage.folder().join("nobody is here"));
-    let mut alone = Other::start_alone(new_provider(), &empty, &path);
+fn in_process_session_needs_no_daemon(fixture: &Fixture) {
+    let (path, empty) = (fixture.unique_path(), fixture.folder().join("no daemon"));
+    let mut alone = OtherProcess::start_without_daemon(new_guid(), &empty, &path);
     alone.write(1);
-    alone.leave();
-    until("its file", || path.exists());
-    assert_eq!(ids(&path), [1]);
+    alone.exit_and_wait();
+    until("the file exists", || path.exists());
+    assert_eq!(event_ids(&path), [1]);
 }

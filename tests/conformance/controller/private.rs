@@ -3,47 +3,41 @@
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::private::PrivateSession;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+    EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, EVENT_TRACE_REAL_TIME_MODE,
+};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, status};
+use crate::stage::{
+    BAD_PATHNAME, CallbackLog, Fixture, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, event, events_of, header_of,
+    new_guid, status,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 10",
-        D,
-        "the session receives the events of its own process",
-        it_receives_its_own_process
-    ),
-    rule!("controller 10", D, "three in-process sessions; the fourth → 1450", three_in_a_process),
-    rule!(
-        "controller 10",
-        D,
-        "no real-time, no new-file, no preallocate → 87",
-        what_private_sessions_cannot_do
-    ),
-    rule!("controller 10", D, "no provider groups → 87", no_groups),
-    rule!(
-        "controller 10",
-        D,
-        "a private session and one of the daemon both get an event",
-        beside_the_daemons
-    ),
-    rule!("controller 10", D, "the file is marked as a private log in the process", the_mode_is_in_the_file),
-    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161", private_files_are_taken),
-    rule!(
-        "controller 10",
-        D,
-        "the callback is called for private sessions too",
-        callbacks_are_called_for_private_sessions
-    ),
+    rule!("controller 10", D, "the session receives the events of its own process",
+        private_session_gets_events_of_its_process),
+    rule!("controller 10", D, "three in-process sessions; the fourth → 1450",
+        fourth_in_process_session_is_refused),
+    rule!("controller 10", D, "no real-time, no new-file, no preallocate → 87",
+        private_session_modes_are_limited),
+    rule!("controller 10", D, "no provider groups → 87", in_process_session_refuses_groups),
+    rule!("controller 10", D, "a private session and a daemon's session both get an event",
+        private_and_daemon_session_both_get_the_event),
+    rule!("controller 10", D, "the file is marked as a private log in the process",
+        private_mode_is_in_the_file_header),
+    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161",
+        private_sessions_cannot_share_a_file),
+    rule!("controller 10", D, "the callback is called for private sessions too",
+        callbacks_are_called_for_private_sessions),
 ];
 
-fn config(stage: &Stage) -> SessionConfig {
-    SessionConfig { log_file_mode: 1, ..stage.config() }
-}
+const IN_PROCESS: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
-fn it_receives_its_own_process(stage: &Stage) {
-    let (guid, config) = (new_provider(), config(stage));
+fn private_session_gets_events_of_its_process(fixture: &Fixture) {
+    let (guid, config) = (new_guid(), fixture.config());
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     let provider = Provider::register(guid, None).unwrap();
@@ -53,56 +47,60 @@ fn it_receives_its_own_process(stage: &Stage) {
     assert_eq!((seen.len(), seen[0].process), (1, std::process::id()));
 }
 
-fn three_in_a_process(stage: &Stage) {
-    let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&config(stage)).unwrap()).collect();
-    assert_eq!(status(PrivateSession::start(&config(stage))), 1450);
+fn fourth_in_process_session_is_refused(fixture: &Fixture) {
+    let mut sessions: Vec<_> = (0..3).map(|_| PrivateSession::start(&fixture.config()).unwrap()).collect();
+    assert_eq!(status(PrivateSession::start(&fixture.config())), NO_SYSTEM_RESOURCES);
     sessions.pop().unwrap().stop().unwrap();
-    PrivateSession::start(&config(stage)).unwrap().stop().unwrap();
+    PrivateSession::start(&fixture.config()).unwrap().stop().unwrap();
 }
 
-fn what_private_sessions_cannot_do(stage: &Stage) {
-    for mode in [0x100, 0x8, 0x21] {
-        let log_file = Some(stage.folder().join("private %d.etl"));
-        let wrong = SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..stage.config() };
-        assert_eq!(status(PrivateSession::start(&wrong)), 87, "mode {mode:#x}");
+fn private_session_modes_are_limited(fixture: &Fixture) {
+    for mode in [
+        EVENT_TRACE_REAL_TIME_MODE,
+        EVENT_TRACE_FILE_MODE_NEWFILE,
+        EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE,
+    ] {
+        let log_file = Some(fixture.folder().join("private %d.etl"));
+        let wrong = SessionConfig { log_file_mode: mode, maximum_file_size: 8, log_file, ..fixture.config() };
+        assert_eq!(status(PrivateSession::start(&wrong)), INVALID_PARAMETER, "mode {mode:#x}");
     }
 }
 
-fn no_groups(stage: &Stage) {
-    let session = PrivateSession::start(&config(stage)).unwrap();
-    let group = EnableParams { property: 0x20, ..EnableParams::default() };
-    assert_eq!(status(session.enable(new_provider(), &group)), 87);
+fn in_process_session_refuses_groups(fixture: &Fixture) {
+    let session = PrivateSession::start(&fixture.config()).unwrap();
+    let group = EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..EnableParams::default() };
+    assert_eq!(status(session.enable(new_guid(), &group)), INVALID_PARAMETER);
 }
 
-fn beside_the_daemons(stage: &Stage) {
-    let config = config(stage);
+fn private_and_daemon_session_both_get_the_event(fixture: &Fixture) {
+    let config = fixture.config();
     let private = PrivateSession::start(&config).unwrap();
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     private.enable(guid, &EnableParams::default()).unwrap();
     provider.write(&event(1, 4, 1), &[b"both"]).unwrap();
     private.stop().unwrap();
-    assert_eq!((stage.stop(session).len(), events_of(&config.log_file.unwrap()).len()), (1, 1));
+    assert_eq!((fixture.stop_and_read(session).len(), events_of(&config.log_file.unwrap()).len()), (1, 1));
 }
 
-fn the_mode_is_in_the_file(stage: &Stage) {
-    let config = config(stage);
+fn private_mode_is_in_the_file_header(fixture: &Fixture) {
+    let config = fixture.config();
     PrivateSession::start(&config).unwrap().stop().unwrap();
-    assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & 0x2_0800, 0x2_0800);
+    assert_eq!(header_of(&config.log_file.unwrap()).log_file_mode & IN_PROCESS, IN_PROCESS);
 }
 
-fn private_files_are_taken(stage: &Stage) {
-    let config = config(stage);
+fn private_sessions_cannot_share_a_file(fixture: &Fixture) {
+    let config = fixture.config();
     let _first = PrivateSession::start(&config).unwrap();
     let second = SessionConfig { name: "another".to_owned(), ..config };
-    assert_eq!(status(PrivateSession::start(&second)), 161);
+    assert_eq!(status(PrivateSession::start(&second)), BAD_PATHNAME);
 }
 
-fn callbacks_are_called_for_private_sessions(stage: &Stage) {
-    let (calls, guid) = (Calls::default(), new_provider());
+fn callbacks_are_called_for_private_sessions(fixture: &Fixture) {
+    let (calls, guid) = (CallbackLog::default(), new_guid());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
-    let session = PrivateSession::start(&config(stage)).unwrap();
-    session.enable(guid, &crate::stage::wants(3, 5, 1)).unwrap();
-    assert_eq!(calls.last().state(), (1, 3, 5, 1));
+    let session = PrivateSession::start(&fixture.config()).unwrap();
+    session.enable(guid, &crate::stage::enable_params(3, 5, 1)).unwrap();
+    assert_eq!(calls.last().code_level_masks(), (1, 3, 5, 1));
     session.stop().unwrap();
     assert_eq!(calls.last().code, 0);
 }

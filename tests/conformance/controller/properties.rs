@@ -4,112 +4,84 @@ use std::path::{Path, PathBuf};
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+    EVENT_TRACE_REAL_TIME_MODE,
+};
 use traceweir_format::time::FileTime;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, events_of, header_of, new_provider, until};
+use crate::stage::{Fixture, INVALID_PARAMETER, event, events_of, header_of, new_guid, until};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 1.1",
-        P,
-        "clock 0 is echoed as 1, the others as they are, in properties and file",
-        clocks_are_echoed
-    ),
+    rule!("controller 1.1", P, "clock 0 is echoed as 1, the others as they are, in properties and file",
+        clocks_are_echoed),
     rule!("controller 1.1", P, "a clock other than 0 to 3 → 87", unknown_clocks_are_refused),
     rule!("controller 1.1", P, "every clock gives the same wall time", clocks_agree),
-    rule!(
-        "decision 1",
-        P,
-        "clock 1 counts at the rate in PerfFreq; clock 3 has it in CpuSpeedInMHz",
-        rates_are_in_the_header
-    ),
-    rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", the_default_buffer),
-    rule!(
-        "controller 1.2",
-        D,
-        "buffer sizes are rounded up to 4 KiB and clamped to 4…16384 KiB, never refused",
-        buffers_are_rounded_and_clamped
-    ),
-    rule!(
-        "controller 1.2",
-        D,
-        "at least two buffers a processor, or two without per-processor buffering",
-        buffers_at_least
-    ),
+    rule!("decision 1", P, "clock 1 counts at the rate in PerfFreq; clock 3 has it in CpuSpeedInMHz",
+        rates_are_in_the_header),
+    rule!("controller 1.2", P, "a buffer size of 0 is 64 KiB", default_buffer_size_is_64_kib),
+    rule!("controller 1.2", D, "buffer sizes are rounded up to 4 KiB and clamped to 4…16384 KiB, never refused",
+        buffers_are_rounded_and_clamped),
+    rule!("controller 1.2", D, "at least two buffers a processor, or two without per-processor buffering",
+        minimum_buffers_depend_on_processors),
     rule!("controller 1.2", D, "the maximum is at least the minimum", the_maximum_is_raised),
-    rule!("controller 1.2", P, "without a maximum it is the minimum and 20", the_default_maximum),
+    rule!("controller 1.2", P, "without a maximum it is the minimum and 20",
+        default_maximum_is_20_above_the_minimum),
     rule!("controller 1.2", D, "the maximum is ignored in buffering mode", buffering_has_no_maximum),
-    rule!(
-        "controller 1.2",
-        D,
-        "a file session keeps a flush timer of 0, a real-time session gets 1 second",
-        the_flush_timer
-    ),
-    rule!(
-        "controller 1.2",
-        D,
-        "out: buffers allocated and free, buffers written, the flusher's thread",
-        statistics_come_back
-    ),
-    rule!(
-        "controller 1.2",
-        P,
-        "a relative path counts from the controller's working directory",
-        relative_paths
-    ),
-    rule!("controller 1.2", D, "nothing in a path is expanded", paths_are_taken_as_they_are),
-    rule!("controller 1.2", D, "events that find no room are dropped and counted", losses_are_counted),
-    rule!(
-        "controller 1.2",
-        D,
-        "when filling outruns flushing, buffers are added up to the maximum, and never given back",
-        buffers_are_added
-    ),
-    rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file", the_timer_flushes),
-    rule!("controller 1.2", D, "the flush timer is unused in buffering mode", a_recorder_has_no_timer),
-    rule!(
-        "controller 1.2 #FlushThreshold",
-        H,
-        "so many filled buffers gather before they are written",
-        buffers_gather
-    ),
+    rule!("controller 1.2", D, "a file session keeps a flush timer of 0, a real-time session gets 1 second",
+        real_time_sessions_get_a_flush_timer),
+    rule!("controller 1.2", D, "out: buffers allocated and free, buffers written, the flusher's thread",
+        statistics_come_back),
+    rule!("controller 1.2", P, "a relative path counts from the controller's working directory",
+        relative_paths_start_at_the_working_directory),
+    rule!("controller 1.2", D, "nothing in a path is expanded", nothing_in_a_path_is_expanded),
+    rule!("controller 1.2", D, "events without free space are dropped and counted", losses_are_counted),
+    rule!("controller 1.2", D, "when filling is faster than flushing, buffers are added up to the maximum, and never released",
+        buffers_are_added),
+    rule!("controller 1.2", D, "the flush timer writes partly filled buffers to the file",
+        flush_timer_writes_partly_filled_buffers),
+    rule!("controller 1.2", D, "the flush timer is unused in buffering mode",
+        flight_recorder_has_no_flush_timer),
+    rule!("controller 1.2 #FlushThreshold", H, "this many filled buffers accumulate before they are written",
+        flush_threshold_delays_writing),
     rule!("controller 1.2 #V2Options", H, "options are kept and shown", options_are_kept),
-    rule!(
-        "controller 9.1",
-        P,
-        "EnableFlags of a session that receives no kernel events → 87, those of EXTENSION too",
-        flags_of_kernel_events
-    ),
-    rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", no_limit),
+    rule!("controller 9.1", P, "EnableFlags of a session that receives no kernel events → 87, those of EXTENSION too",
+        enable_flags_need_a_system_logger),
+    rule!("controller 1.2 #MaximumFileSize", D, "0: no limit", file_size_0_means_no_limit),
 ];
 
-fn clocks_are_echoed(stage: &Stage) {
-    for (asked, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
-        let config = SessionConfig { clock: asked, ..stage.config() };
-        let session = stage.start(&config);
+fn clocks_are_echoed(fixture: &Fixture) {
+    for (requested, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
+        let config = SessionConfig { clock: requested, ..fixture.config() };
+        let session = fixture.start(&config);
         assert_eq!(session.properties.config.clock, expected);
-        stage.end(session);
+        fixture.stop(session);
         assert_eq!(header_of(&config.log_file.unwrap()).clock_type, expected);
     }
 }
 
-fn unknown_clocks_are_refused(stage: &Stage) {
+fn unknown_clocks_are_refused(fixture: &Fixture) {
     for clock in [4, 5, 0x8000_0001, u32::MAX] {
-        assert_eq!(stage.refused(&SessionConfig { clock, ..stage.config() }), 87, "clock {clock}");
+        assert_eq!(
+            fixture.start_status(&SessionConfig { clock, ..fixture.config() }),
+            INVALID_PARAMETER,
+            "clock {clock}"
+        );
     }
 }
 
-fn clocks_agree(stage: &Stage) {
+fn clocks_agree(fixture: &Fixture) {
     for clock in 1..=3 {
-        let config = SessionConfig { clock, ..stage.config() };
-        let (guid, session) = (new_provider(), stage.start(&config));
+        let config = SessionConfig { clock, ..fixture.config() };
+        let (guid, session) = (new_guid(), fixture.start(&config));
         let provider = Provider::register(guid, None).unwrap();
-        stage.enable(&session, guid, &EnableParams::default());
-        let before = now();
+        fixture.enable(&session, guid, &EnableParams::default());
+        let before = current_time();
         provider.write(&event(1, 4, 1), &[]).unwrap();
-        let after = now();
-        stage.stop(session);
+        let after = current_time();
+        fixture.stop_and_read(session);
         let path = config.log_file.unwrap();
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
         let seen = events_of(&path);
@@ -123,15 +95,15 @@ fn clocks_agree(stage: &Stage) {
     }
 }
 
-fn now() -> FileTime {
+fn current_time() -> FileTime {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     FileTime::from_unix(i64::try_from(now.as_secs()).unwrap(), now.subsec_nanos())
 }
 
-fn rates_are_in_the_header(stage: &Stage) {
+fn rates_are_in_the_header(fixture: &Fixture) {
     for clock in [1, 3] {
-        let config = SessionConfig { clock, ..stage.config() };
-        stage.end(stage.start(&config));
+        let config = SessionConfig { clock, ..fixture.config() };
+        fixture.stop(fixture.start(&config));
         let header = header_of(&config.log_file.unwrap());
         assert!(header.perf_freq > 1_000_000, "{}", header.perf_freq);
         let mhz = i64::from(header.cpu_speed_mhz);
@@ -142,14 +114,14 @@ fn rates_are_in_the_header(stage: &Stage) {
     }
 }
 
-fn the_default_buffer(stage: &Stage) {
-    assert_eq!(stage.start(&stage.config()).properties.config.buffer_size, 64);
+fn default_buffer_size_is_64_kib(fixture: &Fixture) {
+    assert_eq!(fixture.start(&fixture.config()).properties.config.buffer_size, 64);
 }
 
-fn buffers_are_rounded_and_clamped(stage: &Stage) {
-    for (asked, got) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
-        let session = stage.start(&SessionConfig { buffer_size: asked, ..stage.config() });
-        assert_eq!(session.properties.config.buffer_size, got, "{asked} KiB");
+fn buffers_are_rounded_and_clamped(fixture: &Fixture) {
+    for (requested, config) in [(1, 4), (4, 4), (5, 8), (64, 64), (65, 68), (1023, 1024)] {
+        let session = fixture.start(&SessionConfig { buffer_size: requested, ..fixture.config() });
+        assert_eq!(session.properties.config.buffer_size, config, "{requested} KiB");
     }
 }
 
@@ -157,177 +129,185 @@ fn processors() -> u32 {
     u32::from(traceweir_transport::cpu::possible())
 }
 
-fn buffers_at_least(stage: &Stage) {
-    let session = stage.start(&SessionConfig { minimum_buffers: 1, ..stage.config() });
+fn minimum_buffers_depend_on_processors(fixture: &Fixture) {
+    let session = fixture.start(&SessionConfig { minimum_buffers: 1, ..fixture.config() });
     assert_eq!(session.properties.config.minimum_buffers, 2 * processors());
-    let mode = 0x1000_0001;
-    let session = stage.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..stage.config() });
+    let mode = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
+    let session =
+        fixture.start(&SessionConfig { log_file_mode: mode, minimum_buffers: 1, ..fixture.config() });
     assert_eq!(session.properties.config.minimum_buffers, 2);
     let many = 2 * processors() + 7;
-    let session = stage.start(&SessionConfig { minimum_buffers: many, ..stage.config() });
+    let session = fixture.start(&SessionConfig { minimum_buffers: many, ..fixture.config() });
     assert_eq!(session.properties.config.minimum_buffers, many);
 }
 
-fn the_maximum_is_raised(stage: &Stage) {
+fn the_maximum_is_raised(fixture: &Fixture) {
     let config =
-        SessionConfig { minimum_buffers: 40 + 2 * processors(), maximum_buffers: 5, ..stage.config() };
-    let got = stage.start(&config).properties.config.clone();
-    assert_eq!(got.maximum_buffers, got.minimum_buffers);
+        SessionConfig { minimum_buffers: 40 + 2 * processors(), maximum_buffers: 5, ..fixture.config() };
+    let config = fixture.start(&config).properties.config.clone();
+    assert_eq!(config.maximum_buffers, config.minimum_buffers);
 }
 
-fn the_default_maximum(stage: &Stage) {
-    let got = stage.start(&stage.config()).properties.config.clone();
-    assert_eq!(got.maximum_buffers, got.minimum_buffers + 20);
+fn default_maximum_is_20_above_the_minimum(fixture: &Fixture) {
+    let config = fixture.start(&fixture.config()).properties.config.clone();
+    assert_eq!(config.maximum_buffers, config.minimum_buffers + 20);
 }
 
-fn buffering_has_no_maximum(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x400, maximum_buffers: 500, ..stage.config() };
-    let got = stage.start(&config).properties.config.clone();
-    assert_eq!(got.maximum_buffers, got.minimum_buffers);
+fn buffering_has_no_maximum(fixture: &Fixture) {
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, maximum_buffers: 500, ..fixture.config() };
+    let config = fixture.start(&config).properties.config.clone();
+    assert_eq!(config.maximum_buffers, config.minimum_buffers);
 }
 
-fn the_flush_timer(stage: &Stage) {
-    assert_eq!(stage.start(&stage.config()).properties.config.flush_timer, 0);
-    let live = SessionConfig { log_file_mode: 0x100, log_file: None, ..stage.config() };
-    assert_eq!(stage.start(&live).properties.config.flush_timer, 1);
-    let slow = SessionConfig { flush_timer: 7, ..SessionConfig { log_file_mode: 0x100, ..stage.config() } };
-    assert_eq!(stage.start(&slow).properties.config.flush_timer, 7);
+fn real_time_sessions_get_a_flush_timer(fixture: &Fixture) {
+    assert_eq!(fixture.start(&fixture.config()).properties.config.flush_timer, 0);
+    let live =
+        SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
+    assert_eq!(fixture.start(&live).properties.config.flush_timer, 1);
+    let slow = SessionConfig {
+        flush_timer: 7,
+        ..SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..fixture.config() }
+    };
+    assert_eq!(fixture.start(&slow).properties.config.flush_timer, 7);
 }
 
-fn statistics_come_back(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let at_first = stage.query(&session);
+fn statistics_come_back(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let at_first = fixture.query(&session);
     assert!(at_first.number_of_buffers >= at_first.config.minimum_buffers);
     assert!(at_first.free_buffers <= at_first.number_of_buffers);
-    assert!(Path::new(&format!("/proc/{}", at_first.logger_thread_id)).exists(), "a thread of the daemon");
+    assert!(
+        Path::new(&format!("/proc/{}", at_first.logger_thread_id)).exists(),
+        "the logger thread does not exist"
+    );
     for _ in 0..10 {
         provider.write(&event(1, 4, 1), &[&[7; 100]]).unwrap();
     }
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert_eq!(
         (end.events, end.events_lost, end.log_buffers_lost, end.real_time_buffers_lost),
         (10, 0, 0, 0)
     );
     let header = header_of(&end.config.log_file.unwrap());
     assert_eq!(end.buffers_written, header.buffers_written);
-    assert!(end.buffers_written >= 2, "the header's and one of events");
+    assert!(end.buffers_written >= 2, "fewer than a header buffer and an event buffer were written");
 }
 
-fn relative_paths(stage: &Stage) {
-    let (path, here) = (stage.path(), std::env::current_dir().unwrap());
+fn relative_paths_start_at_the_working_directory(fixture: &Fixture) {
+    let (path, here) = (fixture.unique_path(), std::env::current_dir().unwrap());
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
     let relative = up.join(path.strip_prefix("/").unwrap());
     assert!(relative.is_relative());
-    stage.end(stage.start(&SessionConfig { log_file: Some(relative), ..stage.config() }));
+    fixture.stop(fixture.start(&SessionConfig { log_file: Some(relative), ..fixture.config() }));
     assert_eq!(events_of(&path), []);
 }
 
-fn paths_are_taken_as_they_are(stage: &Stage) {
-    let path = stage.folder().join("$HOME ~ %TEMP% ${PATH}.etl");
-    stage.end(stage.start(&SessionConfig { log_file: Some(path.clone()), ..stage.config() }));
+fn nothing_in_a_path_is_expanded(fixture: &Fixture) {
+    let path = fixture.folder().join("$HOME ~ %TEMP% ${PATH}.etl");
+    fixture.stop(fixture.start(&SessionConfig { log_file: Some(path.clone()), ..fixture.config() }));
     assert_eq!(events_of(&path), []);
 }
 
-fn losses_are_counted(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn losses_are_counted(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
     let mut refused = 0;
     for _ in 0..2_000 {
         refused += u64::from(provider.write(&event(1, 4, 1), &[&data]).is_err());
     }
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     let kept = events_of(end.config.log_file.as_deref().unwrap()).len() as u64;
     assert_eq!((end.events, end.events + end.events_lost), (kept, 2_000));
     assert!(end.events_lost >= refused, "{} lost, {refused} refused", end.events_lost);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
 }
 
-fn buffers_are_added(stage: &Stage) {
+fn buffers_are_added(fixture: &Fixture) {
     let config =
-        SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
-    let buffers = || stage.query(&session).number_of_buffers;
+        SessionConfig { buffer_size: 4, maximum_buffers: 200, ring_bytes: 4 << 20, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
+    let buffers = || fixture.query(&session).number_of_buffers;
     let at_first = buffers();
-    let mut most = at_first;
+    let mut max_buffers = at_first;
     until("more buffers", || {
         for _ in 0..10_000 {
             let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
         }
-        let now = buffers();
-        assert!(now >= most && now <= 200, "{most}, then {now}");
-        most = now;
-        most > at_first
+        let current_time = buffers();
+        assert!(current_time >= max_buffers && current_time <= 200, "{max_buffers}, then {current_time}");
+        max_buffers = current_time;
+        max_buffers > at_first
     });
-    stage.controller().flush(&session.id, None).unwrap();
-    assert!(buffers() >= most);
+    fixture.connect().flush(&session.id, None).unwrap();
+    assert!(buffers() >= max_buffers);
 }
 
-fn the_timer_flushes(stage: &Stage) {
-    let config = SessionConfig { flush_timer: 1, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
-    let before = stage.query(&session).buffers_written;
+fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
+    let config = SessionConfig { flush_timer: 1, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
+    let before = fixture.query(&session).buffers_written;
     provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
-    until("a partly filled buffer in the file", || stage.query(&session).buffers_written > before);
+    until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
 }
 
-fn a_recorder_has_no_timer(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x400, flush_timer: 1, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+fn flight_recorder_has_no_flush_timer(fixture: &Fixture) {
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, flush_timer: 1, ..fixture.config() };
+    let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1_500));
-    assert_eq!(stage.query(&session).buffers_written, 0);
+    assert_eq!(fixture.query(&session).buffers_written, 0);
 }
 
-fn buffers_gather(stage: &Stage) {
+fn flush_threshold_delays_writing(fixture: &Fixture) {
     let config = |flush_threshold| SessionConfig {
         flush_threshold,
-        log_file_mode: 0x1000_0001,
+        log_file_mode: EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         buffer_size: 4,
         minimum_buffers: 40,
-        ..stage.config()
+        ..fixture.config()
     };
-    let (guid, at_once, later) = (new_provider(), stage.start(&config(0)), stage.start(&config(20)));
+    let (guid, at_once, later) = (new_guid(), fixture.start(&config(0)), fixture.start(&config(20)));
     let provider = Provider::register(guid, None).unwrap();
     for session in [&at_once, &later] {
-        stage.enable(session, guid, &EnableParams::default());
+        fixture.enable(session, guid, &EnableParams::default());
     }
     // Five buffers and a part.
     for _ in 0..22 {
         provider.write(&event(1, 4, 1), &[&[0; 900]]).unwrap();
     }
-    until("the full buffers in the file", || stage.query(&at_once).buffers_written >= 5);
-    until("all in buffers", || stage.query(&later).events == 22);
-    assert_eq!(stage.query(&later).buffers_written, 1, "the header's");
-    stage.controller().flush(&later.id, None).unwrap();
-    assert!(stage.query(&later).buffers_written >= 6);
-    assert_eq!((stage.stop(at_once).len(), stage.stop(later).len()), (22, 22));
+    until("the full buffers in the file", || fixture.query(&at_once).buffers_written >= 5);
+    until("all events are in buffers", || fixture.query(&later).events == 22);
+    assert_eq!(fixture.query(&later).buffers_written, 1, "more than the header buffer was written");
+    fixture.connect().flush(&later.id, None).unwrap();
+    assert!(fixture.query(&later).buffers_written >= 6);
+    assert_eq!((fixture.stop_and_read(at_once).len(), fixture.stop_and_read(later).len()), (22, 22));
 }
 
-fn options_are_kept(stage: &Stage) {
-    let session = stage.start(&SessionConfig { options: 0xE, ..stage.config() });
-    assert_eq!(stage.query(&session).config.options, 0xE);
+fn options_are_kept(fixture: &Fixture) {
+    let session = fixture.start(&SessionConfig { options: 0xE, ..fixture.config() });
+    assert_eq!(fixture.query(&session).config.options, 0xE);
 }
 
-fn flags_of_kernel_events(stage: &Stage) {
+fn enable_flags_need_a_system_logger(fixture: &Fixture) {
     for enable_flags in [1, 0x0300_0000, 0x8000_0000] {
-        assert_eq!(stage.refused(&SessionConfig { enable_flags, ..stage.config() }), 87, "{enable_flags:#x}");
+        assert_eq!(
+            fixture.start_status(&SessionConfig { enable_flags, ..fixture.config() }),
+            INVALID_PARAMETER,
+            "{enable_flags:#x}"
+        );
     }
 }
 
-fn no_limit(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn file_size_0_means_no_limit(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for _ in 0..300 {
         while provider.write(&event(1, 4, 1), &[&[0; 60_000]]).is_err() {
             std::thread::yield_now();
         }
     }
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     assert_eq!((end.events, end.end_status), (300, 0));
     assert!(std::fs::metadata(end.config.log_file.unwrap()).unwrap().len() > 300 * 60_000);
 }

@@ -4,21 +4,18 @@ use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;
 
 use crate::rule::{Rule, rule};
-use crate::stage::Stage;
+use crate::stage::Fixture;
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 5",
-        D,
-        "all running sessions are listed, each once and as its own query shows it",
-        all_sessions_are_listed
-    ),
+    rule!("controller 5", D, "all running sessions are listed, each once and as its own query shows it",
+        all_sessions_are_listed),
     rule!("controller 5", D, "private sessions are never listed", private_sessions_are_not_listed),
 ];
 
-fn all_sessions_are_listed(stage: &Stage) {
-    let sessions: Vec<_> = (0..12).map(|_| stage.start(&stage.config())).collect();
-    let listed = stage.controller().query_all().unwrap();
+fn all_sessions_are_listed(fixture: &Fixture) {
+    let sessions: Vec<_> = (0..12).map(|_| fixture.start(&fixture.config())).collect();
+    let listed = fixture.connect().query_all().unwrap();
     for session in &sessions {
         let entries: Vec<_> = listed.iter().filter(|entry| entry.id == session.properties.id).collect();
         assert_eq!(entries.len(), 1);
@@ -27,9 +24,9 @@ fn all_sessions_are_listed(stage: &Stage) {
     assert_eq!(listed.len(), sessions.len());
 }
 
-fn private_sessions_are_not_listed(stage: &Stage) {
-    let config = SessionConfig { name: "a private one".to_owned(), ..stage.config() };
+fn private_sessions_are_not_listed(fixture: &Fixture) {
+    let config = SessionConfig { name: "a private one".to_owned(), ..fixture.config() };
     let _private = PrivateSession::start(&config).unwrap();
-    let listed = stage.controller().query_all().unwrap();
+    let listed = fixture.connect().query_all().unwrap();
     assert!(listed.iter().all(|entry| entry.config.name != config.name));
 }

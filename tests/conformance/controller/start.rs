@@ -4,255 +4,241 @@ use std::os::unix::fs::symlink;
 
 use traceweir::Guid;
 use traceweir::controller::{SessionConfig, SessionRef};
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, status, unique};
+use crate::stage::{
+    ACCESS_DENIED, ALREADY_EXISTS, BAD_PATHNAME, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER,
+    PATH_NOT_FOUND, SUCCESS, status, unique_number,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 3",
-        D,
-        "a started session has a non-zero id, a name and a GUID",
-        a_session_has_an_identity
-    ),
-    rule!(
-        "controller 3",
-        D,
-        "a session does not end with the controller that started it",
-        a_session_outlives_its_controller
-    ),
+    rule!("controller 3", D, "a started session has a non-zero id, a name and a GUID",
+        a_session_has_an_identity),
+    rule!("controller 3", D, "a session does not end with the controller that started it",
+        a_session_outlives_its_controller),
     rule!("api 2", P, "a stale id never names a newer session", a_stale_id_names_nothing),
-    rule!(
-        "api 2",
-        P,
-        "the low 16 bits of a session's id are its logger id, never 0",
-        the_low_bits_are_the_logger_id
-    ),
-    rule!(
-        "controller 3.2 #6",
-        D,
-        "a name longer than 1,024 units, terminator included → 87",
-        long_names_are_refused
-    ),
+    rule!("api 2", P, "the low 16 bits of a session's id are its logger id, never 0",
+        low_bits_of_the_id_are_the_logger_id),
+    rule!("controller 3.2 #6", D, "a name longer than 1,024 units, terminator included → 87",
+        long_names_are_refused),
     rule!("controller 3.2 #6", D, "a path longer than 1,024 units → 87", long_paths_are_refused),
     rule!("decision 4", P, "names are counted in UTF-16 units", names_are_counted_in_utf16),
     rule!("controller 3.2 #6", P, "an empty name → 87", a_name_is_needed),
-    rule!(
-        "controller 3.2 #7",
-        O,
-        "a flag combination is judged before GUID and path",
-        flags_come_before_guid_and_path
-    ),
-    rule!(
-        "controller 3.2 #8",
-        O,
-        "SystemTraceControlGuid with another name than NT Kernel Logger → 87, before the path",
-        the_kernel_guid_has_its_name
-    ),
+    rule!("controller 3.2 #7", O, "a flag combination is checked before GUID and path",
+        flags_come_before_guid_and_path),
+    rule!("controller 3.2 #8", O, "SystemTraceControlGuid with another name than NT Kernel Logger → 87, before the path",
+        the_kernel_guid_has_its_name),
     rule!("controller 3.2 #9", O, "no path although one is needed → 161", a_path_is_needed),
-    rule!(
-        "controller 3.2 #9",
-        O,
-        "a missing path is judged before a name that is running",
-        a_path_comes_before_the_name
-    ),
+    rule!("controller 3.2 #9", O, "a missing path is checked before the name of a running session",
+        a_path_comes_before_the_name),
     rule!("controller 3.2 #10", D, "creating the file refused → 5", a_refused_file_is_access_denied),
-    rule!(
-        "controller 3.2 #11",
-        O,
-        "the name of a running session, in any case → 183",
-        a_name_is_taken_in_any_case
-    ),
+    rule!("controller 3.2 #11", O, "the name of a running session, in any case → 183",
+        a_name_is_taken_in_any_case),
     rule!("controller 3.2 #11", D, "the GUID of a running session → 183", a_guid_is_taken),
-    rule!(
-        "controller 3.2 #11",
-        D,
-        "a name that is running is judged before a file in use",
-        a_name_comes_before_the_file
-    ),
-    rule!(
-        "controller 3.2 #11",
-        P,
-        "a name that is running is judged before a missing directory",
-        a_name_comes_before_the_folder
-    ),
-    rule!(
-        "controller 3.2 #12",
-        D,
-        "a file in use by another session → 161, under any of its names",
-        a_file_is_taken
-    ),
-    rule!(
-        "controller 3.2 #13",
-        P,
-        "the directory is missing → 3, and is not created",
-        folders_are_not_created
-    ),
+    rule!("controller 3.2 #11", D, "the name of a running session is checked before a file in use",
+        a_name_comes_before_the_file),
+    rule!("controller 3.2 #11", P, "the name of a running session is checked before a missing directory",
+        a_name_comes_before_the_folder),
+    rule!("controller 3.2 #12", D, "a file in use by another session → 161, under any of its names",
+        a_file_is_taken),
+    rule!("controller 3.2 #13", P, "the directory is missing → 3, and is not created",
+        folders_are_not_created),
     rule!("controller 3.2", P, "a refused start leaves no file and no session", a_refusal_leaves_nothing),
 ];
 
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
 
-fn a_session_has_an_identity(stage: &Stage) {
-    let config = stage.config();
-    let session = stage.start(&config);
+fn a_session_has_an_identity(fixture: &Fixture) {
+    let config = fixture.config();
+    let session = fixture.start(&config);
     assert_ne!(session.properties.id, 0);
     assert_eq!(session.properties.config.name, config.name);
     assert!(!session.properties.config.guid.is_null());
-    let given = Guid::from_u128(0xabcd_0000_0000 + u128::from(unique()));
-    let other = stage.start(&SessionConfig { guid: given, ..stage.config() });
+    let given = Guid::from_u128(0xabcd_0000_0000 + u128::from(unique_number()));
+    let other = fixture.start(&SessionConfig { guid: given, ..fixture.config() });
     assert_eq!(other.properties.config.guid, given);
 }
 
-fn a_session_outlives_its_controller(stage: &Stage) {
-    let mut controller = stage.controller();
-    let id = controller.start(&stage.config()).unwrap().id;
+fn a_session_outlives_its_controller(fixture: &Fixture) {
+    let mut controller = fixture.connect();
+    let id = controller.start(&fixture.config()).unwrap().id;
     drop(controller);
-    assert_eq!(stage.controller().query(&SessionRef::Id(id)).unwrap().id, id);
-    stage.controller().stop(&SessionRef::Id(id)).unwrap();
+    assert_eq!(fixture.connect().query(&SessionRef::Id(id)).unwrap().id, id);
+    fixture.connect().stop(&SessionRef::Id(id)).unwrap();
 }
 
-fn a_stale_id_names_nothing(stage: &Stage) {
-    let first = stage.start(&stage.config());
+fn a_stale_id_names_nothing(fixture: &Fixture) {
+    let first = fixture.start(&fixture.config());
     let old = first.id.clone();
-    stage.end(first);
+    fixture.stop(first);
     // More sessions than there are logger ids, so that the first id is reused.
     for _ in 0..70 {
-        let next = stage.start(&stage.config());
+        let next = fixture.start(&fixture.config());
         assert_ne!(next.id, old);
-        assert_eq!(status(stage.controller().query(&old)), 4201);
-        stage.end(next);
+        assert_eq!(status(fixture.connect().query(&old)), INSTANCE_NOT_FOUND);
+        fixture.stop(next);
     }
 }
 
-fn the_low_bits_are_the_logger_id(stage: &Stage) {
-    let (a, b) = (stage.start(&stage.config()), stage.start(&stage.config()));
+fn low_bits_of_the_id_are_the_logger_id(fixture: &Fixture) {
+    let (a, b) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
     let logger = |id: u64| id & 0xFFFF;
     assert!(logger(a.properties.id) != 0 && logger(b.properties.id) != 0);
     assert_ne!(logger(a.properties.id), logger(b.properties.id));
 }
 
-fn long_names_are_refused(stage: &Stage) {
-    let mut config = stage.config();
+fn long_names_are_refused(fixture: &Fixture) {
+    let mut config = fixture.config();
     config.name = "n".repeat(1023);
-    assert_eq!(stage.refused(&config), 0);
+    assert_eq!(fixture.start_status(&config), SUCCESS);
     config.name.push('n');
-    assert_eq!(stage.refused(&config), 87);
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
-fn long_paths_are_refused(stage: &Stage) {
-    let mut config = stage.config();
-    let mut path = stage.folder().to_owned();
+fn long_paths_are_refused(fixture: &Fixture) {
+    let mut config = fixture.config();
+    let mut path = fixture.folder().to_owned();
     while path.as_os_str().len() + 250 < 1024 {
         path.push("f".repeat(199));
     }
     std::fs::create_dir_all(&path).unwrap();
     path.push("f".repeat(1023 - path.as_os_str().len() - 1));
     config.log_file = Some(path.clone());
-    assert_eq!(stage.refused(&config), 0, "1,023 units and the terminator");
+    assert_eq!(fixture.start_status(&config), SUCCESS, "1,023 units and the terminator were refused");
     path.set_file_name(format!("{}f", path.file_name().unwrap().display()));
     config.log_file = Some(path);
-    assert_eq!(stage.refused(&config), 87);
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
-fn names_are_counted_in_utf16(stage: &Stage) {
-    let mut config = stage.config();
+fn names_are_counted_in_utf16(fixture: &Fixture) {
+    let mut config = fixture.config();
     config.name = "ä".repeat(1023);
-    assert_eq!(stage.refused(&config), 0, "two bytes each in UTF-8");
+    assert_eq!(fixture.start_status(&config), SUCCESS, "names are counted in bytes");
     config.name = "🦀".repeat(512);
-    assert_eq!(stage.refused(&config), 87, "two units each");
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER, "names are counted in characters");
 }
 
-fn a_name_is_needed(stage: &Stage) {
-    assert_eq!(stage.refused(&SessionConfig { name: String::new(), ..stage.config() }), 87);
+fn a_name_is_needed(fixture: &Fixture) {
+    assert_eq!(
+        fixture.start_status(&SessionConfig { name: String::new(), ..fixture.config() }),
+        INVALID_PARAMETER
+    );
 }
 
-fn flags_come_before_guid_and_path(stage: &Stage) {
-    let wrong = SessionConfig { log_file_mode: 3, maximum_file_size: 8, ..stage.config() };
-    assert_eq!(stage.refused(&wrong), 87);
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
+fn flags_come_before_guid_and_path(fixture: &Fixture) {
+    let wrong = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
+        maximum_file_size: 8,
+        ..fixture.config()
+    };
+    assert_eq!(fixture.start_status(&wrong), INVALID_PARAMETER);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
+        INVALID_PARAMETER,
+        "the path was checked first"
+    );
 }
 
-fn the_kernel_guid_has_its_name(stage: &Stage) {
-    let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..stage.config() };
-    assert_eq!(stage.refused(&wrong), 87);
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..wrong }), 87, "87 and not 161");
+fn the_kernel_guid_has_its_name(fixture: &Fixture) {
+    let wrong = SessionConfig { guid: SYSTEM_TRACE_CONTROL, ..fixture.config() };
+    assert_eq!(fixture.start_status(&wrong), INVALID_PARAMETER);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: None, ..wrong }),
+        INVALID_PARAMETER,
+        "the path was checked first"
+    );
 }
 
-fn a_path_is_needed(stage: &Stage) {
-    for mode in [0, 1] {
-        let config = SessionConfig { log_file_mode: mode, log_file: None, ..stage.config() };
-        assert_eq!(stage.refused(&config), 161, "mode {mode}");
+fn a_path_is_needed(fixture: &Fixture) {
+    for mode in [0, EVENT_TRACE_FILE_MODE_SEQUENTIAL] {
+        let config = SessionConfig { log_file_mode: mode, log_file: None, ..fixture.config() };
+        assert_eq!(fixture.start_status(&config), BAD_PATHNAME, "mode {mode}");
     }
-    let circular = SessionConfig { log_file_mode: 2, maximum_file_size: 8, log_file: None, ..stage.config() };
-    assert_eq!(stage.refused(&circular), 161);
+    let circular = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR,
+        maximum_file_size: 8,
+        log_file: None,
+        ..fixture.config()
+    };
+    assert_eq!(fixture.start_status(&circular), BAD_PATHNAME);
 }
 
-fn a_path_comes_before_the_name(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    assert_eq!(stage.refused(&SessionConfig { log_file: None, ..config }), 161);
+fn a_path_comes_before_the_name(fixture: &Fixture) {
+    let config = fixture.config();
+    let _running = fixture.start(&config);
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: None, ..config }), BAD_PATHNAME);
 }
 
-fn a_refused_file_is_access_denied(stage: &Stage) {
-    let link = stage.path();
-    symlink(stage.path(), &link).unwrap();
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(link), ..stage.config() }), 5);
+fn a_refused_file_is_access_denied(fixture: &Fixture) {
+    let link = fixture.unique_path();
+    symlink(fixture.unique_path(), &link).unwrap();
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(link), ..fixture.config() }),
+        ACCESS_DENIED
+    );
 }
 
-fn a_name_is_taken_in_any_case(stage: &Stage) {
-    let mut config = stage.config();
-    config.name = format!("Rule Of Names {}", unique());
-    let _running = stage.start(&config);
+fn a_name_is_taken_in_any_case(fixture: &Fixture) {
+    let mut config = fixture.config();
+    config.name = format!("Rule Of Names {}", unique_number());
+    let _running = fixture.start(&config);
     config.name = config.name.to_uppercase();
-    config.log_file = Some(stage.path());
-    assert_eq!(stage.refused(&config), 183);
+    config.log_file = Some(fixture.unique_path());
+    assert_eq!(fixture.start_status(&config), ALREADY_EXISTS);
 }
 
-fn a_guid_is_taken(stage: &Stage) {
-    let mut config = stage.config();
-    config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique()));
-    let _running = stage.start(&config);
-    let other = SessionConfig { guid: config.guid, ..stage.config() };
-    assert_eq!(stage.refused(&other), 183);
+fn a_guid_is_taken(fixture: &Fixture) {
+    let mut config = fixture.config();
+    config.guid = Guid::from_u128(0x1234_0000 + u128::from(unique_number()));
+    let _running = fixture.start(&config);
+    let other = SessionConfig { guid: config.guid, ..fixture.config() };
+    assert_eq!(fixture.start_status(&other), ALREADY_EXISTS);
 }
 
-fn a_name_comes_before_the_file(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    assert_eq!(stage.refused(&config), 183, "the same name and the same file");
+fn a_name_comes_before_the_file(fixture: &Fixture) {
+    let config = fixture.config();
+    let _running = fixture.start(&config);
+    assert_eq!(fixture.start_status(&config), ALREADY_EXISTS, "the file was checked before the name");
 }
 
-fn a_name_comes_before_the_folder(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    let missing = stage.folder().join("missing").join("x.etl");
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(missing), ..config }), 183);
+fn a_name_comes_before_the_folder(fixture: &Fixture) {
+    let config = fixture.config();
+    let _running = fixture.start(&config);
+    let missing = fixture.folder().join("missing").join("x.etl");
+    assert_eq!(fixture.start_status(&SessionConfig { log_file: Some(missing), ..config }), ALREADY_EXISTS);
 }
 
-fn a_file_is_taken(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
+fn a_file_is_taken(fixture: &Fixture) {
+    let config = fixture.config();
+    let _running = fixture.start(&config);
     let path = config.log_file.unwrap();
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(path.clone()), ..stage.config() }), 161);
-    let second = stage.path();
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(path.clone()), ..fixture.config() }),
+        BAD_PATHNAME
+    );
+    let second = fixture.unique_path();
     std::fs::hard_link(&path, &second).unwrap();
-    assert_eq!(stage.refused(&SessionConfig { log_file: Some(second), ..stage.config() }), 161);
+    assert_eq!(
+        fixture.start_status(&SessionConfig { log_file: Some(second), ..fixture.config() }),
+        BAD_PATHNAME
+    );
 }
 
-fn folders_are_not_created(stage: &Stage) {
-    let folder = stage.folder().join(format!("missing {}", unique()));
-    let config = SessionConfig { log_file: Some(folder.join("x.etl")), ..stage.config() };
-    assert_eq!(stage.refused(&config), 3);
+fn folders_are_not_created(fixture: &Fixture) {
+    let folder = fixture.folder().join(format!("missing {}", unique_number()));
+    let config = SessionConfig { log_file: Some(folder.join("x.etl")), ..fixture.config() };
+    assert_eq!(fixture.start_status(&config), PATH_NOT_FOUND);
     assert!(!folder.exists());
 }
 
-fn a_refusal_leaves_nothing(stage: &Stage) {
-    let config = stage.config();
-    let _running = stage.start(&config);
-    let before = stage.controller().query_all().unwrap().len();
-    let again = SessionConfig { log_file: Some(stage.path()), ..config };
-    assert_eq!(stage.refused(&again), 183);
+fn a_refusal_leaves_nothing(fixture: &Fixture) {
+    let config = fixture.config();
+    let _running = fixture.start(&config);
+    let before = fixture.connect().query_all().unwrap().len();
+    let again = SessionConfig { log_file: Some(fixture.unique_path()), ..config };
+    assert_eq!(fixture.start_status(&again), ALREADY_EXISTS);
     assert!(!again.log_file.unwrap().exists());
-    assert_eq!(stage.controller().query_all().unwrap().len(), before);
+    assert_eq!(fixture.connect().query_all().unwrap().len(), before);
 }

@@ -4,16 +4,17 @@ use traceweir::Status;
 use traceweir_transport::error::status_of;
 
 use crate::rule::{Rule, rule};
-use crate::stage::Stage;
+use crate::stage::Fixture;
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("api 5", P, "each status has its name and its text", names_and_texts),
-    rule!("api 5", P, "texts end without a full stop and have one line", one_line_each),
-    rule!("api 5.1", P, "what errors of the system become", errors_of_the_system),
+    rule!("api 5", P, "each status has its name and its text", statuses_have_names_and_texts),
+    rule!("api 5", P, "texts end without a full stop and have one line", status_texts_have_one_line),
+    rule!("api 5.1", P, "system errors map to their statuses", system_errors_map_to_statuses),
 ];
 
 /// Code, name and text of every status that the contract lists.
-const ALL: &[(u32, &str, &str)] = &[
+const ALL_STATUSES: &[(u32, &str, &str)] = &[
     (0, "ERROR_SUCCESS", "completed"),
     (1, "ERROR_INVALID_FUNCTION", "operation not valid in this state"),
     (2, "ERROR_FILE_NOT_FOUND", "no such file"),
@@ -61,19 +62,19 @@ const ALL: &[(u32, &str, &str)] = &[
     (15100, "ERROR_MUI_FILE_NOT_FOUND", "localized strings missing"),
 ];
 
-fn names_and_texts(_: &Stage) {
-    for (code, name, text) in ALL {
+fn statuses_have_names_and_texts(_: &Fixture) {
+    for (code, name, text) in ALL_STATUSES {
         assert_eq!((Status(*code).name(), Status(*code).text()), (Some(*name), Some(*text)), "{code}");
     }
 }
 
-fn one_line_each(_: &Stage) {
+fn status_texts_have_one_line(_: &Fixture) {
     for text in (0..20_000).filter_map(|code| Status(code).text()) {
         assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{text:?}");
     }
 }
 
-fn errors_of_the_system(_: &Stage) {
+fn system_errors_map_to_statuses(_: &Fixture) {
     for (errors, status) in [
         (&[libc::EPERM, libc::EACCES][..], 5),
         (&[libc::ENOENT], 2),

@@ -4,11 +4,13 @@
 use std::fs::File;
 use std::path::Path;
 
+use traceweir::Status;
 use traceweir::controller::info::{Answer, GroupMask, Query, Set};
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, Update};
 use traceweir_format::etl::Trace;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_format::spec::session::{
     CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME, EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
     EVENT_TRACE_USE_PAGED_MEMORY, KERNEL_LOGGER_NAME,
@@ -17,214 +19,211 @@ use traceweir_format::spec::system::{NO_SYSCONFIG, SYSTEM_PROVIDERS};
 
 use crate::rule::{Rule, rule};
 use crate::skip;
-use crate::stage::{Session, Stage, new_provider, status};
+use crate::stage::{
+    ALREADY_EXISTS, Fixture, INVALID_PARAMETER, NO_SYSTEM_RESOURCES, NOT_SUPPORTED, PRIVILEGE_NOT_HELD,
+    SUCCESS, Session, new_guid, status,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "controller 3.1",
-        D,
-        "a session is a system logger by its mode and by its name; NT Kernel Logger has the GUID of its own",
-        loggers_by_mode_and_name
-    ),
-    rule!("controller 3.1", D, "a system logger by its name has no paged memory → 87", named_and_paged),
-    rule!(
-        "controller 2.1 #14",
-        D,
-        "system logger and new-file: discouraged, accepted",
-        a_row_of_system_files
-    ),
-    rule!(
-        "decision 10",
-        P,
-        "the seventh system logger beside the two that have a place → 1450",
-        eight_system_loggers
-    ),
-    rule!(
-        "controller 9.1",
-        P,
-        "EnableFlags of a system logger are reported; those of EXTENSION → 87",
-        flags_of_system_loggers
-    ),
-    rule!(
-        "controller 4.1 #EnableFlags",
-        D,
-        "system loggers: replaces the first word of the mask; 0 turns all kernel events off",
-        flags_are_replaced
-    ),
-    rule!(
-        "controller 2 #0x2000000",
-        D,
-        "SYSTEM_LOGGER_MODE: receives kernel events, of the groups that are asked for",
-        kernel_events_arrive
-    ),
-    rule!(
-        "controller 9.1",
-        P,
-        "groups that have no source on Linux are accepted, and silent",
-        groups_without_a_source
-    ),
-    rule!(
-        "controller 9.2",
-        D,
-        "system providers switch groups on by their keywords, each for itself",
-        providers_switch_groups
-    ),
-    rule!(
-        "controller 9.4",
-        D,
-        "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
-        state_of_the_kernel
-    ),
+    rule!("controller 3.1", D, "a session is a system logger by its mode or by its name; NT Kernel Logger has its own GUID",
+        loggers_by_mode_and_name),
+    rule!("controller 3.1", D, "a system logger by its name has no paged memory → 87",
+        named_system_logger_refuses_paged_memory),
+    rule!("controller 2.1 #14", D, "system logger and new-file: discouraged, accepted",
+        system_logger_accepts_new_file_mode),
+    rule!("decision 10", P, "the seventh system logger besides the two reserved ones → 1450",
+        seventh_unnamed_system_logger_is_refused),
+    rule!("controller 9.1", P, "EnableFlags of a system logger are reported; those of EXTENSION → 87",
+        enable_flags_of_system_loggers_are_reported),
+    rule!("controller 4.1 #EnableFlags", D, "system loggers: replaces the first word of the mask; 0 turns all kernel events off",
+        flags_are_replaced),
+    rule!("controller 2 #0x2000000", D, "SYSTEM_LOGGER_MODE: receives kernel events of the requested groups",
+        kernel_events_arrive),
+    rule!("controller 9.1", P, "groups that have no source on Linux are accepted and produce no events",
+        groups_without_a_source_are_accepted),
+    rule!("controller 9.2", D, "each system provider enables groups by its keywords",
+        system_providers_switch_groups),
+    rule!("controller 9.4", D, "capture state of SystemTraceControlGuid is for system loggers; elsewhere → 87",
+        kernel_state_needs_a_system_logger),
 ];
 
-fn system(stage: &Stage) -> SessionConfig {
-    SessionConfig { log_file_mode: 1 | EVENT_TRACE_SYSTEM_LOGGER_MODE, ..stage.config() }
-}
-
-fn groups(stage: &Stage, session: &Session) -> GroupMask {
-    match stage.controller().query_information(&session.id, Query::SystemTraceEnableFlags) {
-        Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
-        other => panic!("{other:?}"),
+fn system_logger_config(fixture: &Fixture) -> SessionConfig {
+    SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
+        ..fixture.config()
     }
 }
 
-fn update(stage: &Stage, session: &Session, flags: u32) -> u32 {
+fn group_mask(fixture: &Fixture, session: &Session) -> GroupMask {
+    match fixture.connect().query_information(&session.id, Query::SystemTraceEnableFlags) {
+        Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
+        other => panic!("unexpected answer: {other:?}"),
+    }
+}
+
+fn update_flags(fixture: &Fixture, session: &Session, flags: u32) -> Status {
     let update = Update { enable_flags: Some(flags), ..Update::default() };
-    status(stage.controller().update(&session.id, &update))
+    status(fixture.connect().update(&session.id, &update))
 }
 
 /// Starts a session with these EnableFlags. Returns `None` where the machine does not provide them.
-fn started(stage: &Stage, flags: u32) -> Option<Session> {
-    let session = stage.start(&system(stage));
-    match update(stage, &session, flags) {
-        0 => Some(session),
-        50 | 1314 => {
-            skip::skip("kernel events", "the kernel's events are not to be had");
+fn start_with_flags(fixture: &Fixture, flags: u32) -> Option<Session> {
+    let session = fixture.start(&system_logger_config(fixture));
+    match update_flags(fixture, &session, flags) {
+        SUCCESS => Some(session),
+        NOT_SUPPORTED | PRIVILEGE_NOT_HELD => {
+            skip::skip("kernel events", "this machine does not allow kernel events");
             None
         }
-        other => panic!("{other}"),
+        other => panic!("unexpected status {other:?}"),
     }
 }
 
-fn loggers_by_mode_and_name(stage: &Stage) {
-    let by_mode = stage.start(&system(stage));
-    assert_eq!(groups(stage, &by_mode), [0; 8]);
-    let named = |name: &str| SessionConfig { name: name.into(), guid: new_provider(), ..stage.config() };
-    let kernel = stage.start(&named("nt kernel logger"));
+fn loggers_by_mode_and_name(fixture: &Fixture) {
+    let by_mode = fixture.start(&system_logger_config(fixture));
+    assert_eq!(group_mask(fixture, &by_mode), [0; 8]);
+    let named = |name: &str| SessionConfig { name: name.into(), guid: new_guid(), ..fixture.config() };
+    let kernel = fixture.start(&named("nt kernel logger"));
     assert_eq!(kernel.properties.config.guid, class::SYSTEM_TRACE_CONTROL);
-    assert_eq!(groups(stage, &kernel), [0; 8]);
-    let circular = stage.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
-    assert_eq!(groups(stage, &circular), [0; 8]);
-    assert_eq!(stage.refused(&named(KERNEL_LOGGER_NAME)), 183);
-    let plain = stage.start(&stage.config());
-    let asked = stage.controller().query_information(&plain.id, Query::SystemTraceEnableFlags);
-    assert_eq!(status(asked), 87);
+    assert_eq!(group_mask(fixture, &kernel), [0; 8]);
+    let circular = fixture.start(&named(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME));
+    assert_eq!(group_mask(fixture, &circular), [0; 8]);
+    assert_eq!(fixture.start_status(&named(KERNEL_LOGGER_NAME)), ALREADY_EXISTS);
+    let plain = fixture.start(&fixture.config());
+    let query_result = fixture.connect().query_information(&plain.id, Query::SystemTraceEnableFlags);
+    assert_eq!(status(query_result), INVALID_PARAMETER);
 }
 
-fn named_and_paged(stage: &Stage) {
-    let log_file_mode = 1 | EVENT_TRACE_USE_PAGED_MEMORY;
-    let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..stage.config() };
-    assert_eq!(stage.refused(&config), 87);
+fn named_system_logger_refuses_paged_memory(fixture: &Fixture) {
+    let log_file_mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_USE_PAGED_MEMORY;
+    let config = SessionConfig { name: KERNEL_LOGGER_NAME.into(), log_file_mode, ..fixture.config() };
+    assert_eq!(fixture.start_status(&config), INVALID_PARAMETER);
 }
 
-fn a_row_of_system_files(stage: &Stage) {
+fn system_logger_accepts_new_file_mode(fixture: &Fixture) {
     let config = SessionConfig {
         log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
-        log_file: Some(stage.folder().join(format!("row-{}-%d.etl", crate::stage::unique()))),
+        log_file: Some(fixture.folder().join(format!("row-{}-%d.etl", crate::stage::unique_number()))),
         maximum_file_size: 1,
-        ..stage.config()
+        ..fixture.config()
     };
-    stage.end(stage.start(&config));
+    fixture.stop(fixture.start(&config));
 }
 
-fn eight_system_loggers(stage: &Stage) {
-    let others: Vec<Session> = (0..6).map(|_| stage.start(&system(stage))).collect();
-    assert_eq!(stage.refused(&system(stage)), 1450);
-    let named = |name: &str| SessionConfig { name: name.into(), ..system(stage) };
-    let own = [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| stage.start(&named(name)));
-    assert_eq!(stage.refused(&system(stage)), 1450);
-    assert_eq!(stage.refused(&stage.config()), 0, "others are not meant");
-    drop(own);
-    assert_eq!(stage.refused(&system(stage)), 1450, "their places are kept");
+fn seventh_unnamed_system_logger_is_refused(fixture: &Fixture) {
+    let others: Vec<Session> = (0..6).map(|_| fixture.start(&system_logger_config(fixture))).collect();
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
+    let named = |name: &str| SessionConfig { name: name.into(), ..system_logger_config(fixture) };
+    let named_loggers =
+        [KERNEL_LOGGER_NAME, CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME].map(|name| fixture.start(&named(name)));
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), NO_SYSTEM_RESOURCES);
+    assert_eq!(fixture.start_status(&fixture.config()), SUCCESS, "the limit applies to other sessions");
+    drop(named_loggers);
+    assert_eq!(
+        fixture.start_status(&system_logger_config(fixture)),
+        NO_SYSTEM_RESOURCES,
+        "the reserved places were taken"
+    );
     drop(others);
-    assert_eq!(stage.refused(&system(stage)), 0);
+    assert_eq!(fixture.start_status(&system_logger_config(fixture)), SUCCESS);
 }
 
-fn flags_of_system_loggers(stage: &Stage) {
-    let session = stage.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system(stage) });
+fn enable_flags_of_system_loggers_are_reported(fixture: &Fixture) {
+    let session =
+        fixture.start(&SessionConfig { enable_flags: NO_SYSCONFIG, ..system_logger_config(fixture) });
     assert_eq!(session.properties.config.enable_flags, NO_SYSCONFIG);
-    assert_eq!(groups(stage, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
-    let extension = SessionConfig { enable_flags: 0x8000_0000, ..system(stage) };
-    assert_eq!(stage.refused(&extension), 87);
-    assert_eq!(update(stage, &session, 0x8000_0001), 87);
-    assert_eq!(groups(stage, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
+    let extension = SessionConfig { enable_flags: 0x8000_0000, ..system_logger_config(fixture) };
+    assert_eq!(fixture.start_status(&extension), INVALID_PARAMETER);
+    assert_eq!(update_flags(fixture, &session, 0x8000_0001), INVALID_PARAMETER);
+    assert_eq!(group_mask(fixture, &session), [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-fn flags_are_replaced(stage: &Stage) {
-    let Some(session) = started(stage, 0x11) else { return };
-    assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "with the other name");
+fn flags_are_replaced(fixture: &Fixture) {
+    let Some(session) = start_with_flags(fixture, 0x11) else { return };
+    assert_eq!(
+        group_mask(fixture, &session),
+        [0x11, 4, 0, 0, 0, 0, 0, 0],
+        "the group of the alternative name is missing"
+    );
     let mask = [0x1, 0, 0, 0, 0, 0, 0, 0];
-    let further = stage.controller().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
-    assert_eq!(status(further), 0);
-    assert_eq!(groups(stage, &session), mask);
-    assert_eq!(update(stage, &session, 0x3), 0);
-    assert_eq!(groups(stage, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(update(stage, &session, 0), 0);
-    assert_eq!(groups(stage, &session), [0; 8]);
+    let further = fixture.connect().set_information(&session.id, &Set::SystemTraceEnableFlags(mask));
+    assert_eq!(status(further), SUCCESS);
+    assert_eq!(group_mask(fixture, &session), mask);
+    assert_eq!(update_flags(fixture, &session, 0x3), SUCCESS);
+    assert_eq!(group_mask(fixture, &session), [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(update_flags(fixture, &session, 0), SUCCESS);
+    assert_eq!(group_mask(fixture, &session), [0; 8]);
 }
 
-fn kernel_events_arrive(stage: &Stage) {
-    let Some(session) = started(stage, 0x10) else { return };
+fn kernel_events_arrive(fixture: &Fixture) {
+    let Some(session) = start_with_flags(fixture, 0x10) else { return };
     for _ in 0..20 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let file = stage.end(session).config.log_file.expect("a file");
+    let file = fixture.stop(session).config.log_file.expect("the session has a file");
     let seen = hooks(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
     assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
-    assert_eq!((count(hook::SAMPLED_PROFILE), count(hook::DISK_READ)), (0, 0), "other groups");
+    assert_eq!(
+        (count(hook::SAMPLED_PROFILE), count(hook::DISK_READ)),
+        (0, 0),
+        "events of other groups were recorded"
+    );
 }
 
 /// Returns the hook ids of the kernel events of a file.
 fn hooks(file: &Path) -> Vec<u16> {
-    let trace = Trace::open(File::open(file).expect("the file")).expect("a trace");
+    let trace = Trace::open(File::open(file).expect("the file opens")).expect("the file is a trace");
     let (mut events, mut hooks) = (trace.events(), Vec::new());
-    while let Some(record) = events.next().expect("an event") {
+    while let Some(record) = events.next().expect("every record can be read") {
         hooks.extend(record.hook());
     }
     hooks
 }
 
-fn groups_without_a_source(stage: &Stage) {
+fn groups_without_a_source_are_accepted(fixture: &Fixture) {
     // The groups REGISTRY, ALPC and DRIVER.
-    let Some(session) = started(stage, 0x0092_0000) else { return };
-    assert_eq!(groups(stage, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
-    let file = stage.end(session).config.log_file.expect("a file");
+    let Some(session) = start_with_flags(fixture, 0x0092_0000) else { return };
+    assert_eq!(group_mask(fixture, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
+    let file = fixture.stop(session).config.log_file.expect("the session has a file");
     let without_a_source = [0x09, 0x1A];
-    assert!(hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))), "nothing is invented");
+    assert!(
+        hooks(&file).iter().all(|hook| !without_a_source.contains(&(hook >> 8))),
+        "events without a source were recorded"
+    );
 }
 
-fn providers_switch_groups(stage: &Stage) {
-    let Some(session) = started(stage, 0x1) else { return };
-    let provider =
-        |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
-    let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
-    stage.enable(&session, provider("Scheduler"), &keywords(0x200));
-    stage.enable(&session, provider("Process"), &keywords(0x801));
-    assert_eq!(groups(stage, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
-    stage.disable(&session, provider("Process"));
-    assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "what EnableFlags want stays");
-    stage.disable(&session, provider("Scheduler"));
-    assert_eq!(groups(stage, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
-}
-
-fn state_of_the_kernel(stage: &Stage) {
-    let (plain, session) = (stage.start(&stage.config()), stage.start(&system(stage)));
-    let ask = |session: &Session, code| {
-        let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());
-        status(stage.controller().enable(&session.id, guid, code, &params, 0))
+fn system_providers_switch_groups(fixture: &Fixture) {
+    let Some(session) = start_with_flags(fixture, 0x1) else { return };
+    let provider = |name: &str| {
+        SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("the system provider exists").1
     };
-    assert_eq!(ask(&session, EnableCode::CaptureState), 0);
-    assert_eq!(ask(&plain, EnableCode::CaptureState), 87);
-    assert_eq!((ask(&session, EnableCode::Enable), ask(&plain, EnableCode::Enable)), (87, 87));
+    let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
+    fixture.enable(&session, provider("Scheduler"), &keywords(0x200));
+    fixture.enable(&session, provider("Process"), &keywords(0x801));
+    assert_eq!(group_mask(fixture, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
+    fixture.disable(&session, provider("Process"));
+    assert_eq!(
+        group_mask(fixture, &session),
+        [0x11, 4, 0, 0, 0, 0, 0, 0],
+        "groups of EnableFlags were disabled"
+    );
+    fixture.disable(&session, provider("Scheduler"));
+    assert_eq!(group_mask(fixture, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+fn kernel_state_needs_a_system_logger(fixture: &Fixture) {
+    let (plain, session) = (fixture.start(&fixture.config()), fixture.start(&system_logger_config(fixture)));
+    let enable_status = |session: &Session, code| {
+        let (guid, params) = (class::SYSTEM_TRACE_CONTROL, EnableParams::default());
+        status(fixture.connect().enable(&session.id, guid, code, &params, 0))
+    };
+    assert_eq!(enable_status(&session, EnableCode::CaptureState), SUCCESS);
+    assert_eq!(enable_status(&plain, EnableCode::CaptureState), INVALID_PARAMETER);
+    assert_eq!(
+        (enable_status(&session, EnableCode::Enable), enable_status(&plain, EnableCode::Enable)),
+        (INVALID_PARAMETER, INVALID_PARAMETER)
+    );
 }

@@ -5,27 +5,26 @@ use std::collections::HashSet;
 use traceweir::Guid;
 use traceweir::provider::activity;
 
-use crate::other::Other;
+use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, new_provider};
+use crate::stage::{Fixture, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 4.5 #GET_ID, #SET_ID, #GET_SET_ID",
-        D,
-        "the thread's id is set, read and swapped",
-        set_and_get
-    ),
-    rule!("provider 4.5", D, "new threads start at zero", threads_start_at_zero),
-    rule!("provider 4.5 #CREATE_ID", D, "new ids are unique, also between threads", ids_are_unique),
-    rule!("provider 4.5", D, "the codes 1 to 5 get, set, create, swap, and create while they set", the_codes),
-    rule!("provider 4.5", P, "a code that there is not → 87, and nothing changes", unknown_codes),
-    rule!("provider 4.5", D, "ids of two processes are never equal", ids_of_two_processes),
-    rule!("provider 4.5", P, "48 bits identify the process, 64 are a counter", the_layout),
-    rule!("provider 4.5", P, "a new id is never equal to a random UUID", ids_are_no_random_uuids),
+    rule!("provider 4.5 #GET_ID, #SET_ID, #GET_SET_ID", D, "the thread's id is set, read and swapped",
+        activity_id_is_set_and_read),
+    rule!("provider 4.5", D, "new threads start at zero", new_threads_have_activity_zero),
+    rule!("provider 4.5 #CREATE_ID", D, "new ids are unique, also between threads", activity_ids_are_unique),
+    rule!("provider 4.5", D, "codes 1 to 5: get, set, create, swap, create and set",
+        activity_codes_get_set_create_and_swap),
+    rule!("provider 4.5", P, "an unknown code → 87, and nothing changes", unknown_activity_codes_are_refused),
+    rule!("provider 4.5", D, "ids of two processes are never equal", activity_ids_of_processes_differ),
+    rule!("provider 4.5", P, "48 bits identify the process, 64 are a counter",
+        activity_ids_have_process_bits_and_a_counter),
+    rule!("provider 4.5", P, "a new id is never equal to a random UUID", activity_ids_are_not_random_uuids),
 ];
 
-fn set_and_get(_stage: &Stage) {
+fn activity_id_is_set_and_read(_fixture: &Fixture) {
     let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
     let before = activity::set(one);
     assert_eq!(activity::current(), one);
@@ -33,13 +32,13 @@ fn set_and_get(_stage: &Stage) {
     assert_eq!(activity::set(before), two);
 }
 
-fn threads_start_at_zero(_stage: &Stage) {
+fn new_threads_have_activity_zero(_fixture: &Fixture) {
     let before = activity::set(Guid::from_u128(1));
     assert_eq!(std::thread::spawn(activity::current).join().unwrap(), Guid::NULL);
     activity::set(before);
 }
 
-fn ids_are_unique(_stage: &Stage) {
+fn activity_ids_are_unique(_fixture: &Fixture) {
     let make = || (0..10_000).map(|_| activity::create()).collect::<Vec<_>>();
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(make)).collect();
     let ids: HashSet<Guid> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
@@ -54,7 +53,7 @@ fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
     (status, id, activity::set(outer))
 }
 
-fn the_codes(_stage: &Stage) {
+fn activity_codes_get_set_create_and_swap(_fixture: &Fixture) {
     let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
     assert_eq!(control(1, thread, given), (0, thread, thread));
     assert_eq!(control(2, thread, given), (0, given, given));
@@ -65,7 +64,7 @@ fn the_codes(_stage: &Stage) {
     assert!(status == 0 && old == thread && ![thread, given, Guid::NULL].contains(&new));
 }
 
-fn unknown_codes(_stage: &Stage) {
+fn unknown_activity_codes_are_refused(_fixture: &Fixture) {
     let (thread, given) = (Guid::from_u128(1), Guid::from_u128(2));
     for code in [0, 6, 7, u32::MAX] {
         assert_eq!(control(code, thread, given), (87, given, thread), "{code}");
@@ -77,20 +76,20 @@ fn process_of(id: Guid) -> (u32, u16) {
     (id.data1, id.data2)
 }
 
-fn ids_of_two_processes(_stage: &Stage) {
-    let (one, two) = (Other::start(new_provider(), None), Other::start(new_provider(), None));
+fn activity_ids_of_processes_differ(_fixture: &Fixture) {
+    let (one, two) = (OtherProcess::start(new_guid(), None), OtherProcess::start(new_guid(), None));
     let processes = [activity::create(), one.activity(), two.activity()].map(process_of);
     assert_eq!(processes.iter().collect::<HashSet<_>>().len(), 3, "{processes:?}");
 }
 
-fn the_layout(_stage: &Stage) {
+fn activity_ids_have_process_bits_and_a_counter(_fixture: &Fixture) {
     let ids: Vec<Guid> = (0..100).map(|_| activity::create()).collect();
     assert!(ids.iter().all(|id| process_of(*id) == process_of(ids[0])));
     let counts: Vec<u64> = ids.iter().map(|id| u64::from_be_bytes(id.data4)).collect();
     assert!(counts.is_sorted_by(|a, b| a < b), "{counts:x?}");
 }
 
-fn ids_are_no_random_uuids(_stage: &Stage) {
+fn activity_ids_are_not_random_uuids(_fixture: &Fixture) {
     // The version of a random UUID is 4.
     assert!((0..1_000).all(|_| activity::create().data3 >> 12 != 4));
 }

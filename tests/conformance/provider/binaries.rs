@@ -12,47 +12,49 @@ use traceweir::{Guid, Provider};
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::{EventInfoClass, class};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_CIRCULAR,
+    EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Seen, Session, Stage, event, events_of, new_provider};
+use crate::stage::{Fixture, RecordedEvent, Session, event, events_of, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "info 3.18",
-        D,
-        "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
-        binary_path_is_recorded
-    ),
-    rule!("info 3.18", D, "file sessions have it among the first events", among_the_first),
-    rule!("info 3.18", D, "real-time sessions get it live", live),
-    rule!("info 3.18", D, "it applies to sessions that enable the provider later", later_sessions),
-    rule!(
-        "info 3.18",
-        P,
-        "each file of a file sequence, and a circular log, is complete in itself",
-        complete_files
-    ),
-    rule!("info 3.18", P, "a file that appends or is compressed has it among its events", appended_files),
-    rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too", build_ids),
-    rule!("info 3.18", P, "private sessions in the process have it too", binaries_in_private_sessions),
-    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is recorded", not_without_the_call),
-    rule!(
-        "provider 6 #BinaryTrackInfo",
-        P,
-        "it is recorded once per registration, however often it is requested",
-        binary_path_is_recorded_once
-    ),
+    rule!("info 3.18", D, "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
+        binary_path_is_recorded),
+    rule!("info 3.18", D, "file sessions have the event among their first events",
+        binary_path_precedes_other_events),
+    rule!("info 3.18", D, "real-time sessions get the event live", binary_path_is_delivered_live),
+    rule!("info 3.18", D, "sessions that enable the provider later get the event, too",
+        later_sessions_get_the_binary_path),
+    rule!("info 3.18", P, "each file of a file sequence, and a circular log, is complete in itself",
+        each_file_has_the_binary_path),
+    rule!("info 3.18", P, "an appended or compressed file has the event",
+        appended_files_have_the_binary_path),
+    rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too",
+        binary_path_has_build_id_and_decode_guid),
+    rule!("info 3.18", P, "private sessions in the process get the event, too",
+        private_sessions_get_the_binary_path),
+    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is recorded",
+        binary_path_needs_the_call),
+    rule!("provider 6 #BinaryTrackInfo", P, "the event is recorded once per registration, even if requested several times",
+        binary_path_is_recorded_once),
 ];
 
-fn track(provider: &Provider) {
+const BINARY_PATH_OPCODE: u8 = 0x43;
+
+fn track_binary(provider: &Provider) {
     provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).unwrap();
 }
 
 /// Returns the module events among the events of a file.
-fn binary_paths(seen: &[Seen]) -> Vec<BinaryPath> {
-    let is_binary_path =
-        |event: &&Seen| event.provider == class::EVENT_TRACE && event.descriptor.opcode == 0x43;
+fn binary_paths(seen: &[RecordedEvent]) -> Vec<BinaryPath> {
+    let is_binary_path = |event: &&RecordedEvent| {
+        event.provider == class::EVENT_TRACE && event.descriptor.opcode == BINARY_PATH_OPCODE
+    };
     seen.iter().filter(is_binary_path).map(|event| BinaryPath::parse(&event.payload).unwrap()).collect()
 }
 
@@ -74,49 +76,45 @@ fn assert_binary_recorded(path: &Path, provider: Guid) {
     );
 }
 
-fn binary_path_is_recorded(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
-    track(&provider);
-    let seen = stage.stop(session);
+fn binary_path_is_recorded(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    track_binary(&provider);
+    let seen = fixture.stop_and_read(session);
     let [binary] = &binary_paths(&seen)[..] else { panic!("{seen:?}") };
     assert!(is_own_binary(binary, guid), "{binary:?}");
     assert_eq!(binary.tag, provider.handle().to_raw());
     assert_eq!(seen[0].process, std::process::id());
 }
 
-fn among_the_first(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn binary_path_precedes_other_events(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     for _ in 0..1_000 {
         provider.write(&event(1, 4, 1), &[&[0; 100]]).unwrap();
     }
-    stage.controller().flush(&session.id, None).unwrap();
-    track(&provider);
-    stage.controller().flush(&session.id, None).unwrap();
+    fixture.connect().flush(&session.id, None).unwrap();
+    track_binary(&provider);
+    fixture.connect().flush(&session.id, None).unwrap();
     let path = session.properties.config.log_file.clone().unwrap();
-    let end = stage.end(session);
+    let end = fixture.stop(session);
     let seen = events_of(&path);
-    assert!(
-        is_own_binary(&binary_paths(&seen[..1])[0], guid),
-        "before all others, although it was written after them"
-    );
+    assert!(is_own_binary(&binary_paths(&seen[..1])[0], guid), "the binary path is not the first event");
     assert_eq!((seen.len(), end.events), (1_001, 1_000));
 }
 
-fn live(stage: &Stage) {
-    let config = SessionConfig { log_file_mode: 0x100, log_file: None, ..stage.config() };
-    let (guid, session) = (new_provider(), stage.start(&config));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+fn binary_path_is_delivered_live(fixture: &Fixture) {
+    let config =
+        SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, log_file: None, ..fixture.config() };
+    let (session, provider, guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let trace = Trace::live(&session.properties.config.name).unwrap();
-    track(&provider);
-    stage.controller().flush(&session.id, None).unwrap();
+    track_binary(&provider);
+    fixture.connect().flush(&session.id, None).unwrap();
     let mut found = Vec::new();
     let start = Instant::now();
     let id = session.id.clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(300));
-            let _ = stage.controller().stop(&id);
+            let _ = fixture.connect().stop(&id);
         });
         let done = consumer::process(vec![trace], |item| {
             if let Item::Event(event) = item
@@ -131,102 +129,109 @@ fn live(stage: &Stage) {
     assert!(matches!(&found[..], [binary] if is_own_binary(binary, guid)), "{found:?}");
 }
 
-fn later_sessions(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn later_sessions_get_the_binary_path(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider = Provider::register(guid, None).unwrap();
-    track(&provider);
-    stage.enable(&session, guid, &EnableParams::default());
-    let second = stage.start(&stage.config());
-    stage.enable(&second, guid, &EnableParams::default());
+    track_binary(&provider);
+    fixture.enable(&session, guid, &EnableParams::default());
+    let second = fixture.start(&fixture.config());
+    fixture.enable(&second, guid, &EnableParams::default());
     for session in [session, second] {
-        assert_binary_recorded(&stage.end(session).config.log_file.unwrap(), guid);
+        assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
     }
 }
 
 /// Starts a session of this configuration with a provider that is tracked.
-fn tracked(stage: &Stage, config: &SessionConfig) -> (Session, Provider, Guid) {
-    let (guid, session) = (new_provider(), stage.start(config));
+fn start_tracked_session(fixture: &Fixture, config: &SessionConfig) -> (Session, Provider, Guid) {
+    let (guid, session) = (new_guid(), fixture.start(config));
     let provider = Provider::register(guid, None).unwrap();
-    track(&provider);
-    stage.enable(&session, guid, &EnableParams::default());
+    track_binary(&provider);
+    fixture.enable(&session, guid, &EnableParams::default());
     (session, provider, guid)
 }
 
-fn complete_files(stage: &Stage) {
-    let pattern = stage.folder().join(format!("tracked {}-%d.etl", crate::stage::unique()));
+fn each_file_has_the_binary_path(fixture: &Fixture) {
+    let pattern = fixture.folder().join(format!("tracked {}-%d.etl", crate::stage::unique_number()));
     let file = |n: u32| pattern.to_string_lossy().replace("%d", &n.to_string());
     let config = SessionConfig {
-        log_file_mode: 0x8,
+        log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,
         maximum_file_size: 1,
         log_file: Some(pattern.clone()),
-        ..stage.config()
+        ..fixture.config()
     };
-    let (session, provider, guid) = tracked(stage, &config);
+    let (session, provider, guid) = start_tracked_session(fixture, &config);
     for _ in 0..2 {
         provider.write(&event(1, 4, 1), &[]).unwrap();
-        stage.controller().increment(&session.id).unwrap();
+        fixture.connect().increment(&session.id).unwrap();
     }
-    drop(stage.end(session));
+    drop(fixture.stop(session));
     for n in 1..=3 {
         assert_binary_recorded(Path::new(&file(n)), guid);
     }
-    let circular = SessionConfig { log_file_mode: 0x2, maximum_file_size: 1, ..stage.config() };
-    let (session, provider, guid) = tracked(stage, &circular);
+    let circular = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR,
+        maximum_file_size: 1,
+        ..fixture.config()
+    };
+    let (session, provider, guid) = start_tracked_session(fixture, &circular);
     for _ in 0..6_000 {
         let _ = provider.write(&event(1, 4, 1), &[&[0; 500]]);
         if provider.write(&event(1, 4, 1), &[]).is_err() {
-            stage.controller().flush(&session.id, None).unwrap();
+            fixture.connect().flush(&session.id, None).unwrap();
         }
     }
-    assert_binary_recorded(&stage.end(session).config.log_file.unwrap(), guid);
+    assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
 }
 
-fn appended_files(stage: &Stage) {
-    for (log_file_mode, clock) in [(0x4, 2), (0x0400_0001, 1)] {
-        let config = SessionConfig { log_file_mode, clock, ..stage.config() };
-        let (session, _provider, guid) = tracked(stage, &config);
-        assert_binary_recorded(&stage.end(session).config.log_file.unwrap(), guid);
+fn appended_files_have_the_binary_path(fixture: &Fixture) {
+    for (log_file_mode, clock) in [
+        (EVENT_TRACE_FILE_MODE_APPEND, 2),
+        (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL, 1),
+    ] {
+        let config = SessionConfig { log_file_mode, clock, ..fixture.config() };
+        let (session, _provider, guid) = start_tracked_session(fixture, &config);
+        assert_binary_recorded(&fixture.stop(session).config.log_file.unwrap(), guid);
     }
 }
 
-fn build_ids(stage: &Stage) {
-    let (guid, decode, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
+fn binary_path_has_build_id_and_decode_guid(fixture: &Fixture) {
+    let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
     let traits = TraitsBuilder::new("Tracked").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    track(&provider);
-    stage.enable(&session, guid, &EnableParams::default());
-    let binaries = binary_paths(&stage.stop(session));
+    track_binary(&provider);
+    fixture.enable(&session, guid, &EnableParams::default());
+    let binaries = binary_paths(&fixture.stop_and_read(session));
     assert_eq!(binaries[0].guids, [guid, decode]);
     let id = &binaries[0].build_id;
     assert!(id.chars().all(|digit| digit.is_ascii_hexdigit()) && id.len().is_multiple_of(2), "{id}");
 }
 
-fn binaries_in_private_sessions(stage: &Stage) {
-    let config = stage.config();
+fn private_sessions_get_the_binary_path(fixture: &Fixture) {
+    let config = fixture.config();
     let path = config.log_file.clone().unwrap();
-    let (guid, session) = (new_provider(), PrivateSession::start(&config).unwrap());
+    let (guid, session) = (new_guid(), PrivateSession::start(&config).unwrap());
     let provider = Provider::register(guid, None).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
-    track(&provider);
+    track_binary(&provider);
     assert_eq!(session.stop().unwrap().events_lost, 0);
     assert_binary_recorded(&path, guid);
 }
 
-fn not_without_the_call(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn binary_path_needs_the_call(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn binary_path_is_recorded_once(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
-    track(&provider);
-    track(&provider);
+fn binary_path_is_recorded_once(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    track_binary(&provider);
+    track_binary(&provider);
     let params = EnableParams::default();
-    stage.controller().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
-    stage.disable(&session, guid);
-    stage.enable(&session, guid, &params);
-    let seen = stage.stop(session);
+    fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
+    fixture.disable(&session, guid);
+    fixture.enable(&session, guid, &params);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(binary_paths(&seen).len(), 1, "{seen:?}");
     let record = binary_paths(&seen)[0].to_record().unwrap();
     assert!(BinaryPath::is_in(&Record::parse(&record, 0).unwrap()));

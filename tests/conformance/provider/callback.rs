@@ -7,153 +7,123 @@ use std::time::Duration;
 use traceweir::controller::{EnableCode, EnableParams, Filter};
 use traceweir::{Guid, Provider};
 use traceweir_format::filter::Header;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Call, Calls, Stage, new_provider, until, wants};
+use crate::stage::{CallbackCall, CallbackLog, Fixture, enable_params, new_guid, until};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 3 #IsEnabled",
-        D,
-        "0 no session, 1 at least one session, 2 capture state",
-        the_three_codes
-    ),
-    rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1", one_of_two),
-    rule!(
-        "provider 3 #Level",
-        D,
-        "the maximum of levels, the union of Any, the intersection of All",
-        values_are_combined
-    ),
-    rule!(
-        "provider 3 #Level",
-        P,
-        "in combination a level of 0 counts as 255, Any 0 as all ones",
-        zeros_in_combination
-    ),
-    rule!("provider 3 #Level", H, "of a single session the raw values are passed", one_session_is_passed_raw),
+    rule!("provider 3 #IsEnabled", D, "0 no session, 1 at least one session, 2 capture state",
+        callback_gets_three_codes),
+    rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1",
+        disabling_one_of_two_sessions_is_no_disable),
+    rule!("provider 3 #Level", D, "the maximum of levels, the union of Any, the intersection of All",
+        callback_gets_combined_values),
+    rule!("provider 3 #Level", P, "in combination a level of 0 counts as 255, Any 0 as all ones",
+        zeros_combine_as_everything),
+    rule!("provider 3 #Level", H, "the values of a single session are passed unchanged",
+        values_of_one_session_are_passed_unchanged),
     rule!("provider 3 #Source", D, "the controller's source GUID", callback_gets_the_source),
-    rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable", no_source),
-    rule!("provider 3 #Filter", D, "none without filters", no_filter),
-    rule!(
-        "provider 3 #Filter",
-        D,
-        "the schematized filters of all sessions are one chain; each has the bit of its session",
-        filters_are_chained
-    ),
-    rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged", own_filters),
-    rule!(
-        "provider 3",
-        P,
-        "capture state has level and masks of the session that asks",
-        capture_has_the_sessions_values
-    ),
-    rule!(
-        "provider 3",
-        D,
-        "fired on enable, change, disable, capture state, end of a session",
-        when_it_is_fired
-    ),
-    rule!(
-        "provider 3",
-        P,
-        "not fired when nothing changed, except for capture state",
-        not_fired_without_change
-    ),
-    rule!(
-        "provider 3",
-        P,
-        "calls of one registration never overlap and come in order",
-        calls_come_one_by_one
-    ),
-    rule!(
-        "provider 3",
-        P,
-        "all calls except the first come on a thread of the library",
-        calls_come_on_the_librarys_thread
-    ),
+    rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable",
+        callback_without_source_gets_zero),
+    rule!("provider 3 #Filter", D, "none without filters", callback_without_filters_gets_none),
+    rule!("provider 3 #Filter", D, "the schematized filters of all sessions are one chain; each has the bit of its session",
+        schematized_filters_are_chained),
+    rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged",
+        provider_defined_filters_arrive_unchanged),
+    rule!("provider 3", P, "capture state has level and masks of the requesting session",
+        capture_state_has_the_values_of_its_session),
+    rule!("provider 3", D, "fired on enable, change, disable, capture state, end of a session",
+        callback_runs_on_every_change),
+    rule!("provider 3", P, "not fired when nothing changed, except for capture state",
+        callback_does_not_run_without_change),
+    rule!("provider 3", P, "calls of one registration never overlap and come in order",
+        calls_of_a_registration_never_overlap),
+    rule!("provider 3", P, "all calls except the first come on a thread of the library",
+        later_calls_use_a_library_thread),
 ];
 
 /// Registers a provider whose callback records its calls.
-fn noted() -> (Calls, Guid, Provider) {
-    let (calls, guid) = (Calls::default(), new_provider());
+fn register_with_log() -> (CallbackLog, Guid, Provider) {
+    let (calls, guid) = (CallbackLog::default(), new_guid());
     let provider = Provider::register(guid, calls.callback()).unwrap();
     (calls, guid, provider)
 }
 
-fn states(calls: &Calls) -> Vec<(u32, u8, u64, u64)> {
-    calls.all().iter().map(Call::state).collect()
+fn recorded_states(calls: &CallbackLog) -> Vec<(u32, u8, u64, u64)> {
+    calls.all().iter().map(CallbackCall::code_level_masks).collect()
 }
 
-fn capture(stage: &Stage, session: &crate::stage::Session, guid: Guid) {
+fn capture_state(fixture: &Fixture, session: &crate::stage::Session, guid: Guid) {
     let params = EnableParams::default();
-    stage.controller().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
+    fixture.connect().enable(&session.id, guid, EnableCode::CaptureState, &params, 10_000).unwrap();
 }
 
-fn the_three_codes(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &EnableParams::default());
-    capture(stage, &session, guid);
-    stage.disable(&session, guid);
+fn callback_gets_three_codes(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let session = fixture.start(&fixture.config());
+    fixture.enable(&session, guid, &EnableParams::default());
+    capture_state(fixture, &session, guid);
+    fixture.disable(&session, guid);
     assert_eq!(calls.all().iter().map(|call| call.code).collect::<Vec<_>>(), [1, 2, 0]);
 }
 
-fn one_of_two(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 0));
-    stage.enable(&two, guid, &wants(5, 2, 0));
-    stage.disable(&two, guid);
-    assert_eq!(calls.last().state(), (1, 3, 1, 0));
-    stage.disable(&one, guid);
+fn disabling_one_of_two_sessions_is_no_disable(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 0));
+    fixture.enable(&two, guid, &enable_params(5, 2, 0));
+    fixture.disable(&two, guid);
+    assert_eq!(calls.last().code_level_masks(), (1, 3, 1, 0));
+    fixture.disable(&one, guid);
     assert_eq!(calls.last().code, 0);
 }
 
-fn values_are_combined(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 0b110));
-    stage.enable(&two, guid, &wants(5, 2, 0b011));
-    assert_eq!(calls.last().state(), (1, 5, 3, 0b010));
+fn callback_gets_combined_values(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 0b110));
+    fixture.enable(&two, guid, &enable_params(5, 2, 0b011));
+    assert_eq!(calls.last().code_level_masks(), (1, 5, 3, 0b010));
 }
 
-fn zeros_in_combination(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 0));
-    stage.enable(&two, guid, &wants(0, 0, 0));
-    assert_eq!(calls.last().state(), (1, 255, u64::MAX, 0));
+fn zeros_combine_as_everything(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 0));
+    fixture.enable(&two, guid, &enable_params(0, 0, 0));
+    assert_eq!(calls.last().code_level_masks(), (1, 255, u64::MAX, 0));
 }
 
-fn one_session_is_passed_raw(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(0, 0, 7));
-    assert_eq!(calls.last().state(), (1, 0, 0, 7));
+fn values_of_one_session_are_passed_unchanged(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let session = fixture.start(&fixture.config());
+    fixture.enable(&session, guid, &enable_params(0, 0, 7));
+    assert_eq!(calls.last().code_level_masks(), (1, 0, 0, 7));
 }
 
-fn callback_gets_the_source(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let (session, source) = (stage.start(&stage.config()), Guid::from_u128(0x50_0e_ce));
-    stage.enable(&session, guid, &EnableParams { source, ..wants(1, 0, 0) });
+fn callback_gets_the_source(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let (session, source) = (fixture.start(&fixture.config()), Guid::from_u128(0x50_0e_ce));
+    fixture.enable(&session, guid, &EnableParams { source, ..enable_params(1, 0, 0) });
     assert_eq!(calls.last().source, source);
 }
 
-fn no_source(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(1, 0, 0));
+fn callback_without_source_gets_zero(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let session = fixture.start(&fixture.config());
+    fixture.enable(&session, guid, &enable_params(1, 0, 0));
     assert_eq!(calls.last().source, Guid::NULL);
-    stage.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..wants(2, 0, 0) });
-    stage.end(session);
-    until("the last call", || calls.last().code == 0);
+    fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(5), ..enable_params(2, 0, 0) });
+    fixture.stop(session);
+    until("the callback reports the end", || calls.last().code == 0);
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
-fn no_filter(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    stage.enable(&stage.start(&stage.config()), guid, &EnableParams::default());
+fn callback_without_filters_gets_none(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    fixture.enable(&fixture.start(&fixture.config()), guid, &EnableParams::default());
     assert_eq!(calls.all()[0].filter, None);
 }
 
@@ -161,119 +131,123 @@ fn no_filter(stage: &Stage) {
 pub(super) fn schematized(data: &[u8]) -> EnableParams {
     let size = u32::try_from(24 + data.len()).unwrap();
     let head = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
-    let filters = vec![Filter { kind: 0x8000_0000, data: [&head, data].concat() }];
+    let filters = vec![Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: [&head, data].concat() }];
     EnableParams { filters, ..EnableParams::default() }
 }
 
 /// Returns data and session bit of each filter in the chain of a call.
-pub(super) fn chain_of(call: &Call) -> Vec<(Vec<u8>, u64)> {
-    let Some((0x8000_0000, bytes)) = &call.filter else { return Vec::new() };
+pub(super) fn chain_of(call: &CallbackCall) -> Vec<(Vec<u8>, u64)> {
+    let Some((EVENT_FILTER_TYPE_SCHEMATIZED, bytes)) = &call.filter else { return Vec::new() };
     Header::chain(bytes).map(|filter| (filter.data.to_vec(), filter.instance)).collect()
 }
 
-fn filters_are_chained(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &schematized(b"of the first"));
+fn schematized_filters_are_chained(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&one, guid, &schematized(b"of the first"));
     let chain = chain_of(&calls.last());
     assert_eq!(chain.len(), 1);
     assert_eq!((&chain[0].0[..], chain[0].1.count_ones()), (&b"of the first"[..], 1));
-    stage.enable(&two, guid, &schematized(b"of the second!"));
+    fixture.enable(&two, guid, &schematized(b"of the second!"));
     let mut chain = chain_of(&calls.last());
     chain.sort();
     assert_eq!(chain.len(), 2);
     assert_eq!((&chain[0].0[..], &chain[1].0[..]), (&b"of the first"[..], &b"of the second!"[..]));
-    assert!(chain[1].1.count_ones() == 1 && chain[0].1 != chain[1].1, "a bit for each: {chain:?}");
-    stage.disable(&one, guid);
+    assert!(
+        chain[1].1.count_ones() == 1 && chain[0].1 != chain[1].1,
+        "the filters do not have one session bit each: {chain:?}"
+    );
+    fixture.disable(&one, guid);
     assert_eq!(chain_of(&calls.last()), [chain.remove(1)]);
 }
 
-fn own_filters(stage: &Stage) {
+fn provider_defined_filters_arrive_unchanged(fixture: &Fixture) {
     type Received = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
-    let (guid, received) = (new_provider(), Received::default());
+    let (guid, received) = (new_guid(), Received::default());
     let to = Arc::clone(&received);
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
         *to.lock().unwrap() = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    let with = |kind, data: &[u8]| EnableParams {
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    let with_filter = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..EnableParams::default()
     };
-    stage.enable(&one, guid, &with(0x1234, b"any bytes"));
-    stage.enable(&two, guid, &with(0x7FFF_FFFF, &[0; 1024]));
+    fixture.enable(&one, guid, &with_filter(0x1234, b"any bytes"));
+    fixture.enable(&two, guid, &with_filter(0x7FFF_FFFF, &[0; 1024]));
     let mut received = received.lock().unwrap().clone();
     received.sort();
     assert_eq!(received, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
 }
 
-fn capture_has_the_sessions_values(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &wants(3, 1, 4));
-    stage.enable(&two, guid, &wants(5, 2, 8));
-    capture(stage, &one, guid);
-    assert_eq!(calls.last().state(), (2, 3, 1, 4));
-    capture(stage, &two, guid);
-    assert_eq!(calls.last().state(), (2, 5, 2, 8));
+fn capture_state_has_the_values_of_its_session(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&one, guid, &enable_params(3, 1, 4));
+    fixture.enable(&two, guid, &enable_params(5, 2, 8));
+    capture_state(fixture, &one, guid);
+    assert_eq!(calls.last().code_level_masks(), (2, 3, 1, 4));
+    capture_state(fixture, &two, guid);
+    assert_eq!(calls.last().code_level_masks(), (2, 5, 2, 8));
 }
 
-fn when_it_is_fired(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(3, 1, 0));
-    stage.enable(&session, guid, &wants(4, 1, 0));
-    capture(stage, &session, guid);
-    stage.disable(&session, guid);
-    stage.enable(&session, guid, &wants(2, 1, 0));
-    stage.end(session);
+fn callback_runs_on_every_change(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let session = fixture.start(&fixture.config());
+    fixture.enable(&session, guid, &enable_params(3, 1, 0));
+    fixture.enable(&session, guid, &enable_params(4, 1, 0));
+    capture_state(fixture, &session, guid);
+    fixture.disable(&session, guid);
+    fixture.enable(&session, guid, &enable_params(2, 1, 0));
+    fixture.stop(session);
     until("all calls", || calls.all().len() == 6);
     let want = [(1, 3, 1, 0), (1, 4, 1, 0), (2, 4, 1, 0), (0, 0, 0, 0), (1, 2, 1, 0), (0, 0, 0, 0)];
-    assert_eq!(states(&calls), want);
+    assert_eq!(recorded_states(&calls), want);
 }
 
-fn not_fired_without_change(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
+fn callback_does_not_run_without_change(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let session = fixture.start(&fixture.config());
     for _ in 0..3 {
-        stage.enable(&session, guid, &wants(3, 1, 0));
+        fixture.enable(&session, guid, &enable_params(3, 1, 0));
     }
     assert_eq!(calls.all().len(), 1);
-    capture(stage, &session, guid);
-    capture(stage, &session, guid);
+    capture_state(fixture, &session, guid);
+    capture_state(fixture, &session, guid);
     assert_eq!(calls.all().len(), 3);
-    stage.disable(&session, guid);
-    stage.disable(&session, guid);
+    fixture.disable(&session, guid);
+    fixture.disable(&session, guid);
     assert_eq!(calls.all().len(), 4);
 }
 
-fn calls_come_one_by_one(stage: &Stage) {
-    let (guid, inside, most) = (new_provider(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+fn calls_of_a_registration_never_overlap(fixture: &Fixture) {
+    let (guid, inside, max_inside) = (new_guid(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let levels: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let (i, m, l) = (Arc::clone(&inside), Arc::clone(&most), Arc::clone(&levels));
+    let (inside_callback, max_callback, levels_callback) =
+        (Arc::clone(&inside), Arc::clone(&max_inside), Arc::clone(&levels));
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
-        m.fetch_max(i.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        l.lock().unwrap().push(notice.level);
+        max_callback.fetch_max(inside_callback.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        levels_callback.lock().unwrap().push(notice.level);
         std::thread::sleep(Duration::from_millis(1));
-        i.fetch_sub(1, Ordering::SeqCst);
+        inside_callback.fetch_sub(1, Ordering::SeqCst);
     };
     let _provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let session = stage.start(&stage.config());
-    let mut controller = stage.controller();
+    let session = fixture.start(&fixture.config());
+    let mut controller = fixture.connect();
     for level in 1..=100 {
-        controller.enable(&session.id, guid, EnableCode::Enable, &wants(level, 0, 0), 0).unwrap();
+        controller.enable(&session.id, guid, EnableCode::Enable, &enable_params(level, 0, 0), 0).unwrap();
     }
     until("the last level", || levels.lock().unwrap().last() == Some(&100));
-    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert_eq!(max_inside.load(Ordering::SeqCst), 1);
     assert!(levels.lock().unwrap().is_sorted());
 }
 
-fn calls_come_on_the_librarys_thread(stage: &Stage) {
-    let (calls, guid, _provider) = noted();
-    let session = stage.start(&stage.config());
-    stage.enable(&session, guid, &wants(1, 0, 0));
-    stage.enable(&session, guid, &wants(2, 0, 0));
+fn later_calls_use_a_library_thread(fixture: &Fixture) {
+    let (calls, guid, _provider) = register_with_log();
+    let session = fixture.start(&fixture.config());
+    fixture.enable(&session, guid, &enable_params(1, 0, 0));
+    fixture.enable(&session, guid, &enable_params(2, 0, 0));
     let threads: Vec<_> = calls.all().iter().map(|call| call.thread).collect();
     assert_eq!(threads.len(), 2);
     assert!(threads[0] == threads[1] && threads[0] != std::thread::current().id());

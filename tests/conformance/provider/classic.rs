@@ -14,103 +14,93 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::class::EVENT_TRACE;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, new_provider, until, wants};
+use crate::stage::{
+    BUSY, Fixture, INVALID_FLAG_NUMBER, INVALID_FLAGS, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA,
+    NO_SYSTEM_RESOURCES, NOT_ENOUGH_MEMORY, SUCCESS, Session, enable_params, new_guid, until,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 8", H, "requests: 4 enable, 5 disable, 10 capture state", the_request_codes),
-    rule!(
-        "provider 8",
-        D,
-        "enabled already: the callback runs during the registration, and what it returns is what that returns",
-        the_callbacks_answer
-    ),
-    rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_the_unknown),
-    rule!(
-        "provider 8",
-        D,
-        "the logger of a notice gives level and flags of its session",
-        logger_level_and_flags
-    ),
-    rule!("provider 8", D, "level and flags of an invalid logger fail instead of returning 0", no_level),
-    rule!("provider 8", D, "header and data in one block; class, type, level and version arrive", one_block),
-    rule!(
-        "provider 8 #ThreadId, #ProcessId, #TimeStamp",
-        H,
-        "are filled in, whatever the caller has there",
-        ids_are_filled_in
-    ),
-    rule!("provider 8 #0x20000", D, "TraceEvent without the traced-GUID flag → 186", untraced_events),
-    rule!("provider 8 #0x40000", H, "with the log-wnode flag events are written all the same", log_wnode),
-    rule!("provider 8 #0x80000", H, "the class is given by its address", classes_by_address),
-    rule!(
-        "provider 8 #0x100000",
-        H,
-        "data are the fields one after the other; 16 at most, more → 87",
-        fields
-    ),
-    rule!("provider 8 #0x200", H, "the caller's time stamp is kept", stamps_are_kept),
-    rule!("provider 8", D, "a size below the header or beyond the block → 87", wrong_sizes),
-    rule!("provider 8", D, "an event of an instance names it and its parent", instances),
-    rule!("provider 8", D, "TraceEventInstance without the traced-GUID flag → 1004", untraced_instances),
-    rule!(
-        "provider 8",
-        P,
-        "instances are numbered consecutively in a process, from 1",
-        instances_are_numbered
-    ),
-    rule!("provider 8", P, "an instance of what is no class → 87", instances_of_nothing),
-    rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers),
-    rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost", classic_too_large),
-    rule!("provider 8", D, "no free room → 8, and counted as lost", classic_without_room),
-    rule!("provider 8", D, "nothing is filtered by level or flags", nothing_is_filtered),
-    rule!(
-        "provider 8",
-        D,
-        "one session only: the newest wins, the older one silently gets no more",
-        the_newest
-    ),
-    rule!("api 4", D, "classic registrations count among the 1,024", they_count_as_registrations),
+    rule!("provider 8", H, "requests: 4 enable, 5 disable, 10 capture state",
+        classic_requests_have_their_codes),
+    rule!("provider 8", D, "enabled already: the callback runs during the registration, which returns the status of the callback",
+        registration_returns_the_status_of_the_callback),
+    rule!("provider 8", P, "unregistering an unknown handle → 87", unregistering_an_unknown_handle_fails),
+    rule!("provider 8", D, "the logger of a notice gives level and flags of its session",
+        logger_level_and_flags),
+    rule!("provider 8", D, "level and flags of an invalid logger fail instead of returning 0",
+        invalid_logger_has_no_level_or_flags),
+    rule!("provider 8", D, "header and data in one block; class, type, level and version arrive",
+        header_and_data_arrive_in_one_block),
+    rule!("provider 8 #ThreadId, #ProcessId, #TimeStamp", H, "are filled in, whatever the caller's header contains",
+        process_thread_and_time_are_filled_in),
+    rule!("provider 8 #0x20000", D, "TraceEvent without the traced-GUID flag → 186",
+        untraced_events_are_refused),
+    rule!("provider 8 #0x40000", H, "with the log-wnode flag events are written all the same",
+        events_with_log_wnode_flag_are_written),
+    rule!("provider 8 #0x80000", H, "the class is given by its address", class_is_read_by_address),
+    rule!("provider 8 #0x100000", H, "the data are the fields in sequence; at most 16, more → 87",
+        mof_fields_are_joined),
+    rule!("provider 8 #0x200", H, "the caller's time stamp is kept", time_stamps_of_the_caller_are_kept),
+    rule!("provider 8", D, "a size below the header or beyond the block → 87",
+        wrong_classic_sizes_are_refused),
+    rule!("provider 8", D, "an event of an instance names it and its parent",
+        event_names_its_instance_and_parent),
+    rule!("provider 8", D, "TraceEventInstance without the traced-GUID flag → 1004",
+        untraced_instances_are_refused),
+    rule!("provider 8", P, "instances are numbered consecutively in a process, from 1",
+        instances_are_numbered),
+    rule!("provider 8", P, "an instance of an unknown class → 87", instances_of_unknown_classes_are_refused),
+    rule!("provider 8", D, "a handle that is not or no longer a logger → 6", wrong_loggers_are_refused),
+    rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost",
+        too_large_classic_event_is_refused),
+    rule!("provider 8", D, "no free space → 8, and counted as lost",
+        classic_event_without_free_space_is_lost),
+    rule!("provider 8", D, "nothing is filtered by level or flags", classic_events_are_not_filtered),
+    rule!("provider 8", D, "one session only: the newest session gets the events, the older one gets no more",
+        newest_session_gets_the_classic_provider),
+    rule!("api 4", D, "classic registrations count among the 1,024", classic_registrations_count),
 ];
 
-const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
+const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
-type Heard = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
+type ReceivedNotices = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
 
 /// A classic provider that records its notices, with level and flags at that time.
-pub(super) struct Classic {
+pub(super) struct ClassicProvider {
     pub(super) control: Guid,
     pub(super) class: Guid,
-    heard: Heard,
+    notices: ReceivedNotices,
     registration: Registration,
 }
 
-impl Classic {
+impl ClassicProvider {
     pub(super) fn register() -> Self {
-        Self::register_control(new_provider())
+        Self::register_control(new_guid())
     }
 
     fn register_control(control: Guid) -> Self {
-        let (class, heard) = (new_provider(), Heard::default());
-        let to = Arc::clone(&heard);
+        let (class, notices) = (new_guid(), ReceivedNotices::default());
+        let to = Arc::clone(&notices);
         let callback = move |notice: &Notice| {
             let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
             to.lock().unwrap().push((*notice, level, flags));
-            Status::ERROR_SUCCESS
+            SUCCESS
         };
         let registration = classic::register(control, &[class, control], Box::new(callback)).unwrap();
-        Self { control, class, heard, registration }
+        Self { control, class, notices, registration }
     }
 
     /// Registers a provider and enables it in a new session. Returns the logger handle, too.
-    pub(super) fn listened(stage: &Stage, config: &SessionConfig) -> (Session, Self, u64) {
-        let (session, own) = (stage.start(config), Self::register());
-        stage.enable(&session, own.control, &EnableParams::default());
-        let logger = own.last().0.logger;
-        (session, own, logger)
+    pub(super) fn start(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
+        let (session, provider) = (fixture.start(config), Self::register());
+        fixture.enable(&session, provider.control, &EnableParams::default());
+        let logger = provider.last_notice().0.logger;
+        (session, provider, logger)
     }
 
-    fn last(&self) -> (Notice, Option<u8>, Option<u32>) {
-        *self.heard.lock().unwrap().last().unwrap()
+    fn last_notice(&self) -> (Notice, Option<u8>, Option<u32>) {
+        *self.notices.lock().unwrap().last().unwrap()
     }
 
     fn event(&self, kind: u8) -> Event {
@@ -130,18 +120,22 @@ impl Classic {
 }
 
 /// Returns the status of a call.
-pub(super) fn code(outcome: Result<(), TraceError>) -> u32 {
-    outcome.err().map_or(0, |e| e.status().0)
+pub(super) fn status_of(outcome: Result<(), TraceError>) -> Status {
+    outcome.err().map_or(SUCCESS, |e| e.status())
 }
 
 /// Stops a session and maps all its records except those about the session itself.
 #[track_caller]
-pub(super) fn records<T>(stage: &Stage, session: Session, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
-    records_of(&stage.end(session).config.log_file.unwrap(), view)
+pub(super) fn stop_and_map<T>(
+    fixture: &Fixture,
+    session: Session,
+    view: impl FnMut(&Record<'_>) -> T,
+) -> Vec<T> {
+    map_records(&fixture.stop(session).config.log_file.unwrap(), view)
 }
 
 #[track_caller]
-fn records_of<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
+fn map_records<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     let trace = Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised() && trace.defects().is_empty());
     let (mut events, mut seen) = (trace.events(), Vec::new());
@@ -153,267 +147,309 @@ fn records_of<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> 
     seen
 }
 
-fn payloads(stage: &Stage, session: Session) -> Vec<Vec<u8>> {
-    records(stage, session, |record| record.payload().to_vec())
+fn payloads(fixture: &Fixture, session: Session) -> Vec<Vec<u8>> {
+    stop_and_map(fixture, session, |record| record.payload().to_vec())
 }
 
-fn the_request_codes(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn classic_requests_have_their_codes(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let params = EnableParams::default();
-    let mut controller = stage.controller();
-    controller.enable(&session.id, own.control, EnableCode::CaptureState, &params, 10_000).unwrap();
-    stage.disable(&session, own.control);
-    let heard = own.heard.lock().unwrap();
-    assert_eq!(heard.iter().map(|(notice, ..)| notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
-    assert!(heard.iter().all(|(notice, ..)| notice.logger == logger));
+    let mut controller = fixture.connect();
+    controller.enable(&session.id, provider.control, EnableCode::CaptureState, &params, 10_000).unwrap();
+    fixture.disable(&session, provider.control);
+    let notices = provider.notices.lock().unwrap();
+    assert_eq!(notices.iter().map(|(notice, ..)| notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
+    assert!(notices.iter().all(|(notice, ..)| notice.logger == logger));
 }
 
-fn the_callbacks_answer(stage: &Stage) {
-    let (session, control) = (stage.start(&stage.config()), new_provider());
-    let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
-    assert!(classic::register(control, &[], busy()).is_ok(), "no session enables it: no call");
-    stage.enable(&session, control, &wants(3, 4, 0));
-    let own = Classic::register_control(control);
-    let (notice, level, flags) = own.last();
-    assert_eq!((notice.request, level, flags), (Request::Enable, Some(3), Some(4)), "before the return");
-    drop(own);
-    assert_eq!(classic::register(control, &[], busy()).unwrap_err().status(), Status::ERROR_BUSY);
+fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
+    let (session, control) = (fixture.start(&fixture.config()), new_guid());
+    let busy = || Box::new(|_: &Notice| BUSY);
+    assert!(
+        classic::register(control, &[], busy()).is_ok(),
+        "the callback ran although no session enables the provider"
+    );
+    fixture.enable(&session, control, &enable_params(3, 4, 0));
+    let provider = ClassicProvider::register_control(control);
+    let (notice, level, flags) = provider.last_notice();
+    assert_eq!(
+        (notice.request, level, flags),
+        (Request::Enable, Some(3), Some(4)),
+        "the callback did not run before the registration returned"
+    );
+    drop(provider);
+    assert_eq!(classic::register(control, &[], busy()).unwrap_err().status(), BUSY);
     let (_kept, status) = classic::register_with_status(control, &[], busy()).unwrap();
-    assert_eq!(status, Status::ERROR_BUSY);
+    assert_eq!(status, BUSY);
 }
 
-fn unregistering_the_unknown(_stage: &Stage) {
-    let raw = Classic::register().registration.into_raw();
+fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
+    let raw = ClassicProvider::register().registration.into_raw();
     assert!(classic::unregister(raw).is_ok());
-    let modern = Provider::register(new_provider(), None).unwrap();
+    let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, raw, u64::MAX, modern.handle().to_raw()] {
-        assert_eq!(classic::unregister(wrong).unwrap_err().status().0, 87, "{wrong:#x}");
+        assert_eq!(classic::unregister(wrong).unwrap_err().status(), INVALID_PARAMETER, "{wrong:#x}");
     }
     assert!(modern.handle().is_current());
 }
 
-fn logger_level_and_flags(stage: &Stage) {
-    let (session, own, _) = Classic::listened(stage, &stage.config());
-    assert_eq!(own.last(), (own.last().0, Some(0), Some(0)), "as the session said it");
-    stage.enable(&session, own.control, &wants(4, 0x1_0000_0003, 7));
-    assert_eq!((own.last().1, own.last().2), (Some(4), Some(3)), "32 bits of the mask");
+fn logger_level_and_flags(fixture: &Fixture) {
+    let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
+    assert_eq!(
+        provider.last_notice(),
+        (provider.last_notice().0, Some(0), Some(0)),
+        "level and flags are not those of the session"
+    );
+    fixture.enable(&session, provider.control, &enable_params(4, 0x1_0000_0003, 7));
+    assert_eq!(
+        (provider.last_notice().1, provider.last_notice().2),
+        (Some(4), Some(3)),
+        "the flags are not the low 32 bits of the mask"
+    );
 }
 
-fn no_level(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn invalid_logger_has_no_level_or_flags(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     for wrong in [0, 1, INVALID_LOGGER, logger ^ 1 << 32] {
         assert_eq!(enable_level(wrong), Err(TraceError::InvalidHandle));
         assert_eq!(enable_flags(wrong), Err(TraceError::InvalidHandle));
     }
-    stage.disable(&session, own.control);
+    fixture.disable(&session, provider.control);
     assert!(enable_level(logger).is_err() && enable_flags(logger).is_err());
 }
 
-fn one_block(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    trace_event(logger, &own.block(48, TRACED, b"data"), &PointerTargets::default()).unwrap();
-    let seen = records(stage, session, |record| {
+fn header_and_data_arrive_in_one_block(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    trace_event(logger, &provider.block(48, TRACED_GUID, b"data"), &PointerTargets::default()).unwrap();
+    let seen = stop_and_map(fixture, session, |record| {
         let d = record.descriptor();
         let version = u16::from_le_bytes([record.bytes()[6], record.bytes()[7]]);
         (record.family(), record.provider(), d.opcode, d.level, version, record.payload().to_vec())
     });
-    assert_eq!(seen, [(Family::Full, own.class, 5, 3, 0x122, b"data".to_vec())]);
+    assert_eq!(seen, [(Family::Full, provider.class, 5, 3, 0x122, b"data".to_vec())]);
 }
 
-fn ids_are_filled_in(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn process_thread_and_time_are_filled_in(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread: u32 = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
-    trace_event(logger, &own.block(48, TRACED, b""), &PointerTargets::default()).unwrap();
-    let seen = records(stage, session, |record| (record.process_id(), record.thread_id(), record.time() > 0));
+    trace_event(logger, &provider.block(48, TRACED_GUID, b""), &PointerTargets::default()).unwrap();
+    let seen =
+        stop_and_map(fixture, session, |record| (record.process_id(), record.thread_id(), record.time() > 0));
     assert_eq!(seen, [(std::process::id(), thread, true)]);
 }
 
-fn untraced_events(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn untraced_events_are_refused(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     for flags in [0, 0x40000, 0x80000, 0x200] {
-        assert_eq!(code(trace_event(logger, &own.block(48, flags, b""), &PointerTargets::default())), 186);
+        assert_eq!(
+            status_of(trace_event(logger, &provider.block(48, flags, b""), &PointerTargets::default())),
+            INVALID_FLAG_NUMBER
+        );
     }
-    assert_eq!(payloads(stage, session).len(), 0);
+    assert_eq!(payloads(fixture, session).len(), 0);
 }
 
-fn log_wnode(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let block = own.block(48, TRACED | flag::WNODE_FLAG_LOG_WNODE, b"x");
+fn events_with_log_wnode_flag_are_written(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_LOG_WNODE, b"x");
     assert_eq!(trace_event(logger, &block, &PointerTargets::default()), Ok(()));
-    assert_eq!(payloads(stage, session), [b"x"]);
+    assert_eq!(payloads(fixture, session), [b"x"]);
 }
 
-fn classes_by_address(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let (block, other) = (own.block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_provider());
+fn class_is_read_by_address(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let (block, other) = (provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_guid());
     trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
-    assert_eq!(code(trace_event(logger, &block, &PointerTargets::default())), 87, "nothing is there");
-    assert_eq!(records(stage, session, |record| record.provider()), [other]);
+    assert_eq!(
+        status_of(trace_event(logger, &block, &PointerTargets::default())),
+        INVALID_PARAMETER,
+        "a missing class pointer was accepted"
+    );
+    assert_eq!(stop_and_map(fixture, session, |record| record.provider()), [other]);
 }
 
-fn fields(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn mof_fields_are_joined(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let write = |data: &[&[u8]], described: &[u32]| {
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
         let fields: Vec<u8> = described.iter().flat_map(field).collect();
-        let block = own.block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
-        code(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
+        let block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
+        status_of(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
     };
-    assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), 0);
-    assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), 0);
-    assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), 87);
-    assert_eq!(write(&[b"x"], &[1; 2]), 87);
-    assert_eq!(write(&[b"xy"], &[1]), 87);
-    assert_eq!(payloads(stage, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
+    assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), SUCCESS);
+    assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), SUCCESS);
+    assert_eq!(write(&[&b"x"[..]; 17], &[1; 17]), INVALID_PARAMETER);
+    assert_eq!(write(&[b"x"], &[1; 2]), INVALID_PARAMETER);
+    assert_eq!(write(&[b"xy"], &[1]), INVALID_PARAMETER);
+    assert_eq!(payloads(fixture, session), [b"abcde".to_vec(), vec![b'x'; 16]]);
 }
 
-fn stamps_are_kept(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let mut block = own.block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
+fn time_stamps_of_the_caller_are_kept(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let mut block = provider.block(48, TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
     block[0x10..0x18].copy_from_slice(&12_345_i64.to_le_bytes());
     trace_event(logger, &block, &PointerTargets::default()).unwrap();
-    trace(logger, &Event { time: Some(67), ..own.event(1) }, &[]).unwrap();
-    let mut times = records(stage, session, |record| record.time());
+    trace(logger, &Event { time: Some(67), ..provider.event(1) }, &[]).unwrap();
+    let mut times = stop_and_map(fixture, session, |record| record.time());
     times.sort_unstable();
     assert_eq!(times, [67, 12_345]);
 }
 
-fn wrong_sizes(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let right = own.block(48, TRACED, b"data");
-    let write = |block: &[u8]| code(trace_event(logger, block, &PointerTargets::default()));
+fn wrong_classic_sizes_are_refused(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let valid = provider.block(48, TRACED_GUID, b"data");
+    let write = |block: &[u8]| status_of(trace_event(logger, block, &PointerTargets::default()));
     for size in [0_u16, 47, 53, u16::MAX] {
-        let mut block = right.clone();
+        let mut block = valid.clone();
         block[..2].copy_from_slice(&size.to_le_bytes());
-        assert_eq!(write(&block), 87, "{size}");
+        assert_eq!(write(&block), INVALID_PARAMETER, "{size}");
     }
-    assert_eq!((write(&right[..47]), write(&[])), (87, 87));
-    assert_eq!(payloads(stage, session).len(), 0);
+    assert_eq!((write(&valid[..47]), write(&[])), (INVALID_PARAMETER, INVALID_PARAMETER));
+    assert_eq!(payloads(fixture, session).len(), 0);
 }
 
-fn instances(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let classes: Vec<u64> = own.registration.class_handles().collect();
+fn event_names_its_instance_and_parent(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let classes: Vec<u64> = provider.registration.class_handles().collect();
     let (parent, child) = (create_instance_id(classes[1]).unwrap(), create_instance_id(classes[0]).unwrap());
-    let (block, behind) = (own.block(56, TRACED, b"i"), PointerTargets::default());
-    trace_event_instance(logger, &block, &child, Some(&parent), &behind).unwrap();
-    trace_event_instance(logger, &block, &parent, None, &behind).unwrap();
-    let seen = records(stage, session, |record| {
+    let (block, pointer_targets) = (provider.block(56, TRACED_GUID, b"i"), PointerTargets::default());
+    trace_event_instance(logger, &block, &child, Some(&parent), &pointer_targets).unwrap();
+    trace_event_instance(logger, &block, &parent, None, &pointer_targets).unwrap();
+    let seen = stop_and_map(fixture, session, |record| {
         let instance = record.instance().unwrap();
         (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
-    let (with, without) = (own.control, Guid::NULL);
-    let want =
-        [(own.class, child.id, with, parent.id, b"i".to_vec()), (with, parent.id, without, 0, b"i".to_vec())];
+    let (with, without) = (provider.control, Guid::NULL);
+    let want = [
+        (provider.class, child.id, with, parent.id, b"i".to_vec()),
+        (with, parent.id, without, 0, b"i".to_vec()),
+    ];
     assert_eq!(seen, want);
 }
 
-fn untraced_instances(stage: &Stage) {
-    let (_session, own, logger) = Classic::listened(stage, &stage.config());
-    let info = create_instance_id(own.registration.class_handles().next().unwrap()).unwrap();
+fn untraced_instances_are_refused(fixture: &Fixture) {
+    let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let info = create_instance_id(provider.registration.class_handles().next().unwrap()).unwrap();
     let write = |header, flags| {
-        code(trace_event_instance(
+        status_of(trace_event_instance(
             logger,
-            &own.block(header, flags, b""),
+            &provider.block(header, flags, b""),
             &info,
             None,
             &PointerTargets::default(),
         ))
     };
-    assert_eq!((write(56, 0), write(48, TRACED), write(56, TRACED)), (1004, 87, 0));
+    assert_eq!(
+        (write(56, 0), write(48, TRACED_GUID), write(56, TRACED_GUID)),
+        (INVALID_FLAGS, INVALID_PARAMETER, SUCCESS)
+    );
 }
 
-fn instances_are_numbered(_stage: &Stage) {
-    let own = Classic::register();
-    let classes: Vec<u64> = own.registration.class_handles().collect();
+fn instances_are_numbered(_fixture: &Fixture) {
+    let provider = ClassicProvider::register();
+    let classes: Vec<u64> = provider.registration.class_handles().collect();
     // Other tests in this process may have used some numbers before.
     let first = create_instance_id(classes[0]).unwrap().id;
     assert!(first >= 1);
     let next: Vec<u32> = (0..6).map(|i| create_instance_id(classes[i % 2]).unwrap().id).collect();
-    assert_eq!(next, (first + 1..first + 7).collect::<Vec<_>>(), "one counter for all classes");
+    assert_eq!(next, (first + 1..first + 7).collect::<Vec<_>>(), "the classes do not share one counter");
 }
 
-fn instances_of_nothing(stage: &Stage) {
-    let (_session, own, logger) = Classic::listened(stage, &stage.config());
-    let class = own.registration.class_handles().last().unwrap();
+fn instances_of_unknown_classes_are_refused(fixture: &Fixture) {
+    let (_session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let class = provider.registration.class_handles().last().unwrap();
     let beyond = class + (1 << 11);
     for wrong in [0, u64::MAX, beyond] {
-        assert_eq!(create_instance_id(wrong).unwrap_err().status().0, 87, "{wrong:#x}");
-        let (info, right) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
+        assert_eq!(create_instance_id(wrong).unwrap_err().status(), INVALID_PARAMETER, "{wrong:#x}");
+        let (info, valid) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
         let write = |of, parent| {
-            trace_event_instance(logger, &own.block(56, TRACED, b""), of, parent, &PointerTargets::default())
+            trace_event_instance(
+                logger,
+                &provider.block(56, TRACED_GUID, b""),
+                of,
+                parent,
+                &PointerTargets::default(),
+            )
         };
-        assert_eq!(code(write(&info, None)), 87);
-        assert_eq!(code(write(&right, Some(&info))), 87);
+        assert_eq!(status_of(write(&info, None)), INVALID_PARAMETER);
+        assert_eq!(status_of(write(&valid, Some(&info))), INVALID_PARAMETER);
     }
 }
 
-fn wrong_loggers(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
-    let modern = Provider::register(new_provider(), None).unwrap();
-    stage.enable(&session, own.control, &EnableParams::default());
+fn wrong_loggers_are_refused(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
+    let modern = Provider::register(new_guid(), None).unwrap();
+    fixture.enable(&session, provider.control, &EnableParams::default());
     for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
-        assert_eq!(code(trace_event(wrong, &[], &PointerTargets::default())), 6, "{wrong:#x}");
-        assert_eq!(code(trace(wrong, &own.event(1), &[])), 6, "{wrong:#x}");
+        assert_eq!(
+            status_of(trace_event(wrong, &[], &PointerTargets::default())),
+            INVALID_HANDLE,
+            "{wrong:#x}"
+        );
+        assert_eq!(status_of(trace(wrong, &provider.event(1), &[])), INVALID_HANDLE, "{wrong:#x}");
     }
-    stage.end(session);
-    until("the notice of the end", || own.last().0.request == Request::Disable);
-    assert_eq!(code(trace(logger, &own.event(1), &[])), 6);
+    fixture.stop(session);
+    until("the notice of the end", || provider.last_notice().0.request == Request::Disable);
+    assert_eq!(status_of(trace(logger, &provider.event(1), &[])), INVALID_HANDLE);
 }
 
-fn classic_too_large(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 16, ..stage.config() };
-    let (session, own, logger) = Classic::listened(stage, &config);
-    let most = (16 << 10) - 72 - 48;
-    let block = |length| own.block(48, TRACED, &vec![0; length]);
-    assert_eq!(code(trace_event(logger, &block(most), &PointerTargets::default())), 0);
-    assert_eq!(code(trace_event(logger, &block(most + 1), &PointerTargets::default())), 234);
-    assert_eq!(code(trace(logger, &own.event(1), &[&[0; 70_000]])), 234);
-    assert_eq!(stage.end(session).events_lost, 2);
+fn too_large_classic_event_is_refused(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 16, ..fixture.config() };
+    let (session, provider, logger) = ClassicProvider::start(fixture, &config);
+    let max_bytes = (16 << 10) - 72 - 48;
+    let block = |length| provider.block(48, TRACED_GUID, &vec![0; length]);
+    assert_eq!(status_of(trace_event(logger, &block(max_bytes), &PointerTargets::default())), SUCCESS);
+    assert_eq!(status_of(trace_event(logger, &block(max_bytes + 1), &PointerTargets::default())), MORE_DATA);
+    assert_eq!(status_of(trace(logger, &provider.event(1), &[&[0; 70_000]])), MORE_DATA);
+    assert_eq!(fixture.stop(session).events_lost, 2);
 }
 
-fn classic_without_room(stage: &Stage) {
-    let (session, own, logger) = Classic::listened(stage, &stage.config());
+fn classic_event_without_free_space_is_lost(fixture: &Fixture) {
+    let (session, provider, logger) = ClassicProvider::start(fixture, &fixture.config());
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| trace(logger, &own.event(1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status().0), Some(8));
-    assert!(stage.end(session).lost_by_cause.no_room >= 1);
+    let refused = (0..100_000).find_map(|_| trace(logger, &provider.event(1), &[&data]).err());
+    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
+    assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }
 
-fn nothing_is_filtered(stage: &Stage) {
-    let (session, own, _) = Classic::listened(stage, &stage.config());
-    stage.enable(&session, own.control, &wants(1, 1, 1));
-    let logger = own.last().0.logger;
+fn classic_events_are_not_filtered(fixture: &Fixture) {
+    let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
+    fixture.enable(&session, provider.control, &enable_params(1, 1, 1));
+    let logger = provider.last_notice().0.logger;
     for level in [0, 1, 2, 255] {
-        trace(logger, &Event { level, ..own.event(1) }, &[]).unwrap();
+        trace(logger, &Event { level, ..provider.event(1) }, &[]).unwrap();
     }
-    assert_eq!(payloads(stage, session).len(), 4);
+    assert_eq!(payloads(fixture, session).len(), 4);
 }
 
-fn the_newest(stage: &Stage) {
-    let (one, own, first) = Classic::listened(stage, &stage.config());
-    trace(first, &own.event(1), &[]).unwrap();
-    let two = stage.start(&stage.config());
-    stage.enable(&two, own.control, &EnableParams::default());
-    let second = own.last().0.logger;
-    assert_eq!(code(trace(first, &own.event(2), &[])), 6, "it is not the first one's any more");
-    trace(second, &own.event(3), &[]).unwrap();
-    stage.disable(&one, own.control);
-    trace(second, &own.event(4), &[]).unwrap();
-    let kinds = |session| records(stage, session, |record| record.descriptor().opcode);
+fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
+    let (one, provider, first) = ClassicProvider::start(fixture, &fixture.config());
+    trace(first, &provider.event(1), &[]).unwrap();
+    let two = fixture.start(&fixture.config());
+    fixture.enable(&two, provider.control, &EnableParams::default());
+    let second = provider.last_notice().0.logger;
+    assert_eq!(
+        status_of(trace(first, &provider.event(2), &[])),
+        INVALID_HANDLE,
+        "the logger of the older session is still valid"
+    );
+    trace(second, &provider.event(3), &[]).unwrap();
+    fixture.disable(&one, provider.control);
+    trace(second, &provider.event(4), &[]).unwrap();
+    let kinds = |session| stop_and_map(fixture, session, |record| record.descriptor().opcode);
     assert_eq!((kinds(one), kinds(two)), (vec![1], vec![3, 4]));
 }
 
-fn they_count_as_registrations(_stage: &Stage) {
-    let mut own: Vec<Classic> = (0..8).map(|_| Classic::register()).collect();
-    let (control, mut modern) = (new_provider(), Vec::new());
+fn classic_registrations_count(_fixture: &Fixture) {
+    let mut provider: Vec<ClassicProvider> = (0..8).map(|_| ClassicProvider::register()).collect();
+    let (control, mut modern) = (new_guid(), Vec::new());
     while let Ok(provider) = Provider::register(control, None) {
         modern.push(provider);
     }
-    let quiet = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
-    let refused = classic::register(control, &[], quiet()).unwrap_err();
-    assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    own.pop();
+    let ignore_notices = || Box::new(|_: &Notice| SUCCESS);
+    let refused = classic::register(control, &[], ignore_notices()).unwrap_err();
+    assert_eq!(refused.status(), NO_SYSTEM_RESOURCES);
+    provider.pop();
     assert!(Provider::register(control, None).is_ok());
 }

@@ -2,247 +2,253 @@
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;
-use traceweir::{EventDescriptor, Guid, Provider};
+use traceweir::{EventDescriptor, Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use super::classic::records;
+use super::classic::stop_and_map;
 use crate::rule::{Rule, rule};
-use crate::stage::{Seen, Session, Stage, event};
+use crate::stage::{
+    ARITHMETIC_OVERFLOW, Fixture, INVALID_HANDLE, INVALID_PARAMETER, RecordedEvent, SUCCESS, Session, event,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 4.1",
-        P,
-        "a descriptor with NULL Ptr and a size → 87; without a size it is empty",
-        null_blocks
-    ),
-    rule!("provider 4.1", D, "more than 128 data descriptors → 87", too_many),
-    rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_too_large),
-    rule!("provider 4.3", D, "before the provider opted in every type is payload", types_are_ignored),
-    rule!(
-        "decision 22",
-        P,
-        "so metadata without traits is payload, and there is no schema item",
-        metadata_as_payload
-    ),
-    rule!("provider 4.3 #NONE", D, "payload, in order", payload),
-    rule!("provider 4.3 #EVENT_METADATA", D, "becomes item 11, not payload", event_metadata),
-    rule!("provider 4.3 #PROVIDER_METADATA", D, "becomes item 12", provider_metadata),
-    rule!(
-        "provider 4.3 #PROVIDER_METADATA",
-        D,
-        "is dropped where traits were set",
-        provider_metadata_and_traits
-    ),
-    rule!(
-        "provider 4.3 #TIMESTAMP_OVERRIDE",
-        D,
-        "is the event's time stamp, in the session's clock",
-        time_stamps
-    ),
-    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87", sizes_of_stamps),
-    rule!("provider 4.3", P, "types from 4 on → 87", unknown_types_of_data),
-    rule!("provider 4.3", P, "a type twice → 87", repeated_types),
-    rule!(
-        "decision 33",
-        P,
-        "descriptors are checked only when a session listens",
-        descriptors_are_checked_only_for_listeners
-    ),
-    rule!(
-        "provider 4",
-        D,
-        "Transfer and Ex by descriptors: activities, excluded sessions, flags",
-        all_parameters
-    ),
+    rule!("provider 4.1", P, "a descriptor with NULL Ptr and a size → 87; without a size it is empty",
+        null_block_with_a_size_is_refused),
+    rule!("provider 4.1", D, "more than 128 data descriptors → 87", more_than_128_descriptors_are_refused),
+    rule!("provider 4.1", D, "data of more than 64 KiB in all → 534", data_beyond_64_kib_is_refused),
+    rule!("provider 4.3", D, "before the provider opts in, every type is payload", types_are_ignored),
+    rule!("decision 22", P, "therefore metadata without traits is payload, and the event has no schema item",
+        metadata_without_traits_is_payload),
+    rule!("provider 4.3 #NONE", D, "payload, in order", typed_payload_blocks_are_joined),
+    rule!("provider 4.3 #EVENT_METADATA", D, "becomes item 11, not payload", event_metadata_becomes_an_item),
+    rule!("provider 4.3 #PROVIDER_METADATA", D, "becomes item 12", provider_metadata_becomes_an_item),
+    rule!("provider 4.3 #PROVIDER_METADATA", D, "is dropped where traits were set",
+        traits_replace_provider_metadata),
+    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", D, "is the event's time stamp, in the session's clock",
+        time_stamp_override_is_used),
+    rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87",
+        wrong_time_stamp_sizes_are_refused),
+    rule!("provider 4.3", P, "types from 4 on → 87", unknown_descriptor_types_are_refused),
+    rule!("provider 4.3", P, "a type twice → 87", repeated_descriptor_types_are_refused),
+    rule!("decision 33", P, "descriptors are checked only if a session has enabled the event",
+        descriptors_are_checked_only_for_listeners),
+    rule!("provider 4", D, "Transfer and Ex by descriptors: activities, excluded sessions, flags",
+        descriptors_accept_all_parameters),
 ];
 
 const PAYLOAD: u8 = 0;
-const METADATA: u8 = 1;
-const PROVIDER: u8 = 2;
-const STAMP: u8 = 3;
-const USE_TYPES: u32 = 3;
+const EVENT_METADATA: u8 = 1;
+const PROVIDER_METADATA: u8 = 2;
+const TIME_STAMP: u8 = 3;
+const USE_DESCRIPTOR_TYPE: u32 = 3;
 
 fn block(kind: u8, data: &[u8]) -> DataDescriptor {
     DataDescriptor::of_kind(kind, data)
 }
 
 /// Writes an event of these blocks and returns the status.
-fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> u32 {
-    // SAFETY: the rules here describe bytes that they own, or NULL.
+fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> Status {
+    // SAFETY: each block describes bytes that outlive this call, or is NULL.
     let written = unsafe { provider.write_descriptors(descriptor, 0, 0, None, None, blocks) };
-    written.map_or_else(|e| e.status().0, |()| 0)
+    written.map_or_else(|e| e.status(), |()| SUCCESS)
 }
 
 /// Registers a provider that has opted in to descriptor types, and starts its session.
-fn typed(stage: &Stage) -> (Session, Provider) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    provider.set_information(USE_TYPES, Some(&[1])).unwrap();
+fn start_typed(fixture: &Fixture) -> (Session, Provider) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     (session, provider)
 }
 
 /// Stops the session and returns its only event.
-fn only(stage: &Stage, session: Session) -> Seen {
-    let mut seen = stage.stop(session);
+fn read_only_event(fixture: &Fixture, session: Session) -> RecordedEvent {
+    let mut seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1, "{seen:?}");
     seen.remove(0)
 }
 
-fn null_blocks(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn null_block_with_a_size_is_refused(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]), 87);
-    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), 0);
-    let seen = only(stage, session);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]), INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), SUCCESS);
+    let seen = read_only_event(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
 
-fn too_many(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn more_than_128_descriptors_are_refused(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = vec![block(PAYLOAD, b"b"); 129];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 87);
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), 0);
-    assert_eq!(only(stage, session).payload, [b'b'; 128]);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), SUCCESS);
+    assert_eq!(read_only_event(fixture, session).payload, [b'b'; 128]);
 }
 
-fn data_too_large(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
     let large = vec![7; 40_000];
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]), 534);
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, &large), block(PAYLOAD, &large)]), 534);
-    assert!(stage.stop(session).is_empty());
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]),
+        ARITHMETIC_OVERFLOW
+    );
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, &large), block(PAYLOAD, &large)]),
+        ARITHMETIC_OVERFLOW
+    );
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
-fn types_are_ignored(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn types_are_ignored(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = [
-        block(METADATA, b"a"),
-        block(PROVIDER, b"b"),
-        block(STAMP, b"c"),
+        block(EVENT_METADATA, b"a"),
+        block(PROVIDER_METADATA, b"b"),
+        block(TIME_STAMP, b"c"),
         block(77, b"d"),
-        block(METADATA, b"e"),
+        block(EVENT_METADATA, b"e"),
     ];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
-    let seen = only(stage, session);
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    let seen = read_only_event(fixture, session);
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
 
-fn metadata_as_payload(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn metadata_without_traits_is_payload(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("Name").finish().unwrap().to_vec();
     let metadata = b"\x06\0\0ab\0";
     let descriptor = EventDescriptor { channel: 11, ..event(0, 4, 1) };
-    let blocks = [block(PROVIDER, &traits), block(METADATA, metadata), block(PAYLOAD, b"data")];
-    assert_eq!(write(&provider, &descriptor, &blocks), 0);
-    let seen = only(stage, session);
+    let blocks =
+        [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")];
+    assert_eq!(write(&provider, &descriptor, &blocks), SUCCESS);
+    let seen = read_only_event(fixture, session);
     assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
     assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
 }
 
-fn payload(stage: &Stage) {
-    let (session, provider) = typed(stage);
-    let blocks = [block(PAYLOAD, b"one"), block(METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
-    assert_eq!(only(stage, session).payload, b"onetwo");
+fn typed_payload_blocks_are_joined(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
+    let blocks =
+        [block(PAYLOAD, b"one"), block(EVENT_METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    assert_eq!(read_only_event(fixture, session).payload, b"onetwo");
 }
 
-fn event_metadata(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn event_metadata_becomes_an_item(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
     let metadata = b"\x06\0\0ab\0";
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(METADATA, metadata), block(PAYLOAD, b"data")]), 0);
-    let seen = only(stage, session);
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")]),
+        SUCCESS
+    );
+    let seen = read_only_event(fixture, session);
     assert_eq!(seen.items, [(ExtType::EVENT_SCHEMA_TL, metadata.to_vec())]);
     assert_eq!(seen.payload, b"data");
 }
 
-fn provider_metadata(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn provider_metadata_becomes_an_item(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
     let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
-    let blocks = [block(PROVIDER, &traits), block(METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), 0);
-    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), 0);
-    let seen = stage.stop(session);
+    let blocks =
+        [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
+    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), SUCCESS);
+    let seen = fixture.stop_and_read(session);
     let items = [(ExtType::PROV_TRAITS, traits), (ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())];
     assert_eq!(seen[0].items, items);
-    assert_eq!(seen[1].items, [], "of this event only");
+    assert_eq!(seen[1].items, [], "the metadata of another event was attached");
 }
 
-fn provider_metadata_and_traits(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn traits_replace_provider_metadata(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("OfTheProvider").finish().unwrap().to_vec();
     provider.set_traits(&traits).unwrap();
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PROVIDER, b"other"), block(PAYLOAD, b"data")]), 0);
-    let seen = only(stage, session);
+    assert_eq!(
+        write(&provider, &event(1, 4, 1), &[block(PROVIDER_METADATA, b"other"), block(PAYLOAD, b"data")]),
+        SUCCESS
+    );
+    let seen = read_only_event(fixture, session);
     assert_eq!((seen.items, &seen.payload[..]), (vec![(ExtType::PROV_TRAITS, traits)], &b"data"[..]));
 }
 
-fn time_stamps(stage: &Stage) {
-    let (session, provider) = typed(stage);
-    assert_eq!(write(&provider, &event(1, 4, 1), &[]), 0);
+fn time_stamp_override_is_used(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[]), SUCCESS);
     let early = 1_000_i64.to_ne_bytes();
-    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]), 0);
-    assert_eq!(write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]), 0);
-    let seen =
-        records(stage, session, |record| (record.descriptor().id, record.time(), record.payload().to_vec()));
+    assert_eq!(
+        write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(TIME_STAMP, &early)]),
+        SUCCESS
+    );
+    assert_eq!(write(&provider, &event(3, 4, 1), &[block(TIME_STAMP, &i64::MAX.to_ne_bytes())]), SUCCESS);
+    let seen = stop_and_map(fixture, session, |record| {
+        (record.descriptor().id, record.time(), record.payload().to_vec())
+    });
     let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
     assert!(seen.contains(&(2, 1_000, b"x".to_vec())), "{seen:?}");
-    assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "none from the future");
+    assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "an event is from the future");
 }
 
-fn sizes_of_stamps(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
     for wrong in [0, 1, 4, 7, 9, 16] {
-        assert_eq!(write(&provider, &event(1, 4, 1), &[block(STAMP, &[0; 16][..wrong])]), 87, "{wrong}");
+        assert_eq!(
+            write(&provider, &event(1, 4, 1), &[block(TIME_STAMP, &[0; 16][..wrong])]),
+            INVALID_PARAMETER,
+            "{wrong}"
+        );
     }
-    assert!(stage.stop(session).is_empty());
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
-fn unknown_types_of_data(stage: &Stage) {
-    let (session, provider) = typed(stage);
+fn unknown_descriptor_types_are_refused(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
     for kind in 4..=u8::MAX {
-        assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), 87, "{kind}");
+        assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), INVALID_PARAMETER, "{kind}");
     }
-    assert!(stage.stop(session).is_empty());
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
-fn repeated_types(stage: &Stage) {
-    let (session, provider) = typed(stage);
-    for kind in [METADATA, PROVIDER, STAMP] {
+fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
+    let (session, provider) = start_typed(fixture);
+    for kind in [EVENT_METADATA, PROVIDER_METADATA, TIME_STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
-        assert_eq!(write(&provider, &event(1, 4, 1), &twice), 87, "{kind}");
+        assert_eq!(write(&provider, &event(1, 4, 1), &twice), INVALID_PARAMETER, "{kind}");
     }
-    assert!(stage.stop(session).is_empty());
+    assert!(fixture.stop_and_read(session).is_empty());
 }
 
-fn descriptors_are_checked_only_for_listeners(_stage: &Stage) {
-    let provider = Provider::register(crate::stage::new_provider(), None).unwrap();
-    provider.set_information(USE_TYPES, Some(&[1])).unwrap();
+fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
+    let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
+    provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), 0);
+    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), SUCCESS);
     let handle = provider.handle();
     drop(provider);
     let written = handle.provider().and_then(|found| {
         // SAFETY: a stale registration reads nothing; the block is NULL.
         unsafe { found.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }
     });
-    assert_eq!(written.unwrap_err().status().0, 6);
+    assert_eq!(written.unwrap_err().status(), INVALID_HANDLE);
 }
 
-fn all_parameters(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn descriptors_accept_all_parameters(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(1), Guid::from_u128(2));
     let blocks = [block(PAYLOAD, b"x")];
     let write = |id, exclude, flags| {
         let descriptor = event(id, 4, 1);
-        // SAFETY: the block lies in a constant.
+        // SAFETY: the block describes bytes of a constant.
         let written = unsafe {
             provider.write_descriptors(&descriptor, exclude, flags, Some(&activity), Some(&related), &blocks)
         };
-        written.map_or_else(|e| e.status().0, |()| 0)
+        written.map_or_else(|e| e.status(), |()| SUCCESS)
     };
-    assert_eq!([write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)], [0, 0, 0, 87]);
-    let seen = stage.stop(session);
+    assert_eq!(
+        [write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)],
+        [SUCCESS, SUCCESS, SUCCESS, INVALID_PARAMETER]
+    );
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(), [1, 3]);
     for event in seen {
         assert_eq!(event.activity, Some(activity));

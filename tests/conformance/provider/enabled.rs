@@ -2,42 +2,40 @@
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Filter};
+use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_FILTER_TYPE_EVENT_ID};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, new_provider, wants};
+use crate::stage::{Fixture, enable_params, event, new_guid};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 5", D, "never enabled while no session listens", never_enabled_without_session),
-    rule!("provider 5", D, "the published formula on the combined values", the_formula_on_combined_values),
+    rule!("provider 5", D, "never enabled while no session has enabled the provider",
+        never_enabled_without_session),
+    rule!("provider 5", D, "the published formula on the combined values",
+        enabled_applies_the_formula_to_combined_values),
     rule!("provider 5", H, "a level of 0 counts as 255", combined_level_0_is_all),
-    rule!(
-        "provider 5",
-        P,
-        "with IGNORE_KEYWORD_0 on every session a keyword of 0 is not enabled; on one of two it is",
-        keyword_0
-    ),
-    rule!("provider 5", D, "TRUE may still lead to no delivery", yes_is_no_promise),
-    rule!(
-        "provider 5",
-        D,
-        "EventEnabled returns what EventProviderEnabled returns for level and keyword",
-        event_enabled_matches_provider_enabled
-    ),
-    rule!("provider 5", P, "EventEnabled applies filters of ids, where every session has one", events_by_id),
-    rule!("provider 5", D, "never returns false for an event that a session would take", never_too_strict),
+    rule!("provider 5", P, "with IGNORE_KEYWORD_0 on every session a keyword of 0 is not enabled; on one of two it is",
+        keyword_0_is_enabled_unless_all_sessions_ignore_it),
+    rule!("provider 5", D, "TRUE may still lead to no delivery", enabled_event_may_reach_no_session),
+    rule!("provider 5", D, "EventEnabled returns what EventProviderEnabled returns for level and keyword",
+        event_enabled_matches_provider_enabled),
+    rule!("provider 5", P, "EventEnabled applies filters of ids, where every session has one",
+        event_enabled_applies_id_filters),
+    rule!("provider 5", D, "never returns false for an event that a session would record",
+        enabled_never_misses_a_session),
 ];
 
-fn never_enabled_without_session(_stage: &Stage) {
-    let provider = Provider::register(new_provider(), None).unwrap();
+fn never_enabled_without_session(_fixture: &Fixture) {
+    let provider = Provider::register(new_guid(), None).unwrap();
     assert!(
         [0, 1, 255].iter().all(|level| !provider.enabled(*level, 0) && !provider.enabled(*level, u64::MAX))
     );
 }
 
-fn the_formula_on_combined_values(stage: &Stage) {
-    let (_one, provider, guid) = stage.listened(&wants(3, 1, 0b1100));
-    let two = stage.start(&stage.config());
-    stage.enable(&two, guid, &wants(5, 2, 0b0110));
+fn enabled_applies_the_formula_to_combined_values(fixture: &Fixture) {
+    let (_one, provider, guid) = fixture.start_with_provider(&enable_params(3, 1, 0b1100));
+    let two = fixture.start(&fixture.config());
+    fixture.enable(&two, guid, &enable_params(5, 2, 0b0110));
     let (level, any, all) = (5, 0b11, 0b0100);
     for ev_level in [0, 3, 4, 5, 6, 255] {
         for keyword in [0, 1, 2, 4, 5, 6, 7, 12, u64::MAX] {
@@ -47,68 +45,71 @@ fn the_formula_on_combined_values(stage: &Stage) {
     }
 }
 
-fn combined_level_0_is_all(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&wants(0, 0, 0));
+fn combined_level_0_is_all(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&enable_params(0, 0, 0));
     assert!(provider.enabled(255, 1) && provider.enabled(0, 0));
 }
 
-fn keyword_0(stage: &Stage) {
-    let strict = EnableParams { property: 0x10, ..EnableParams::default() };
-    let (_one, provider, guid) = stage.listened(&strict);
+fn keyword_0_is_enabled_unless_all_sessions_ignore_it(fixture: &Fixture) {
+    let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..EnableParams::default() };
+    let (_one, provider, guid) = fixture.start_with_provider(&strict);
     assert!(!provider.enabled(4, 0) && provider.enabled(4, 1));
-    let two = stage.start(&stage.config());
-    stage.enable(&two, guid, &EnableParams::default());
+    let two = fixture.start(&fixture.config());
+    fixture.enable(&two, guid, &EnableParams::default());
     assert!(provider.enabled(4, 0));
-    stage.enable(&two, guid, &strict);
+    fixture.enable(&two, guid, &strict);
     assert!(!provider.enabled(4, 0));
 }
 
-fn yes_is_no_promise(stage: &Stage) {
-    let (one, provider, guid) = stage.listened(&wants(5, 1, 0));
-    let two = stage.start(&stage.config());
-    stage.enable(&two, guid, &wants(3, 2, 0));
-    assert!(provider.enabled(5, 2), "by the combined values");
+fn enabled_event_may_reach_no_session(fixture: &Fixture) {
+    let (one, provider, guid) = fixture.start_with_provider(&enable_params(5, 1, 0));
+    let two = fixture.start(&fixture.config());
+    fixture.enable(&two, guid, &enable_params(3, 2, 0));
+    assert!(provider.enabled(5, 2), "the combined values do not enable the event");
     assert_eq!(provider.write(&event(1, 5, 2), &[]), Ok(()));
-    assert_eq!((stage.stop(one), stage.stop(two)), (vec![], vec![]));
+    assert_eq!((fixture.stop_and_read(one), fixture.stop_and_read(two)), (vec![], vec![]));
 }
 
-fn event_enabled_matches_provider_enabled(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&wants(3, 6, 2));
+fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&enable_params(3, 6, 2));
     for level in [0, 3, 4, 255] {
         for keyword in 0..8 {
-            let says = provider.event_enabled(&event(1, level, keyword));
-            assert_eq!(says, provider.enabled(level, keyword), "{level} {keyword:#b}");
-            assert_eq!(says, level <= 3 && (keyword == 0 || keyword & 2 != 0));
+            let is_enabled = provider.event_enabled(&event(1, level, keyword));
+            assert_eq!(is_enabled, provider.enabled(level, keyword), "{level} {keyword:#b}");
+            assert_eq!(is_enabled, level <= 3 && (keyword == 0 || keyword & 2 != 0));
         }
     }
     let handle = provider.handle();
     drop(provider);
-    assert!(!handle.provider().is_ok_and(|found| found.event_enabled(&event(1, 3, 2))), "gone");
+    assert!(
+        !handle.provider().is_ok_and(|found| found.event_enabled(&event(1, 3, 2))),
+        "a stale handle is enabled"
+    );
 }
 
-fn events_by_id(stage: &Stage) {
+fn event_enabled_applies_id_filters(fixture: &Fixture) {
     // Only these ids; all except these ids.
     let by_id = |keep: u8, id: u8| EnableParams {
-        filters: vec![Filter { kind: 0x8000_0200, data: vec![keep, 0, 1, 0, id, 0] }],
+        filters: vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![keep, 0, 1, 0, id, 0] }],
         ..EnableParams::default()
     };
-    let (session, provider, guid) = stage.listened(&by_id(1, 7));
+    let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));
     let enabled = |id| provider.event_enabled(&event(id, 4, 1));
     assert!(enabled(7) && !enabled(8));
-    assert!(provider.enabled(4, 1), "of level and keyword alone nothing is known");
-    stage.enable(&session, guid, &by_id(0, 7));
+    assert!(provider.enabled(4, 1), "level and keyword alone disable the event");
+    fixture.enable(&session, guid, &by_id(0, 7));
     assert!(!enabled(7) && enabled(8));
-    let plain = stage.start(&stage.config());
-    stage.enable(&plain, guid, &EnableParams::default());
-    assert!(enabled(7) && enabled(8), "one session takes all");
+    let plain = fixture.start(&fixture.config());
+    fixture.enable(&plain, guid, &EnableParams::default());
+    assert!(enabled(7) && enabled(8), "a session without filter does not enable all events");
 }
 
-fn never_too_strict(stage: &Stage) {
-    let requests = [wants(2, 1, 1), wants(4, 0, 8), wants(1, 6, 2)];
-    let (_one, provider, guid) = stage.listened(&requests[0]);
-    let (two, three) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&two, guid, &requests[1]);
-    stage.enable(&three, guid, &requests[2]);
+fn enabled_never_misses_a_session(fixture: &Fixture) {
+    let requests = [enable_params(2, 1, 1), enable_params(4, 0, 8), enable_params(1, 6, 2)];
+    let (_one, provider, guid) = fixture.start_with_provider(&requests[0]);
+    let (two, three) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&two, guid, &requests[1]);
+    fixture.enable(&three, guid, &requests[2]);
     for params in requests {
         let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
         for keyword in 1..16 {

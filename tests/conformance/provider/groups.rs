@@ -2,157 +2,159 @@
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
 use traceweir::{Guid, PrivateSession, Provider};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME,
+    EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_PID,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Call, Calls, Session, Stage, event, new_provider, status, until, wants};
+use crate::stage::{
+    CallbackCall, CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, Session, enable_params, event, new_guid,
+    status, until,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 7", D, "enabling a group enables its members with its level and keywords", members),
-    rule!("provider 7", D, "a member that registers later is enabled too", later_members),
-    rule!("provider 7", D, "only members are enabled, and not by the group's GUID as a provider", no_members),
-    rule!(
-        "provider 7",
-        D,
-        "the enables of a provider and of its group combine like two sessions, and end apart",
-        both_together
-    ),
-    rule!("provider 7", D, "a registration belongs to one group at most", one_group_each),
-    rule!("provider 7", D, "private sessions cannot control groups → 87", groups_of_private_sessions),
-    rule!(
-        "provider 7",
-        D,
-        "filters of ids, names and payloads are not for groups → 87",
-        no_filters_of_events
-    ),
-    rule!("provider 6", D, "traits that are set later join the group; the callback is called", joining_later),
+    rule!("provider 7", D, "enabling a group enables its members with its level and keywords",
+        group_enable_reaches_members),
+    rule!("provider 7", D, "a member that registers later is enabled too", later_member_is_enabled),
+    rule!("provider 7", D, "only members are enabled, and not by the group's GUID as a provider",
+        only_members_are_enabled_by_group),
+    rule!("provider 7", D, "the enables of a provider and of its group combine like two sessions, and end independently",
+        group_and_direct_enables_combine),
+    rule!("provider 7", D, "a registration belongs to one group at most", registration_has_one_group),
+    rule!("provider 7", D, "private sessions cannot control groups → 87",
+        private_sessions_cannot_enable_groups),
+    rule!("provider 7", D, "filters of ids, names and payloads are not for groups → 87",
+        groups_refuse_event_filters),
+    rule!("provider 6", D, "traits that are set later join the group; the callback is called",
+        traits_set_later_join_the_group),
 ];
 
-const OF_GROUP: u32 = 0x20;
-
-fn traits(group: &Guid) -> Vec<u8> {
+fn member_traits(group: &Guid) -> Vec<u8> {
     TraitsBuilder::new("Member").group(group).finish().unwrap().to_vec()
 }
 
-fn of_group(params: EnableParams) -> EnableParams {
-    EnableParams { property: OF_GROUP, ..params }
+fn group_params(params: EnableParams) -> EnableParams {
+    EnableParams { property: EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, ..params }
 }
 
-fn disable(stage: &Stage, session: &Session, guid: Guid, property: u32) {
+fn disable(fixture: &Fixture, session: &Session, guid: Guid, property: u32) {
     let params = EnableParams { property, ..EnableParams::default() };
-    stage.controller().enable(&session.id, guid, EnableCode::Disable, &params, 10_000).unwrap();
+    fixture.connect().enable(&session.id, guid, EnableCode::Disable, &params, 10_000).unwrap();
 }
 
-fn listed(stage: &Stage, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
-    let all = stage.controller().provider_entries().unwrap();
+fn find_listed(fixture: &Fixture, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
+    let all = fixture.connect().provider_entries().unwrap();
     all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
 }
 
-fn members(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    let calls = [Calls::default(), Calls::default()];
+fn group_enable_reaches_members(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
+    let calls = [CallbackLog::default(), CallbackLog::default()];
     let members: Vec<Provider> = calls
         .iter()
         .map(|calls| {
-            Provider::register_with_traits(new_provider(), &traits(&group), calls.callback()).unwrap()
+            Provider::register_with_traits(new_guid(), &member_traits(&group), calls.callback()).unwrap()
         })
         .collect();
-    stage.enable(&session, group, &of_group(wants(3, 6, 2)));
-    assert!(calls.iter().all(|calls| calls.last().state() == (1, 3, 6, 2)));
+    fixture.enable(&session, group, &group_params(enable_params(3, 6, 2)));
+    assert!(calls.iter().all(|calls| calls.last().code_level_masks() == (1, 3, 6, 2)));
     for (id, member) in (1..).zip(&members) {
         member.write(&event(id, 3, 2), &[]).unwrap();
         member.write(&event(100, 4, 2), &[]).unwrap();
         member.write(&event(100, 3, 4), &[]).unwrap();
     }
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1, 2]);
 }
 
-fn later_members(stage: &Stage) {
-    let (group, session, calls) = (new_provider(), stage.start(&stage.config()), Calls::default());
-    stage.enable(&session, group, &of_group(wants(3, 0, 0)));
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), calls.callback()).unwrap();
-    assert_eq!(calls.all().iter().map(Call::state).collect::<Vec<_>>(), [(1, 3, 0, 0)]);
+fn later_member_is_enabled(fixture: &Fixture) {
+    let (group, session, calls) = (new_guid(), fixture.start(&fixture.config()), CallbackLog::default());
+    fixture.enable(&session, group, &group_params(enable_params(3, 0, 0)));
+    let member =
+        Provider::register_with_traits(new_guid(), &member_traits(&group), calls.callback()).unwrap();
+    assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 3, 0, 0)]);
     member.write(&event(1, 3, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn no_members(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
+fn only_members_are_enabled_by_group(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let same = Provider::register(group, None).unwrap();
-    let other = Provider::register_with_traits(new_provider(), &traits(&new_provider()), None).unwrap();
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), None).unwrap();
-    stage.enable(&session, group, &of_group(wants(5, 0, 0)));
+    let other = Provider::register_with_traits(new_guid(), &member_traits(&new_guid()), None).unwrap();
+    let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
+    fixture.enable(&session, group, &group_params(enable_params(5, 0, 0)));
     assert!(!same.enabled(1, 1) && !other.enabled(1, 1) && member.enabled(1, 1));
-    disable(stage, &session, group, OF_GROUP);
-    stage.enable(&session, group, &wants(5, 0, 0));
+    disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
+    fixture.enable(&session, group, &enable_params(5, 0, 0));
     assert!(same.enabled(1, 1) && !other.enabled(1, 1) && !member.enabled(1, 1));
 }
 
-fn both_together(stage: &Stage) {
-    let (group, guid, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
-    let calls = Calls::default();
-    let member = Provider::register_with_traits(guid, &traits(&group), calls.callback()).unwrap();
-    stage.enable(&session, group, &of_group(wants(2, 1, 0)));
-    stage.enable(&session, guid, &wants(4, 6, 0));
-    assert_eq!(calls.last().state(), (1, 4, 7, 0));
+fn group_and_direct_enables_combine(fixture: &Fixture) {
+    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
+    let calls = CallbackLog::default();
+    let member = Provider::register_with_traits(guid, &member_traits(&group), calls.callback()).unwrap();
+    fixture.enable(&session, group, &group_params(enable_params(2, 1, 0)));
+    fixture.enable(&session, guid, &enable_params(4, 6, 0));
+    assert_eq!(calls.last().code_level_masks(), (1, 4, 7, 0));
     member.write(&event(1, 2, 1), &[]).unwrap();
     member.write(&event(2, 4, 2), &[]).unwrap();
-    disable(stage, &session, group, OF_GROUP);
-    assert_eq!(calls.last().state(), (1, 4, 6, 0));
-    stage.enable(&session, group, &of_group(wants(2, 1, 0)));
-    disable(stage, &session, guid, 0);
-    assert_eq!(calls.last().state(), (1, 2, 1, 0));
-    disable(stage, &session, group, OF_GROUP);
+    disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
+    assert_eq!(calls.last().code_level_masks(), (1, 4, 6, 0));
+    fixture.enable(&session, group, &group_params(enable_params(2, 1, 0)));
+    disable(fixture, &session, guid, 0);
+    assert_eq!(calls.last().code_level_masks(), (1, 2, 1, 0));
+    disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     assert_eq!(calls.last().code, 0);
-    let ids: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
-    assert_eq!(ids, [1, 2], "each event once");
+    let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
+    assert_eq!(ids, [1, 2], "an event was recorded twice or is missing");
 }
 
-fn one_group_each(stage: &Stage) {
-    let (group, guid) = (new_provider(), new_provider());
-    let member = Provider::register_with_traits(guid, &traits(&group), None).unwrap();
-    assert_eq!(status(member.set_traits(&traits(&new_provider()))), 87);
-    assert_eq!(listed(stage, guid, false).unwrap().groups, [group]);
-    assert_eq!(listed(stage, group, true).unwrap().pids, [std::process::id()]);
+fn registration_has_one_group(fixture: &Fixture) {
+    let (group, guid) = (new_guid(), new_guid());
+    let member = Provider::register_with_traits(guid, &member_traits(&group), None).unwrap();
+    assert_eq!(status(member.set_traits(&member_traits(&new_guid()))), INVALID_PARAMETER);
+    assert_eq!(find_listed(fixture, guid, false).unwrap().groups, [group]);
+    assert_eq!(find_listed(fixture, group, true).unwrap().pids, [std::process::id()]);
     drop(member);
-    until("it has left its group", || listed(stage, group, true).is_none());
+    until("it has left its group", || find_listed(fixture, group, true).is_none());
 }
 
-fn groups_of_private_sessions(stage: &Stage) {
-    let group = new_provider();
-    let session = PrivateSession::start(&stage.config()).unwrap();
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), None).unwrap();
-    assert_eq!(status(session.enable(group, &of_group(wants(5, 0, 0)))), 87);
+fn private_sessions_cannot_enable_groups(fixture: &Fixture) {
+    let group = new_guid();
+    let session = PrivateSession::start(&fixture.config()).unwrap();
+    let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
+    assert_eq!(status(session.enable(group, &group_params(enable_params(5, 0, 0)))), INVALID_PARAMETER);
     assert!(!member.enabled(1, 1));
 }
 
-fn no_filters_of_events(stage: &Stage) {
-    let (group, session) = (new_provider(), stage.start(&stage.config()));
-    let member = Provider::register_with_traits(new_provider(), &traits(&group), None).unwrap();
-    let with = |kind, data: &[u8]| EnableParams {
+fn groups_refuse_event_filters(fixture: &Fixture) {
+    let (group, session) = (new_guid(), fixture.start(&fixture.config()));
+    let member = Provider::register_with_traits(new_guid(), &member_traits(&group), None).unwrap();
+    let with_filter = |kind, data: &[u8]| EnableParams {
         filters: vec![Filter { kind, data: data.to_vec() }],
-        ..of_group(wants(5, 0, 0))
+        ..group_params(enable_params(5, 0, 0))
     };
-    // Filters by id, by name and by payload.
-    for kind in [0x8000_0200, 0x8000_0400, 0x8000_0100] {
-        let params = with(kind, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(status(stage.try_enable(&session, group, &params)), 87, "{kind:#x}");
+    for kind in [EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD] {
+        let params = with_filter(kind, &[1, 0, 1, 0, 7, 0]);
+        assert_eq!(status(fixture.try_enable(&session, group, &params)), INVALID_PARAMETER, "{kind:#x}");
     }
     assert!(!member.enabled(1, 1));
-    let here = with(0x8000_0004, &std::process::id().to_le_bytes());
-    assert_eq!(status(stage.try_enable(&session, group, &here)), 0, "processes can be picked");
+    let here = with_filter(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
+    assert_eq!(status(fixture.try_enable(&session, group, &here)), SUCCESS, "a process filter was refused");
     assert!(member.enabled(1, 1));
 }
 
-fn joining_later(stage: &Stage) {
-    let (group, guid, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, group, &of_group(wants(4, 0, 0)));
-    let calls = Calls::default();
+fn traits_set_later_join_the_group(fixture: &Fixture) {
+    let (group, guid, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
+    fixture.enable(&session, group, &group_params(enable_params(4, 0, 0)));
+    let calls = CallbackLog::default();
     let provider = Provider::register(guid, calls.callback()).unwrap();
     assert!(!provider.enabled(1, 1) && calls.all().is_empty());
-    provider.set_traits(&traits(&group)).unwrap();
-    assert_eq!(calls.all().iter().map(Call::state).collect::<Vec<_>>(), [(1, 4, 0, 0)]);
+    provider.set_traits(&member_traits(&group)).unwrap();
+    assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 4, 0, 0)]);
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }

@@ -15,7 +15,7 @@ mod traits;
 mod wpp;
 mod write;
 
-use crate::rule::{NotHere, Rule};
+use crate::rule::{Rule, UntestedRule};
 
 pub(crate) const RULES: &[&[Rule]] = &[
     register::RULES,
@@ -32,4 +32,4 @@ pub(crate) const RULES: &[&[Rule]] = &[
     wpp::RULES,
     size::RULES,
 ];
-pub(crate) const NOT_HERE: &[&[NotHere]] = &[not_here::NOT_HERE];
+pub(crate) const UNTESTED_RULES: &[&[UntestedRule]] = &[not_here::UNTESTED_RULES];

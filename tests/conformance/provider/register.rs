@@ -8,140 +8,138 @@ use traceweir::controller::{Controller, EnableParams};
 use traceweir::provider::Handle;
 use traceweir::{Guid, Provider};
 
-use crate::other::{Daemon, Other};
+use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, new_provider, until, wants};
+use crate::stage::{CallbackLog, Fixture, INVALID_HANDLE, enable_params, event, new_guid, until};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 2", D, "a registration has a non-zero handle", handles_are_not_zero),
-    rule!("provider 2", D, "the same GUID may be registered many times, each its own instance", many_of_one),
-    rule!(
-        "provider 2",
-        P,
-        "enabled already: the callback runs before the return, on the calling thread",
-        the_callback_comes_first
-    ),
-    rule!("provider 2", D, "that callback has a zero source", the_first_callback_has_no_source),
-    rule!("provider 2", O, "unregistering 0 or what is gone → 6, without side effect", unregistering_nothing),
-    rule!("provider 2", P, "unregistering waits for a running callback", unregistering_waits),
-    rule!("provider 2", P, "unregistering from inside the callback does not wait", unregistering_inside),
+    rule!("provider 2", D, "the same GUID may be registered many times; the registrations are independent",
+        guid_can_be_registered_many_times),
+    rule!("provider 2", P, "enabled already: the callback runs before the return, on the calling thread",
+        callback_runs_before_registration_returns),
+    rule!("provider 2", D, "the source of this callback is zero", the_first_callback_has_no_source),
+    rule!("provider 2", O, "unregistering 0 or a stale handle → 6, without side effect",
+        unregistering_a_stale_handle_fails),
+    rule!("provider 2", P, "unregistering waits for a running callback",
+        unregistering_waits_for_the_callback),
+    rule!("provider 2", P, "unregistering from inside the callback does not wait",
+        unregistering_in_the_callback_does_not_wait),
     rule!("provider 2", O, "writing with a stale handle → 6", stale_handles_do_not_write),
     rule!("provider 2", D, "a stale handle is not enabled", stale_handles_are_not_enabled),
-    rule!("provider 2", D, "registrations are listed while they are there", registrations_are_listed),
-    rule!(
-        "provider 2",
-        P,
-        "no daemon: success; the registration is announced when one appears",
-        a_daemon_that_comes_later
-    ),
+    rule!("provider 2", D, "registrations are listed while they exist", registrations_are_listed),
+    rule!("provider 2", P, "no daemon: success; the registration is announced when one appears",
+        later_daemon_learns_of_registrations),
 ];
 
-fn handles_are_not_zero(_stage: &Stage) {
-    let provider = Provider::register(new_provider(), None).unwrap();
+fn handles_are_not_zero(_fixture: &Fixture) {
+    let provider = Provider::register(new_guid(), None).unwrap();
     assert_ne!(provider.handle().to_raw(), 0);
     assert_eq!(Handle::from_raw(provider.handle().to_raw()), Some(provider.handle()));
 }
 
-fn many_of_one(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let calls: Vec<Calls> = (0..5).map(|_| Calls::default()).collect();
+fn guid_can_be_registered_many_times(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let calls: Vec<CallbackLog> = (0..5).map(|_| CallbackLog::default()).collect();
     let mut providers: Vec<_> =
         calls.iter().map(|calls| Provider::register(guid, calls.callback()).unwrap()).collect();
-    stage.enable(&session, guid, &EnableParams::default());
-    assert!(calls.iter().all(|calls| calls.all().len() == 1), "each callback is called");
+    fixture.enable(&session, guid, &EnableParams::default());
+    assert!(calls.iter().all(|calls| calls.all().len() == 1), "a callback was not called once");
     for (id, provider) in (1..).zip(&providers) {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
     providers.pop();
-    assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "the others go on");
-    assert_eq!(stage.stop(session).len(), 5);
+    assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "another registration was disabled");
+    assert_eq!(fixture.stop_and_read(session).len(), 5);
 }
 
-fn the_callback_comes_first(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &wants(3, 6, 2));
+fn callback_runs_before_registration_returns(fixture: &Fixture) {
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
+    fixture.enable(&session, guid, &enable_params(3, 6, 2));
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     let all = calls.all();
     assert_eq!(all.len(), 1);
-    assert_eq!((all[0].state(), all[0].thread), ((1, 3, 6, 2), std::thread::current().id()));
+    assert_eq!((all[0].code_level_masks(), all[0].thread), ((1, 3, 6, 2), std::thread::current().id()));
 }
 
-fn the_first_callback_has_no_source(stage: &Stage) {
-    let (calls, guid, session) = (Calls::default(), new_provider(), stage.start(&stage.config()));
-    stage.enable(&session, guid, &EnableParams { source: Guid::from_u128(77), ..EnableParams::default() });
+fn the_first_callback_has_no_source(fixture: &Fixture) {
+    let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
+    fixture.enable(&session, guid, &EnableParams { source: Guid::from_u128(77), ..EnableParams::default() });
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     assert_eq!(calls.last().source, Guid::NULL);
 }
 
-fn unregistering_nothing(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn unregistering_a_stale_handle_fails(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(Handle::from_raw(0), None);
     let handle = Provider::register(guid, None).unwrap().into_handle();
     assert!(handle.unregister().is_ok());
-    assert_eq!(handle.unregister().unwrap_err().status().0, 6);
+    assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert_eq!(Handle::from_raw(handle.to_raw()), None);
     // The slot of the registration may have been reused; the stale handle must not affect the new
     // one.
     let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
-    assert_eq!(handle.unregister().unwrap_err().status().0, 6);
+    assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert!(next.iter().all(|provider| provider.handle().is_current()));
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn unregistering_waits(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (b, e) = (Arc::clone(&begun), Arc::clone(&ended));
+fn unregistering_waits_for_the_callback(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let (callback_started, callback_ended) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (started, ended) = (Arc::clone(&callback_started), Arc::clone(&callback_ended));
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        b.store(true, Ordering::Release);
+        started.store(true, Ordering::Release);
         std::thread::sleep(Duration::from_millis(300));
-        e.store(true, Ordering::Release);
+        ended.store(true, Ordering::Release);
     };
     let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
-    let _ = stage.controller().enable(
+    let _ = fixture.connect().enable(
         &session.id,
         guid,
         traceweir::controller::EnableCode::Enable,
         &EnableParams::default(),
         0,
     );
-    until("the callback", || begun.load(Ordering::Acquire));
+    until("the callback has started", || callback_started.load(Ordering::Acquire));
     drop(provider);
-    assert!(ended.load(Ordering::Acquire));
+    assert!(callback_ended.load(Ordering::Acquire));
 }
 
-fn unregistering_inside(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let own: Arc<Mutex<Option<Provider>>> = Arc::default();
-    let inside = Arc::clone(&own);
+fn unregistering_in_the_callback_does_not_wait(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let provider_slot: Arc<Mutex<Option<Provider>>> = Arc::default();
+    let inside = Arc::clone(&provider_slot);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
         let provider = inside.lock().unwrap().take();
         drop(provider);
     };
     let provider = Provider::register(guid, Some(Box::new(callback))).unwrap();
     let handle = provider.handle();
-    *own.lock().unwrap() = Some(provider);
-    stage.enable(&session, guid, &EnableParams::default());
+    *provider_slot.lock().unwrap() = Some(provider);
+    fixture.enable(&session, guid, &EnableParams::default());
     assert!(!handle.is_current());
 }
 
-fn stale_handles_do_not_write(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn stale_handles_do_not_write(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
     let write = || {
         let written = handle.provider().and_then(|found| found.write(&event(1, 4, 1), &[]));
-        written.map_err(|e| e.status().0)
+        written.map_err(|e| e.status())
     };
     assert_eq!(write(), Ok(()));
     handle.unregister().unwrap();
-    assert_eq!(write(), Err(6));
+    assert_eq!(write(), Err(INVALID_HANDLE));
     drop(provider);
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn stale_handles_are_not_enabled(stage: &Stage) {
-    let (_session, _provider, guid) = stage.listened(&EnableParams::default());
+fn stale_handles_are_not_enabled(fixture: &Fixture) {
+    let (_session, _provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
     let is_enabled = || handle.provider().is_ok_and(|found| found.enabled(4, 1));
     assert!(is_enabled());
@@ -149,10 +147,10 @@ fn stale_handles_are_not_enabled(stage: &Stage) {
     assert!(!is_enabled());
 }
 
-fn registrations_are_listed(stage: &Stage) {
-    let guid = new_provider();
+fn registrations_are_listed(fixture: &Fixture) {
+    let guid = new_guid();
     let listed =
-        || stage.controller().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
+        || fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed(), None);
     let provider = Provider::register(guid, None).unwrap();
     assert_eq!(listed().unwrap().pids, [std::process::id()]);
@@ -160,11 +158,11 @@ fn registrations_are_listed(stage: &Stage) {
     until("the end of the registration", || listed().is_none());
 }
 
-fn a_daemon_that_comes_later(stage: &Stage) {
-    let (guid, folder) = (new_provider(), stage.folder().join("a daemon that comes later"));
-    let other = Other::start(guid, Some(&folder));
+fn later_daemon_learns_of_registrations(fixture: &Fixture) {
+    let (guid, folder) = (new_guid(), fixture.folder().join("a daemon that comes later"));
+    let other = OtherProcess::start(guid, Some(&folder));
     let _daemon = Daemon::start(&folder);
-    until("the registration", || {
+    until("the daemon knows the registration", || {
         let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };
         controller
             .provider_entries()

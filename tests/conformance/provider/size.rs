@@ -1,72 +1,102 @@
 //! Size limits of events.
 
 use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Status};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Stage, event, new_provider};
+use crate::stage::{ARITHMETIC_OVERFLOW, Fixture, MORE_DATA, SUCCESS, event};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 10",
-        D,
-        "header and payload count: 65,535 bytes are written, one more → 534",
-        the_largest_event
-    ),
-    rule!("provider 10", D, "items count with their headers and padding", items_count),
-    rule!(
-        "provider 10",
-        D,
-        "the buffer must hold it after its 72-byte header: a 32 KiB buffer takes 32,696 bytes, one more → 234",
-        the_buffers_edge
-    ),
-    rule!(
-        "provider 4.1",
-        D,
-        "an event that a session cannot hold (234) is counted as lost, one that no session could (534) is not",
-        only_losses_of_sessions_are_counted
-    ),
+    rule!("provider 10", D, "header and payload count: 65,535 bytes are written, one more → 534",
+        largest_event_has_65535_bytes),
+    rule!("provider 10", D, "items count with their headers and padding",
+        extended_data_items_count_for_the_size),
+    rule!("provider 10", D, "the event must fit into the buffer after its 72-byte header: a 32 KiB buffer holds 32,696 bytes, one more → 234",
+        event_must_fit_into_the_buffer),
+    rule!("provider 4.1", D, "an event that does not fit into a session's buffers (234) is counted as lost; one too large for every session (534) is not",
+        only_losses_of_sessions_are_counted),
 ];
 
 /// Bytes before the payload of an event without extended data items.
-const HEADER: usize = 80;
+const EVENT_HEADER_BYTES: usize = 80;
 
-/// Checks the statuses of writes with these payload sizes in a session with buffers of `kib` KiB.
-fn edge(stage: &Stage, kib: u32, sizes: &[(usize, u32)], related: Option<&Guid>) {
-    let (guid, session) =
-        (new_provider(), stage.start(&SessionConfig { buffer_size: kib, ..stage.config() }));
-    let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+/// Checks the statuses of writes with these payload sizes in a session with buffers of `buffer_kib` KiB.
+fn check_write_statuses(
+    fixture: &Fixture,
+    buffer_kib: u32,
+    sizes: &[(usize, Status)],
+    related: Option<&Guid>,
+) {
+    let (session, provider, _guid) = fixture.start_config_with_provider(
+        &SessionConfig { buffer_size: buffer_kib, ..fixture.config() },
+        &EnableParams::default(),
+    );
     let data = vec![0x5A; 70_000];
     let mut lost = 0;
     for (size, want) in sizes {
         let written = provider.write_transfer(&event(1, 4, 1), None, related, &[&data[..*size]]);
-        assert_eq!(written.map_or_else(|e| e.status().0, |()| 0), *want, "{size} bytes of payload");
+        assert_eq!(written.map_or_else(|e| e.status(), |()| SUCCESS), *want, "{size} bytes of payload");
         // One at a time: a ring needs to hold only two of the largest events.
-        stage.controller().flush(&session.id, None).unwrap();
-        lost += u64::from(*want == 234);
+        fixture.connect().flush(&session.id, None).unwrap();
+        lost += u64::from(*want == MORE_DATA);
     }
-    assert_eq!(stage.query(&session).events_lost, lost);
-    let seen: Vec<usize> = stage.stop(session).iter().map(|event| event.payload.len()).collect();
-    let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == 0).map(|(size, _)| *size).collect();
+    assert_eq!(fixture.query(&session).events_lost, lost);
+    let seen: Vec<usize> = fixture.stop_and_read(session).iter().map(|event| event.payload.len()).collect();
+    let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == SUCCESS).map(|(size, _)| *size).collect();
     assert_eq!(seen, kept);
 }
 
-fn the_largest_event(stage: &Stage) {
-    let most = 65_535 - HEADER;
-    edge(stage, 128, &[(most - 1, 0), (most, 0), (most + 1, 534), (70_000, 534)], None);
+fn largest_event_has_65535_bytes(fixture: &Fixture) {
+    let max_payload = 65_535 - EVENT_HEADER_BYTES;
+    check_write_statuses(
+        fixture,
+        128,
+        &[
+            (max_payload - 1, SUCCESS),
+            (max_payload, SUCCESS),
+            (max_payload + 1, ARITHMETIC_OVERFLOW),
+            (70_000, ARITHMETIC_OVERFLOW),
+        ],
+        None,
+    );
 }
 
-fn items_count(stage: &Stage) {
-    let most = 65_535 - HEADER - 24;
-    edge(stage, 128, &[(most, 0), (most + 1, 534)], Some(&Guid::from_u128(1)));
+fn extended_data_items_count_for_the_size(fixture: &Fixture) {
+    let max_payload = 65_535 - EVENT_HEADER_BYTES - 24;
+    check_write_statuses(
+        fixture,
+        128,
+        &[(max_payload, SUCCESS), (max_payload + 1, ARITHMETIC_OVERFLOW)],
+        Some(&Guid::from_u128(1)),
+    );
 }
 
-fn the_buffers_edge(stage: &Stage) {
-    let most = 32_696 - HEADER;
-    edge(stage, 32, &[(most - 1, 0), (most, 0), (most + 1, 234), (60_000, 234)], None);
+fn event_must_fit_into_the_buffer(fixture: &Fixture) {
+    let max_payload = 32_696 - EVENT_HEADER_BYTES;
+    check_write_statuses(
+        fixture,
+        32,
+        &[
+            (max_payload - 1, SUCCESS),
+            (max_payload, SUCCESS),
+            (max_payload + 1, MORE_DATA),
+            (60_000, MORE_DATA),
+        ],
+        None,
+    );
 }
 
-fn only_losses_of_sessions_are_counted(stage: &Stage) {
-    edge(stage, 64, &[(66_000, 534), (65_000, 0), (65_400, 234), (65_500, 534)], None);
+fn only_losses_of_sessions_are_counted(fixture: &Fixture) {
+    check_write_statuses(
+        fixture,
+        64,
+        &[
+            (66_000, ARITHMETIC_OVERFLOW),
+            (65_000, SUCCESS),
+            (65_400, MORE_DATA),
+            (65_500, ARITHMETIC_OVERFLOW),
+        ],
+        None,
+    );
 }

@@ -1,57 +1,43 @@
 //! Provider traits at registration.
 
 use traceweir::controller::EnableParams;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Seen, Stage, event, new_provider, status};
+use crate::stage::{Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!(
-        "provider 6",
-        D,
-        "traits are attached to every event of the registration as item 12",
-        traits_are_attached
-    ),
+    rule!("provider 6", D, "traits are attached to every event of the registration as item 12",
+        traits_are_attached),
     rule!("provider 6", D, "traits are set once; a second set → 87 and changes nothing", traits_are_set_once),
-    rule!("provider 6", D, "traits of a registration that is gone → 87, not 6", traits_of_nothing),
-    rule!("provider 6", D, "traits that are wrong → 87, and none are set", wrong_traits_are_not_set),
-    rule!(
-        "provider 7",
-        H,
-        "with a GUID to decode by, that one is the provider of the header and item 14 has the other",
-        decode_guids
-    ),
-    rule!(
-        "provider 7",
-        D,
-        "a trait is found by its type, unless there is none or a malformed one precedes it",
-        traits_are_found
-    ),
+    rule!("provider 6", D, "traits of a stale registration → 87, not 6",
+        traits_of_a_stale_registration_are_refused),
+    rule!("provider 6", D, "malformed traits → 87, and no traits are set", wrong_traits_are_not_set),
+    rule!("provider 7", H, "with a decode GUID, the header has the decode GUID as provider, and item 14 has the registered GUID",
+        decode_guid_replaces_the_provider),
+    rule!("provider 7", D, "a trait is found by its type, unless a malformed trait precedes it",
+        traits_are_found),
     rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
-    rule!("provider 7", D, "a name that does not end → 87", names_end),
-    rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", traits_lie_inside),
-    rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guids_are_whole),
-    rule!("provider 7", D, "two groups → 87", one_group),
+    rule!("provider 7", D, "a name without terminator → 87", unterminated_name_is_refused),
+    rule!("provider 7", D, "a trait shorter than 3 or past the end → 87", trait_beyond_the_end_is_refused),
+    rule!("provider 7", D, "types 1 and 2 of other than 19 bytes → 87", guid_traits_have_19_bytes),
+    rule!("provider 7", D, "two groups → 87", two_group_traits_are_refused),
     rule!("provider 7", D, "reserved and the provider's own types are kept", unknown_types_are_kept),
-    rule!("provider 7", D, "a name of just a NUL is accepted", empty_names),
-    rule!(
-        "api 4",
-        D,
-        "a traits blob of up to 65,535 bytes is registered, and announced by its name",
-        large_traits
-    ),
+    rule!("provider 7", D, "a name of just a NUL is accepted", empty_trait_name_is_accepted),
+    rule!("api 4", D, "a traits blob of up to 65,535 bytes is registered, and announced by its name",
+        traits_of_65535_bytes_are_registered),
 ];
 
 /// Returns the status of a registration with these traits.
-fn registered(traits: &[u8]) -> u32 {
-    status(Provider::register_with_traits(new_provider(), traits, None))
+fn registration_status(traits: &[u8]) -> Status {
+    status(Provider::register_with_traits(new_guid(), traits, None))
 }
 
 /// Builds a trait blob of a name and raw traits, with the correct size in front.
-fn blob(name: &[u8], traits: &[u8]) -> Vec<u8> {
+fn traits_block(name: &[u8], traits: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + name.len() + traits.len()).unwrap();
     [&size.to_le_bytes()[..], name, traits].concat()
 }
@@ -61,11 +47,11 @@ fn one_trait(kind: u8, data: &[u8]) -> Vec<u8> {
     [&size.to_le_bytes()[..], &[kind], data].concat()
 }
 
-fn traits_are_attached(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn traits_are_attached(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let traits = TraitsBuilder::new("Named").add(200, b"own").finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
     provider
         .event(&event(2, 4, 1))
@@ -74,7 +60,7 @@ fn traits_are_attached(stage: &Stage) {
         .write(&[])
         .unwrap();
     provider.write_string(4, 1, "text").unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 3);
     for event in &seen {
         assert!(event.items.contains(&(ExtType::PROV_TRAITS, traits.clone())), "{event:?}");
@@ -83,124 +69,139 @@ fn traits_are_attached(stage: &Stage) {
 }
 
 /// Returns the traits that an event carries.
-fn carried(seen: &Seen) -> Vec<&[u8]> {
+fn traits_of_event(seen: &RecordedEvent) -> Vec<&[u8]> {
     let traits = seen.items.iter().filter(|(kind, _)| *kind == ExtType::PROV_TRAITS);
     traits.map(|(_, data)| &data[..]).collect()
 }
 
-fn traits_are_set_once(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let (first, second) = (blob(b"first\0", &[]), blob(b"second\0", &[]));
+fn traits_are_set_once(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let (first, second) = (traits_block(b"first\0", &[]), traits_block(b"second\0", &[]));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.set_traits(&first).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    assert_eq!(status(provider.set_traits(&second)), 87);
-    assert_eq!(status(provider.set_traits(&first)), 87);
+    assert_eq!(status(provider.set_traits(&second)), INVALID_PARAMETER);
+    assert_eq!(status(provider.set_traits(&first)), INVALID_PARAMETER);
     provider.write(&event(3, 4, 1), &[]).unwrap();
-    let seen = stage.stop(session);
-    let carried: Vec<_> = seen.iter().map(carried).collect();
+    let seen = fixture.stop_and_read(session);
+    let carried: Vec<_> = seen.iter().map(traits_of_event).collect();
     assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
-    let with = Provider::register_with_traits(new_provider(), &first, None).unwrap();
-    assert_eq!(status(with.set_traits(&second)), 87, "it came with some");
+    let with_traits = Provider::register_with_traits(new_guid(), &first, None).unwrap();
+    assert_eq!(
+        status(with_traits.set_traits(&second)),
+        INVALID_PARAMETER,
+        "traits were set although the registration has some"
+    );
 }
 
-fn traits_of_nothing(_stage: &Stage) {
-    let provider = Provider::register(new_provider(), None).unwrap();
+fn traits_of_a_stale_registration_are_refused(_fixture: &Fixture) {
+    let provider = Provider::register(new_guid(), None).unwrap();
     let found = provider.handle().provider().unwrap();
     drop(provider);
-    assert_eq!(status(found.set_traits(&blob(b"n\0", &[]))), 87);
+    assert_eq!(status(found.set_traits(&traits_block(b"n\0", &[]))), INVALID_PARAMETER);
 }
 
-fn wrong_traits_are_not_set(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn wrong_traits_are_not_set(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
-        assert_eq!(status(provider.set_traits(wrong)), 87, "{wrong:?}");
+        assert_eq!(status(provider.set_traits(wrong)), INVALID_PARAMETER, "{wrong:?}");
     }
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, []);
-    assert_eq!(status(provider.set_traits(&blob(b"n\0", &[]))), 0, "there were none so far");
+    assert_eq!(fixture.stop_and_read(session)[0].items, []);
+    assert_eq!(status(provider.set_traits(&traits_block(b"n\0", &[]))), SUCCESS, "a refused call set traits");
 }
 
-fn decode_guids(stage: &Stage) {
-    let (guid, decode, session) = (new_provider(), new_provider(), stage.start(&stage.config()));
+fn decode_guid_replaces_the_provider(fixture: &Fixture) {
+    let (guid, decode, session) = (new_guid(), new_guid(), fixture.start(&fixture.config()));
     let traits = TraitsBuilder::new("Decoded").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (decode, &b"x"[..]));
     let items = [(ExtType::CONTROL_GUID, guid.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits)];
     assert_eq!(seen[0].items, items);
 }
 
-fn traits_are_found(_stage: &Stage) {
-    let sound =
-        blob(b"n\0", &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat());
-    let traits = Traits::parse(&sound).unwrap();
+fn traits_are_found(_fixture: &Fixture) {
+    let valid_block = traits_block(
+        b"n\0",
+        &[one_trait(200, b"first"), one_trait(200, b"second"), one_trait(7, b"")].concat(),
+    );
+    let traits = Traits::parse(&valid_block).unwrap();
     assert_eq!((traits.get(200), traits.get(7), traits.get(8)), (Some(&b"first"[..]), Some(&[][..]), None));
-    let damaged = blob(b"n\0", &[one_trait(200, b"first"), vec![2, 0, 9], one_trait(7, b"")].concat());
+    let damaged =
+        traits_block(b"n\0", &[one_trait(200, b"first"), vec![2, 0, 9], one_trait(7, b"")].concat());
     let traits = Traits::parse(&damaged).unwrap();
     assert_eq!((traits.get(200), traits.get(9), traits.get(7)), (Some(&b"first"[..]), None, None));
 }
 
-fn sizes_are_checked(_stage: &Stage) {
-    let right = blob(b"name\0", &[]);
-    assert_eq!(registered(&right), 0);
+fn sizes_are_checked(_fixture: &Fixture) {
+    let valid = traits_block(b"name\0", &[]);
+    assert_eq!(registration_status(&valid), SUCCESS);
     for wrong in [0u16, 1, 2, 6, 8, u16::MAX] {
-        let mut traits = right.clone();
+        let mut traits = valid.clone();
         traits[..2].copy_from_slice(&wrong.to_le_bytes());
-        assert_eq!(registered(&traits), 87, "{wrong}");
+        assert_eq!(registration_status(&traits), INVALID_PARAMETER, "{wrong}");
     }
     for short in [&[][..], &[0], &[2, 0]] {
-        assert_eq!(registered(short), 87, "{short:?}");
+        assert_eq!(registration_status(short), INVALID_PARAMETER, "{short:?}");
     }
 }
 
-fn names_end(_stage: &Stage) {
-    assert_eq!(registered(&blob(b"endless", &[])), 87);
+fn unterminated_name_is_refused(_fixture: &Fixture) {
+    assert_eq!(registration_status(&traits_block(b"endless", &[])), INVALID_PARAMETER);
 }
 
-fn traits_lie_inside(_stage: &Stage) {
+fn trait_beyond_the_end_is_refused(_fixture: &Fixture) {
     for wrong in [&[2, 0, 200][..], &[0, 0, 200], &[9, 0, 200, 1], &[3], &[3, 0]] {
-        assert_eq!(registered(&blob(b"n\0", wrong)), 87, "{wrong:?}");
+        assert_eq!(registration_status(&traits_block(b"n\0", wrong)), INVALID_PARAMETER, "{wrong:?}");
     }
 }
 
-fn guids_are_whole(_stage: &Stage) {
+fn guid_traits_have_19_bytes(_fixture: &Fixture) {
     for kind in [1, 2] {
-        assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &[7; 16]))), 0);
+        assert_eq!(registration_status(&traits_block(b"n\0", &one_trait(kind, &[7; 16]))), SUCCESS);
         for wrong in [0, 15, 17] {
-            assert_eq!(registered(&blob(b"n\0", &one_trait(kind, &vec![7; wrong]))), 87, "{kind} {wrong}");
+            assert_eq!(
+                registration_status(&traits_block(b"n\0", &one_trait(kind, &vec![7; wrong]))),
+                INVALID_PARAMETER,
+                "{kind} {wrong}"
+            );
         }
     }
 }
 
-fn one_group(_stage: &Stage) {
+fn two_group_traits_are_refused(_fixture: &Fixture) {
     let group = one_trait(1, &[7; 16]);
-    assert_eq!(registered(&blob(b"n\0", &[group.clone(), group].concat())), 87);
+    assert_eq!(
+        registration_status(&traits_block(b"n\0", &[group.clone(), group].concat())),
+        INVALID_PARAMETER
+    );
 }
 
-fn unknown_types_are_kept(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
-    let traits = blob(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
+fn unknown_types_are_kept(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
+    let traits =
+        traits_block(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
+    fixture.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
+    assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
 }
 
-fn empty_names(_stage: &Stage) {
-    assert_eq!(registered(&blob(b"\0", &[])), 0);
+fn empty_trait_name_is_accepted(_fixture: &Fixture) {
+    assert_eq!(registration_status(&traits_block(b"\0", &[])), SUCCESS);
 }
 
-fn large_traits(stage: &Stage) {
-    let (guid, session) = (new_provider(), stage.start(&stage.config()));
+fn traits_of_65535_bytes_are_registered(fixture: &Fixture) {
+    let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     let data = vec![1; 65_535 - 2 - 6 - 3];
-    let traits = blob(b"large\0", &one_trait(200, &data));
+    let traits = traits_block(b"large\0", &one_trait(200, &data));
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     let listed =
-        stage.controller().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
+        fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed.map(|entry| entry.name), Some("large".to_owned()));
-    stage.enable(&session, guid, &EnableParams::default());
-    assert!(provider.enabled(4, 1), "the daemon still reaches this process");
+    fixture.enable(&session, guid, &EnableParams::default());
+    assert!(provider.enabled(4, 1), "the daemon lost the connection to this process");
 }

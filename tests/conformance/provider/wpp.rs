@@ -2,51 +2,55 @@
 
 use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;
-use traceweir::{Guid, Provider};
+use traceweir::{Guid, Provider, Status};
 use traceweir_format::header::Family;
+use traceweir_format::spec::session::{EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE};
 
-use super::classic::{Classic, code, records};
+use super::classic::{ClassicProvider, status_of, stop_and_map};
 use crate::rule::{Rule, rule};
-use crate::stage::{Session, Stage, new_provider};
+use crate::stage::{
+    Fixture, INVALID_HANDLE, INVALID_PARAMETER, MORE_DATA, NOT_ENOUGH_MEMORY, SUCCESS, Session, new_guid,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 9", H, "size, marker 0x90, number and flags, then the arguments in order", the_header),
-    rule!(
-        "provider 9",
-        D,
-        "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
-        the_order
-    ),
-    rule!("provider 9 #4", D, "a component id takes the place of the GUID", components),
-    rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode", numbers),
-    rule!("provider 9 #1", D, "without a sequence mode the number is 0", message_without_number),
-    rule!("provider 9 #0x40, #0x80", H, "the pointer size is set by the runtime", the_pointer_size),
-    rule!("provider 9", H, "only the low 16 bits of the flags are stored", low_flags),
-    rule!("provider 9", D, "what is not flagged is unknown to a reader", not_flagged),
-    rule!("provider 9", D, "GUID and component at once → 87", two_names),
-    rule!("provider 9", D, "unknown flags → 87; the obsolete 16 is accepted", unknown_flags),
-    rule!("provider 9", D, "no logger → 6", no_logger),
-    rule!("provider 9", D, "larger than the buffer allows → 234, and counted as lost", large_arguments),
-    rule!("api 4", H, "a message beyond 64 KiB → 234", beyond_64_kib),
-    rule!("provider 9", D, "no free room → 8, and counted as lost", no_room_for_messages),
+    rule!("provider 9", H, "size, marker 0x90, number and flags, then the arguments in order",
+        message_has_its_header),
+    rule!("provider 9", D, "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
+        message_parts_follow_in_order),
+    rule!("provider 9 #4", D, "a component id takes the place of the GUID", component_id_replaces_the_guid),
+    rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode",
+        messages_are_numbered_with_a_sequence_mode),
+    rule!("provider 9 #1", D, "without a sequence mode the number is 0",
+        message_without_sequence_mode_has_number_0),
+    rule!("provider 9 #0x40, #0x80", H, "the pointer size is set by the runtime",
+        pointer_size_is_set_by_the_runtime),
+    rule!("provider 9", H, "only the low 16 bits of the flags are stored", only_low_message_flags_are_stored),
+    rule!("provider 9", D, "fields without their flag are unknown to a reader",
+        unflagged_message_parts_are_unknown),
+    rule!("provider 9", D, "GUID and component at once → 87", guid_and_component_are_refused_together),
+    rule!("provider 9", D, "unknown flags → 87; the obsolete 16 is accepted",
+        unknown_message_flags_are_refused),
+    rule!("provider 9", D, "no logger → 6", message_without_logger_is_refused),
+    rule!("provider 9", D, "larger than the buffer allows → 234, and counted as lost",
+        too_large_message_is_refused),
+    rule!("api 4", H, "a message beyond 64 KiB → 234", message_beyond_64_kib_is_refused),
+    rule!("provider 9", D, "no free space → 8, and counted as lost", message_without_free_space_is_lost),
 ];
 
-const GLOBAL_SEQUENCE: u32 = 0x4000;
-const LOCAL_SEQUENCE: u32 = 0x8000;
-
 /// Starts a session with this additional mode. Returns the logger handle to write to.
-fn listened(stage: &Stage, mode: u32) -> (Session, Classic, u64) {
-    let config = stage.config();
+fn start_with_provider(fixture: &Fixture, mode: u32) -> (Session, ClassicProvider, u64) {
+    let config = fixture.config();
     let log_file_mode = config.log_file_mode | mode;
-    Classic::listened(stage, &SessionConfig { log_file_mode, ..config })
+    ClassicProvider::start(fixture, &SessionConfig { log_file_mode, ..config })
 }
 
 /// Writes one message and returns the bytes of its record.
 #[track_caller]
-fn written(stage: &Stage, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
-    let (session, _own, logger) = listened(stage, mode);
+fn write_one_message(fixture: &Fixture, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
+    let (session, _provider, logger) = start_with_provider(fixture, mode);
     trace_message(logger, flags, id, 0x1234, &[b"two", b"", b" arguments"]).unwrap();
-    let mut all = records(stage, session, |record| {
+    let mut all = stop_and_map(fixture, session, |record| {
         assert_eq!((record.family(), record.payload()), (Family::Message, &b"two arguments"[..]));
         record.bytes().to_vec()
     });
@@ -54,133 +58,144 @@ fn written(stage: &Stage, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
     all.remove(0)
 }
 
-fn thread() -> u32 {
+fn thread_id() -> u32 {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-fn the_header(stage: &Stage) {
-    let record = written(stage, 0, 0, &Guid::NULL);
+fn message_has_its_header(fixture: &Fixture) {
+    let record = write_one_message(fixture, 0, 0, &Guid::NULL);
     let size = 8 + b"two arguments".len();
     assert_eq!(usize::from(u16::from_le_bytes([record[0], record[1]])), size);
     assert_eq!((record[3], &record[4..6], record[7]), (0x90, &[0x34, 0x12][..], 0));
     assert_eq!(&record[8..size], b"two arguments");
 }
 
-fn the_order(stage: &Stage) {
+fn message_parts_follow_in_order(fixture: &Fixture) {
     let id = Guid::from_u128(0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10);
-    let record = written(stage, LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
+    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 2 | 8 | 32, &id);
     assert_eq!((&record[8..12], &record[12..28]), (&1_u32.to_le_bytes()[..], &id.to_bytes()[..]));
-    assert_ne!(record[28..36], [0; 8], "the time stamp");
-    assert_eq!(record[36..40], thread().to_le_bytes());
+    assert_ne!(record[28..36], [0; 8], "the time stamp is zero");
+    assert_eq!(record[36..40], thread_id().to_le_bytes());
     assert_eq!(record[40..44], std::process::id().to_le_bytes());
     assert_eq!(&record[44..44 + 13], b"two arguments");
-    let record = written(stage, 0, 8 | 32, &id);
-    assert_eq!(record[16..20], thread().to_le_bytes());
-    let record = written(stage, 0, 2, &id);
+    let record = write_one_message(fixture, 0, 8 | 32, &id);
+    assert_eq!(record[16..20], thread_id().to_le_bytes());
+    let record = write_one_message(fixture, 0, 2, &id);
     assert_eq!((&record[8..24], &record[24..37]), (&id.to_bytes()[..], &b"two arguments"[..]));
 }
 
-fn components(stage: &Stage) {
+fn component_id_replaces_the_guid(fixture: &Fixture) {
     let id = Guid { data1: 0xC0DE, ..Guid::from_u128(7) };
-    let record = written(stage, LOCAL_SEQUENCE, 1 | 4 | 32, &id);
+    let record = write_one_message(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 1 | 4 | 32, &id);
     assert_eq!((&record[8..12], &record[12..16]), (&[1, 0, 0, 0][..], &[0xDE, 0xC0, 0, 0][..]));
-    assert_eq!(record[16..20], thread().to_le_bytes());
+    assert_eq!(record[16..20], thread_id().to_le_bytes());
 }
 
 /// Returns the sequence numbers of `count` messages.
-fn sequence(stage: &Stage, mode: u32, count: u16) -> Vec<u32> {
-    let (session, own, logger) = listened(stage, mode);
+fn sequence_numbers(fixture: &Fixture, mode: u32, count: u16) -> Vec<u32> {
+    let (session, provider, logger) = start_with_provider(fixture, mode);
     for number in 0..count {
-        trace_message(logger, 1 | 2 | 8, &own.class, number, &[]).unwrap();
+        trace_message(logger, 1 | 2 | 8, &provider.class, number, &[]).unwrap();
     }
-    let mut numbers =
-        records(stage, session, |record| u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap()));
+    let mut numbers = stop_and_map(fixture, session, |record| {
+        u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap())
+    });
     // The numbers follow the order of collection, which is the time order on each processor only.
     numbers.sort_unstable();
     numbers
 }
 
-fn numbers(stage: &Stage) {
-    assert_eq!(sequence(stage, LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
-    assert_eq!(sequence(stage, LOCAL_SEQUENCE, 2), [1, 2], "each session has its own");
-    let (one, two) = (sequence(stage, GLOBAL_SEQUENCE, 3), sequence(stage, GLOBAL_SEQUENCE, 3));
-    assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the machine's goes on");
+fn messages_are_numbered_with_a_sequence_mode(fixture: &Fixture) {
+    assert_eq!(sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 5), [1, 2, 3, 4, 5]);
+    assert_eq!(
+        sequence_numbers(fixture, EVENT_TRACE_USE_LOCAL_SEQUENCE, 2),
+        [1, 2],
+        "the sessions share a counter"
+    );
+    let (one, two) = (
+        sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
+        sequence_numbers(fixture, EVENT_TRACE_USE_GLOBAL_SEQUENCE, 3),
+    );
+    assert_eq!(two, [one[2] + 1, one[2] + 2, one[2] + 3], "the global counter does not continue");
 }
 
-fn message_without_number(stage: &Stage) {
-    assert_eq!(sequence(stage, 0, 3), [0, 0, 0]);
+fn message_without_sequence_mode_has_number_0(fixture: &Fixture) {
+    assert_eq!(sequence_numbers(fixture, 0, 3), [0, 0, 0]);
 }
 
-fn the_pointer_size(stage: &Stage) {
+fn pointer_size_is_set_by_the_runtime(fixture: &Fixture) {
     for given in [0, 0x40, 0x80, 0xC0] {
-        assert_eq!(written(stage, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
+        assert_eq!(write_one_message(fixture, 0, given, &Guid::NULL)[6], 0x80, "{given:#x}");
     }
 }
 
-fn low_flags(stage: &Stage) {
-    let record = written(stage, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
+fn only_low_message_flags_are_stored(fixture: &Fixture) {
+    let record = write_one_message(fixture, 0, 0xABCD_0000 | 2, &Guid::from_u128(9));
     assert_eq!(record[6..8], [0x82, 0]);
 }
 
-fn not_flagged(stage: &Stage) {
-    let (session, own, logger) = listened(stage, 0);
-    trace_message(logger, 0, &own.class, 1, &[]).unwrap();
-    trace_message(logger, 2 | 32, &own.class, 2, &[]).unwrap();
-    let mut seen = records(stage, session, |record| {
+fn unflagged_message_parts_are_unknown(fixture: &Fixture) {
+    let (session, provider, logger) = start_with_provider(fixture, 0);
+    trace_message(logger, 0, &provider.class, 1, &[]).unwrap();
+    trace_message(logger, 2 | 32, &provider.class, 2, &[]).unwrap();
+    let mut seen = stop_and_map(fixture, session, |record| {
         (record.descriptor().id, record.provider(), record.thread_id(), record.process_id())
     });
     seen.sort_unstable_by_key(|message| message.0);
     assert_eq!(seen[0], (1, Guid::NULL, u32::MAX, u32::MAX));
-    assert_eq!(seen[1], (2, own.class, thread(), std::process::id()));
+    assert_eq!(seen[1], (2, provider.class, thread_id(), std::process::id()));
 }
 
 /// Returns the status of a message with these flags.
-fn answer(stage: &Stage, flags: u32) -> u32 {
-    let (_session, own, logger) = listened(stage, 0);
-    code(trace_message(logger, flags, &own.class, 1, &[]))
+fn message_status(fixture: &Fixture, flags: u32) -> Status {
+    let (_session, provider, logger) = start_with_provider(fixture, 0);
+    status_of(trace_message(logger, flags, &provider.class, 1, &[]))
 }
 
-fn two_names(stage: &Stage) {
-    assert_eq!((answer(stage, 2 | 4), answer(stage, 63)), (87, 87));
+fn guid_and_component_are_refused_together(fixture: &Fixture) {
+    assert_eq!(
+        (message_status(fixture, 2 | 4), message_status(fixture, 63)),
+        (INVALID_PARAMETER, INVALID_PARAMETER)
+    );
 }
 
-fn unknown_flags(stage: &Stage) {
+fn unknown_message_flags_are_refused(fixture: &Fixture) {
     for flags in [0x100, 0x200, 0x8000] {
-        assert_eq!(answer(stage, flags), 87, "{flags:#x}");
+        assert_eq!(message_status(fixture, flags), INVALID_PARAMETER, "{flags:#x}");
     }
-    assert_eq!(answer(stage, 16), 0);
+    assert_eq!(message_status(fixture, 16), SUCCESS);
 }
 
-fn no_logger(_stage: &Stage) {
-    let modern = Provider::register(new_provider(), None).unwrap();
+fn message_without_logger_is_refused(_fixture: &Fixture) {
+    let modern = Provider::register(new_guid(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
         // The logger is checked before the flags.
-        assert_eq!(code(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), 6, "{wrong:#x}");
+        assert_eq!(status_of(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), INVALID_HANDLE, "{wrong:#x}");
     }
 }
 
-fn large_arguments(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 16, ..stage.config() };
-    let (session, own, logger) = Classic::listened(stage, &config);
+fn too_large_message_is_refused(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 16, ..fixture.config() };
+    let (session, provider, logger) = ClassicProvider::start(fixture, &config);
     let most = (16 << 10) - 72 - 8;
-    let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
-    assert_eq!((write(most), write(most + 1)), (0, 234));
-    assert_eq!(stage.end(session).events_lost, 1);
+    let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
+    assert_eq!((write(most), write(most + 1)), (SUCCESS, MORE_DATA));
+    assert_eq!(fixture.stop(session).events_lost, 1);
 }
 
-fn beyond_64_kib(stage: &Stage) {
-    let config = SessionConfig { buffer_size: 128, ..stage.config() };
-    let (session, own, logger) = Classic::listened(stage, &config);
-    let write = |bytes| code(trace_message(logger, 0, &own.class, 1, &[&vec![0; bytes]]));
-    assert_eq!((write(65_535 - 8), write(65_535 - 7), write(1 << 20)), (0, 234, 234));
-    assert_eq!(records(stage, session, |record| record.payload().len()), [65_535 - 8]);
+fn message_beyond_64_kib_is_refused(fixture: &Fixture) {
+    let config = SessionConfig { buffer_size: 128, ..fixture.config() };
+    let (session, provider, logger) = ClassicProvider::start(fixture, &config);
+    let write = |bytes| status_of(trace_message(logger, 0, &provider.class, 1, &[&vec![0; bytes]]));
+    assert_eq!((write(65_535 - 8), write(65_535 - 7), write(1 << 20)), (SUCCESS, MORE_DATA, MORE_DATA));
+    assert_eq!(stop_and_map(fixture, session, |record| record.payload().len()), [65_535 - 8]);
 }
 
-fn no_room_for_messages(stage: &Stage) {
-    let (session, own, logger) = listened(stage, 0);
+fn message_without_free_space_is_lost(fixture: &Fixture) {
+    let (session, provider, logger) = start_with_provider(fixture, 0);
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &own.class, 1, &[&data]).err());
-    assert_eq!(refused.map(|e| e.status().0), Some(8));
-    assert!(stage.end(session).lost_by_cause.no_room >= 1);
+    let refused = (0..100_000).find_map(|_| trace_message(logger, 0, &provider.class, 1, &[&data]).err());
+    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
+    assert!(fixture.stop(session).lost_by_cause.no_room >= 1);
 }

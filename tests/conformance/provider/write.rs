@@ -2,203 +2,212 @@
 
 use traceweir::consumer::Trace;
 use traceweir::controller::{EnableParams, SessionConfig, Update};
-use traceweir::{EventDescriptor, Guid, Provider};
-use traceweir_format::spec::event::ExtType;
+use traceweir::{EventDescriptor, Guid, Provider, Status};
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, EVENT_ENABLE_PROPERTY_STACK_TRACE,
+};
+use traceweir_format::spec::event::{
+    EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY, ExtType,
+};
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_INDEPENDENT_SESSION_MODE, EVENT_TRACE_REAL_TIME_MODE,
+};
 
 use super::callback::{chain_of, schematized};
-use super::classic::records;
+use super::classic::stop_and_map;
 use crate::rule::{Rule, rule};
-use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, until, wants};
+use crate::stage::{
+    ARITHMETIC_OVERFLOW, CallbackLog, Fixture, INVALID_HANDLE, INVALID_PARAMETER, LOG_FILE_FULL, MORE_DATA,
+    NOT_ENOUGH_MEMORY, SUCCESS, enable_params, event, events_of, header_of, new_guid, until,
+};
 
+#[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 4.1", D, "0 when written, or when no session listens", write_without_session_succeeds),
-    rule!("provider 4.1", D, "more than 128 descriptors → 87", a_hundred_and_twenty_eight_blocks),
-    rule!(
-        "decision 33",
-        P,
-        "the handle is checked first, then whether a session listens, then the parameters",
-        the_order_of_checks
-    ),
-    rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", write_without_room),
-    rule!(
-        "provider 4.1",
-        D,
-        "the store of a real-time session is full → 0xC0000188, until a consumer comes",
-        a_full_store
-    ),
-    rule!("provider 4.1", D, "with several sessions the first failure is returned", the_first_failure),
-    rule!(
-        "provider 4.1",
-        D,
-        "a failure in one session withholds the event from the others, where it is counted too",
-        a_common_fate
-    ),
-    rule!("provider 4.1", D, "independent sessions are left out of that, both ways", no_common_fate),
-    rule!("decision 30", P, "room is looked for in all sessions before the first write", room_comes_first),
-    rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags", all_ways_are_ex),
-    rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it", exclusion),
-    rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting),
-    rule!(
-        "provider 4.2 #flags",
-        D,
-        "INPRIVATE is kept from sessions that exclude such events",
-        written_in_private
-    ),
-    rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags),
-    rule!("provider 4.2", D, "the payload is the blocks one after the other", blocks_are_joined),
-    rule!("provider 4.2", D, "without an activity the thread's is taken", the_threads_activity),
-    rule!("provider 4.2", D, "an activity that is given is written, a related one becomes item 1", transfers),
-    rule!("provider 4.2", D, "without a related activity there is no item", no_related_item),
-    rule!("provider 1", H, "every field of the descriptor arrives as it was given", descriptors_arrive),
-    rule!("provider 4.4", D, "process and thread of the writer are in the header", writers_are_named),
-    rule!(
-        "api 4",
-        D,
-        "a stack has 192 frames at most; those nearest to the writer are kept",
-        write_deep_stacks
-    ),
-    rule!("decision 21", P, "CPU times are not kept: they are 0", no_cpu_times),
-    rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only", flags_on_disk),
-    rule!(
-        "provider 4.6",
-        D,
-        "a string with its terminator in UTF-16, everything of the descriptor but level and keyword 0",
-        strings
-    ),
-    rule!("provider 4.6", D, "a string carries the thread's activity", strings_have_an_activity),
-    rule!("provider 4.6", D, "a string that is too long → 534", long_strings),
+    rule!("provider 4.1", D, "0 if written, or if no session has enabled the event",
+        write_without_session_succeeds),
+    rule!("provider 4.1", D, "more than 128 descriptors → 87", more_than_128_blocks_are_refused),
+    rule!("decision 33", P, "the handle is checked first, then whether a session has enabled the event, then the parameters",
+        write_checks_handle_then_session_then_parameters),
+    rule!("provider 4.1", D, "no free space → 8, and the event is counted as lost",
+        write_without_free_space_is_lost),
+    rule!("provider 4.1", D, "the store of a real-time session is full → 0xC0000188, until a consumer comes",
+        full_real_time_store_refuses_writes),
+    rule!("provider 4.1", D, "with several sessions the first failure is returned",
+        first_failure_is_returned),
+    rule!("provider 4.1", D, "a failure in one session withholds the event from the others, where it is counted too",
+        failed_event_is_withheld_from_all_sessions),
+    rule!("provider 4.1", D, "independent sessions neither cause nor share such failures",
+        independent_session_fails_alone),
+    rule!("decision 30", P, "free space is checked in all sessions before the first write",
+        free_space_is_checked_in_all_sessions_first),
+    rule!("provider 4", D, "EventWrite and Transfer are Ex without filter and flags",
+        all_write_functions_write_the_same),
+    rule!("provider 4.2 #filter", D, "the session whose InstanceId is excluded does not get it",
+        excluded_session_does_not_get_the_event),
+    rule!("provider 4.2 #flags", D, "NO_FAULTING changes nothing", no_faulting_changes_nothing),
+    rule!("provider 4.2 #flags", D, "INPRIVATE events do not reach sessions that exclude them",
+        in_private_events_can_be_excluded),
+    rule!("provider 4.2 #flags", P, "other bits → 87", other_write_flags_are_refused),
+    rule!("provider 4.2", D, "the payload is the blocks in sequence", blocks_are_joined),
+    rule!("provider 4.2", D, "without an activity id, that of the thread is used",
+        thread_activity_is_the_default),
+    rule!("provider 4.2", D, "a given activity id is written, a related activity id becomes item 1",
+        transfer_writes_both_activities),
+    rule!("provider 4.2", D, "without a related activity there is no item",
+        no_related_activity_means_no_item),
+    rule!("provider 1", H, "every field of the descriptor arrives unchanged", descriptors_arrive),
+    rule!("provider 4.4", D, "process and thread of the writer are in the header",
+        header_names_process_and_thread),
+    rule!("api 4", D, "a stack has 192 frames at most; those nearest to the writer are kept",
+        stack_is_limited_to_192_frames),
+    rule!("decision 21", P, "CPU times are not kept: they are 0", cpu_times_are_zero),
+    rule!("decision 29", P, "on disk the flags hold EXTENDED_INFO and STRING_ONLY only",
+        stored_flags_are_extended_info_and_string_only),
+    rule!("provider 4.6", D, "a string with its terminator in UTF-16; all fields of the descriptor except level and keyword are 0",
+        string_is_written_with_its_terminator),
+    rule!("provider 4.6", D, "a string carries the thread's activity", string_carries_the_thread_activity),
+    rule!("provider 4.6", D, "a string that is too long → 534", too_long_string_is_refused),
 ];
 
-fn write_without_session_succeeds(_stage: &Stage) {
-    let provider = Provider::register(new_provider(), None).unwrap();
+fn write_without_session_succeeds(_fixture: &Fixture) {
+    let provider = Provider::register(new_guid(), None).unwrap();
     assert_eq!(provider.write(&event(1, 4, 1), &[b"unheard"]), Ok(()));
 }
 
-fn a_hundred_and_twenty_eight_blocks(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status().0);
+fn more_than_128_blocks_are_refused(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status());
     assert_eq!(write(128), Ok(()));
-    assert_eq!(write(129), Err(87));
-    assert_eq!(stage.stop(session).len(), 1);
+    assert_eq!(write(129), Err(INVALID_PARAMETER));
+    assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
-fn the_order_of_checks(stage: &Stage) {
-    let (_session, provider, _guid) = stage.listened(&wants(4, 1, 0));
+fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
+    let (_session, provider, _guid) = fixture.start_with_provider(&enable_params(4, 1, 0));
     let handle = provider.handle();
     let blocks = vec![&b"x"[..]; 129];
     let write = |level| {
         let written = handle.provider().and_then(|found| found.write(&event(1, level, 1), &blocks));
-        written.map_err(|e| e.status().0)
+        written.map_err(|e| e.status())
     };
-    assert_eq!(write(4), Err(87));
-    assert_eq!(write(5), Ok(()), "no session takes it");
+    assert_eq!(write(4), Err(INVALID_PARAMETER));
+    assert_eq!(write(5), Ok(()), "an event that no session enabled is refused");
     drop(provider);
-    assert_eq!((write(4), write(5)), (Err(6), Err(6)));
+    assert_eq!((write(4), write(5)), (Err(INVALID_HANDLE), Err(INVALID_HANDLE)));
 }
 
-fn write_without_room(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn write_without_free_space_is_lost(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
     let refused = (0..100_000).find_map(|_| provider.write(&event(1, 4, 1), &[&data]).err());
-    assert_eq!(refused.map(|e| e.status().0), Some(8));
-    let end = stage.end(session);
+    assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
+    let end = fixture.stop(session);
     assert!(end.lost_by_cause.no_room >= 1, "{:?}", end.lost_by_cause);
     assert_eq!(u64::from(header_of(&end.config.log_file.unwrap()).events_lost), end.events_lost);
 }
 
-fn a_full_store(stage: &Stage) {
-    const REAL_TIME: u32 = 0x100;
-    let guid = new_provider();
+fn full_real_time_store_refuses_writes(fixture: &Fixture) {
+    let guid = new_guid();
     let config = SessionConfig {
-        log_file_mode: REAL_TIME,
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         log_file: None,
         buffer_size: 4,
         maximum_buffers: 4,
-        ..stage.config()
+        ..fixture.config()
     };
-    let session = stage.start(&config);
+    let session = fixture.start(&config);
     let provider = Provider::register(guid, None).unwrap();
-    stage.enable(&session, guid, &EnableParams::default());
-    let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status().0, |()| 0);
+    fixture.enable(&session, guid, &EnableParams::default());
+    let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS);
     let fill = || {
         until("the store is full", || {
-            stage.controller().flush(&session.id, None).unwrap();
-            write() == 0xC000_0188
+            fixture.connect().flush(&session.id, None).unwrap();
+            write() == LOG_FILE_FULL
         });
     };
     fill();
-    assert!((0..100).all(|_| write() == 0xC000_0188), "and stays so");
+    assert!(
+        (0..100).all(|_| write() == LOG_FILE_FULL),
+        "the store accepts events although no consumer reads"
+    );
     let consumer = Trace::live(&session.properties.config.name).unwrap();
-    assert_eq!(write(), 0, "once a consumer reads it");
+    assert_eq!(write(), SUCCESS, "the store is full although a consumer reads");
     drop(consumer);
     fill();
-    let with_file = Update { log_file: Some(stage.path()), ..Update::default() };
-    stage.controller().update(&session.id, &with_file).unwrap();
-    assert_eq!(write(), 0, "a file takes what comes");
+    let with_file = Update { log_file: Some(fixture.unique_path()), ..Update::default() };
+    fixture.connect().update(&session.id, &with_file).unwrap();
+    assert_eq!(write(), SUCCESS, "the store is full although events go to a file");
 }
 
-fn the_first_failure(stage: &Stage) {
-    let (large, provider, guid) = stage.listened(&EnableParams::default());
-    let small = stage.start(&SessionConfig { buffer_size: 4, ..stage.config() });
-    stage.enable(&small, guid, &EnableParams::default());
+fn first_failure_is_returned(fixture: &Fixture) {
+    let (large, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
+    fixture.enable(&small, guid, &EnableParams::default());
     let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
-    assert_eq!(written.map_err(|e| e.status().0), Err(234));
-    assert_eq!(stage.end(small).events_lost, 1);
+    assert_eq!(written.map_err(|e| e.status()), Err(MORE_DATA));
+    assert_eq!(fixture.stop(small).events_lost, 1);
     drop(large);
 }
 
 /// Writes an event that does not fit into the small one of two sessions with these additional
 /// modes. Returns its status, and the lost and recorded events of the large and the small session.
-fn fate(stage: &Stage, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2]) {
-    let (guid, with) = (new_provider(), |mode, buffer_size| SessionConfig {
-        log_file_mode: 1 | mode,
+fn write_to_small_and_large(fixture: &Fixture, of_large: u32, of_small: u32) -> (Status, [(u64, usize); 2]) {
+    let (guid, with) = (new_guid(), |mode, buffer_size| SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
         buffer_size,
-        ..stage.config()
+        ..fixture.config()
     });
     let provider = Provider::register(guid, None).unwrap();
     // The session without an obstacle comes first: nothing may be written to it before the other
     // one is checked.
-    let sessions = [stage.start(&with(of_large, 64)), stage.start(&with(of_small, 4))];
-    sessions.iter().for_each(|session| stage.enable(session, guid, &EnableParams::default()));
+    let sessions = [fixture.start(&with(of_large, 64)), fixture.start(&with(of_small, 4))];
+    sessions.iter().for_each(|session| fixture.enable(session, guid, &EnableParams::default()));
     let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
     let outcome = sessions.map(|session| {
-        let end = stage.end(session);
+        let end = fixture.stop(session);
         (end.events_lost, events_of(&end.config.log_file.unwrap()).len())
     });
-    (written.map_or_else(|e| e.status().0, |()| 0), outcome)
+    (written.map_or_else(|e| e.status(), |()| SUCCESS), outcome)
 }
 
-const INDEPENDENT: u32 = 0x0800_0000;
-
-fn a_common_fate(stage: &Stage) {
-    assert_eq!(fate(stage, 0, 0), (234, [(1, 0), (1, 0)]));
+fn failed_event_is_withheld_from_all_sessions(fixture: &Fixture) {
+    assert_eq!(write_to_small_and_large(fixture, 0, 0), (MORE_DATA, [(1, 0), (1, 0)]));
 }
 
-fn no_common_fate(stage: &Stage) {
-    assert_eq!(fate(stage, 0, INDEPENDENT), (234, [(0, 1), (1, 0)]), "its failure is its own");
-    assert_eq!(fate(stage, INDEPENDENT, 0), (234, [(0, 1), (1, 0)]), "nor does it share another's");
+fn independent_session_fails_alone(fixture: &Fixture) {
+    assert_eq!(
+        write_to_small_and_large(fixture, 0, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
+        (MORE_DATA, [(0, 1), (1, 0)]),
+        "the failure of the independent session affects the other"
+    );
+    assert_eq!(
+        write_to_small_and_large(fixture, EVENT_TRACE_INDEPENDENT_SESSION_MODE, 0),
+        (MORE_DATA, [(0, 1), (1, 0)]),
+        "the independent session shares the failure of the other"
+    );
 }
 
-fn room_comes_first(stage: &Stage) {
-    let (one, provider, guid) = stage.listened(&EnableParams::default());
-    let two = stage.start(&SessionConfig { buffer_size: 4, ..stage.config() });
-    stage.enable(&two, guid, &EnableParams::default());
+fn free_space_is_checked_in_all_sessions_first(fixture: &Fixture) {
+    let (one, provider, guid) = fixture.start_with_provider(&EnableParams::default());
+    let two = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
+    fixture.enable(&two, guid, &EnableParams::default());
     for size in [100, 10_000, 100] {
         let _ = provider.write(&event(1, 4, 1), &[&vec![0; size]]);
     }
-    let payloads = |session| stage.stop(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>();
+    let payloads =
+        |session| fixture.stop_and_read(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>();
     assert_eq!((payloads(one), payloads(two)), (vec![100, 100], vec![100, 100]));
 }
 
-fn all_ways_are_ex(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn all_write_functions_write_the_same(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
-    let (what, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
-    provider.write(&what, &data).unwrap();
-    provider.event(&what).flags(1).write(&data).unwrap();
-    provider.write_transfer(&what, Some(&activity), Some(&related), &data).unwrap();
-    provider.event(&what).activity(&activity).related(&related).flags(1).write(&data).unwrap();
-    let mut seen = records(stage, session, |record| record.bytes().to_vec());
+    let (descriptor, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
+    provider.write(&descriptor, &data).unwrap();
+    provider.event(&descriptor).flags(1).write(&data).unwrap();
+    provider.write_transfer(&descriptor, Some(&activity), Some(&related), &data).unwrap();
+    provider.event(&descriptor).activity(&activity).related(&related).flags(1).write(&data).unwrap();
+    let mut seen = stop_and_map(fixture, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.
         record[0x10..0x18].fill(0);
@@ -206,86 +215,88 @@ fn all_ways_are_ex(stage: &Stage) {
     assert!(seen.len() == 4 && seen[0] == seen[1] && seen[2] == seen[3] && seen[0] != seen[2]);
 }
 
-fn exclusion(stage: &Stage) {
-    let (guid, calls) = (new_provider(), Calls::default());
+fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
+    let (guid, calls) = (new_guid(), CallbackLog::default());
     let provider = Provider::register(guid, calls.callback()).unwrap();
-    let (one, two) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&one, guid, &schematized(b"one"));
-    stage.enable(&two, guid, &schematized(b"two"));
+    let (one, two) = (fixture.start(&fixture.config()), fixture.start(&fixture.config()));
+    fixture.enable(&one, guid, &schematized(b"one"));
+    fixture.enable(&two, guid, &schematized(b"two"));
     let chain = chain_of(&calls.last());
     let bit = |data: &[u8]| chain.iter().find(|(bytes, _)| bytes == data).unwrap().1;
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
         provider.event(&event(id, 4, 1)).exclude(exclude).write(&[]).unwrap();
     }
     provider.event(&event(5, 4, 1)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
-    let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
+    let ids =
+        |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
 }
 
-fn no_faulting(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn no_faulting_changes_nothing(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.event(&event(1, 4, 1)).flags(1).write(&[b"x"]).unwrap();
-    assert_eq!(stage.stop(session)[0].payload, b"x");
+    assert_eq!(fixture.stop_and_read(session)[0].payload, b"x");
 }
 
-fn written_in_private(stage: &Stage) {
-    const EXCLUDE_INPRIVATE: u32 = 0x200;
-    let strict = EnableParams { property: EXCLUDE_INPRIVATE, ..EnableParams::default() };
-    let (without, provider, guid) = stage.listened(&strict);
-    let with = stage.start(&stage.config());
-    stage.enable(&with, guid, &EnableParams::default());
+fn in_private_events_can_be_excluded(fixture: &Fixture) {
+    let strict =
+        EnableParams { property: EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE, ..EnableParams::default() };
+    let (without, provider, guid) = fixture.start_with_provider(&strict);
+    let with = fixture.start(&fixture.config());
+    fixture.enable(&with, guid, &EnableParams::default());
     for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
         provider.event(&event(id, 4, 1)).flags(flags).write(&[]).unwrap();
     }
-    let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
+    let ids =
+        |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(without), ids(with)), (vec![1, 4], vec![1, 2, 3, 4]));
 }
 
-fn other_write_flags(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn other_write_flags_are_refused(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
         let written = provider.event(&event(1, 4, 1)).flags(flags).write(&[]);
-        assert_eq!(written.map_err(|e| e.status().0), Err(87), "{flags:#x}");
+        assert_eq!(written.map_err(|e| e.status()), Err(INVALID_PARAMETER), "{flags:#x}");
     }
-    assert_eq!(stage.stop(session), []);
+    assert_eq!(fixture.stop_and_read(session), []);
 }
 
 /// Writes an event from `depth` nested calls.
 #[inline(never)]
-fn from_below(provider: &Provider, depth: u32) {
+fn write_from_nested_calls(provider: &Provider, depth: u32) {
     if depth == 0 {
         provider.write(&event(1, 4, 1), &[]).unwrap();
     } else {
-        from_below(provider, depth - 1);
+        write_from_nested_calls(provider, depth - 1);
     }
     // After the call, so that the compiler cannot omit any of them.
     std::hint::black_box(depth);
 }
 
-fn write_deep_stacks(stage: &Stage) {
-    const STACK_TRACE: u32 = 4;
-    let with_stacks = EnableParams { property: STACK_TRACE, ..EnableParams::default() };
-    let (session, provider, _guid) = stage.listened(&with_stacks);
-    from_below(&provider, 10);
-    from_below(&provider, 1_000);
-    let stacks =
-        records(stage, session, |record| record.items().stack().unwrap().frames().collect::<Vec<u64>>());
+fn stack_is_limited_to_192_frames(fixture: &Fixture) {
+    let with_stacks = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..EnableParams::default() };
+    let (session, provider, _guid) = fixture.start_with_provider(&with_stacks);
+    write_from_nested_calls(&provider, 10);
+    write_from_nested_calls(&provider, 1_000);
+    let stacks = stop_and_map(fixture, session, |record| {
+        record.items().stack().unwrap().frames().collect::<Vec<u64>>()
+    });
     assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
     assert_eq!(stacks[1].len(), 192);
     // Ten frames in, both stacks are the same.
     assert_eq!(stacks[0][..10], stacks[1][..10]);
 }
 
-fn no_cpu_times(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn cpu_times_are_zero(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    assert_eq!(records(stage, session, |record| record.cpu_times()), [Some((0, 0))]);
+    assert_eq!(stop_and_map(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
 }
 
-fn blocks_are_joined(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn blocks_are_joined(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(7, 4, 1), &[b"one", b"", b"two"]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].descriptor.id, &seen[0].payload[..]), (7, &b"onetwo"[..]));
 }
@@ -298,34 +309,36 @@ fn with_activity<T>(id: Guid, work: impl FnOnce() -> T) -> T {
     result
 }
 
-fn the_threads_activity(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let mine = Guid::from_u128(0xAC);
-    with_activity(mine, || provider.write(&event(1, 4, 1), &[])).unwrap();
+fn thread_activity_is_the_default(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let thread_activity = Guid::from_u128(0xAC);
+    with_activity(thread_activity, || provider.write(&event(1, 4, 1), &[])).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let seen = stage.stop(session);
-    assert_eq!((seen[0].activity, seen[1].activity), (Some(mine), None));
+    let seen = fixture.stop_and_read(session);
+    assert_eq!((seen[0].activity, seen[1].activity), (Some(thread_activity), None));
 }
 
-fn transfers(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let (mine, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
-    with_activity(mine, || provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"]))
-        .unwrap();
-    let seen = stage.stop(session);
+fn transfer_writes_both_activities(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let (thread_activity, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
+    with_activity(thread_activity, || {
+        provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"])
+    })
+    .unwrap();
+    let seen = fixture.stop_and_read(session);
     assert_eq!(seen[0].activity, Some(given));
     assert_eq!(seen[0].items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
     assert_eq!(seen[0].payload, b"x");
 }
 
-fn no_related_item(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn no_related_activity_means_no_item(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write_transfer(&event(1, 4, 1), Some(&Guid::from_u128(2)), None, &[]).unwrap();
-    assert_eq!(stage.stop(session)[0].items, []);
+    assert_eq!(fixture.stop_and_read(session)[0].items, []);
 }
 
-fn descriptors_arrive(stage: &Stage) {
-    let (session, provider, guid) = stage.listened(&EnableParams::default());
+fn descriptors_arrive(fixture: &Fixture) {
+    let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let all = EventDescriptor {
         id: 0xFEDC,
         version: 0xBA,
@@ -336,62 +349,62 @@ fn descriptors_arrive(stage: &Stage) {
         keyword: 0x8123_4567_89AB_CDEF,
     };
     provider.write(&all, &[]).unwrap();
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].descriptor, seen[0].provider), (all, guid));
 }
 
-fn writers_are_named(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn header_names_process_and_thread(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let thread = std::thread::scope(|scope| {
         scope
             .spawn(|| {
                 provider.write(&event(1, 4, 1), &[]).unwrap();
-                let own = std::fs::read_link("/proc/thread-self").unwrap();
-                own.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()
+                let link = std::fs::read_link("/proc/thread-self").unwrap();
+                link.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()
             })
             .join()
             .unwrap()
     });
-    let seen = stage.stop(session);
+    let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].process, seen[0].thread), (std::process::id(), thread));
 }
 
-fn flags_on_disk(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn stored_flags_are_extended_info_and_string_only(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     provider.write(&event(1, 4, 1), &[]).unwrap();
     provider.write_transfer(&event(1, 4, 1), None, Some(&Guid::from_u128(3)), &[]).unwrap();
     provider.write_string(4, 1, "text").unwrap();
-    let flags: Vec<u16> = stage.stop(session).iter().map(|seen| seen.flags).collect();
-    assert_eq!(flags, [0, 1, 4]);
+    let flags: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.flags).collect();
+    assert_eq!(flags, [0, EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY]);
 }
 
-fn strings(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn string_is_written_with_its_terminator(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let long = "long 🦀 ".repeat(400);
     for text in ["", "Grüße 🦀", &long] {
         provider.write_string(3, 0x11, text).unwrap();
     }
-    for (seen, text) in stage.stop(session).iter().zip(["", "Grüße 🦀", &long]) {
+    for (seen, text) in fixture.stop_and_read(session).iter().zip(["", "Grüße 🦀", &long]) {
         let bytes: Vec<u8> = text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
         assert_eq!(seen.payload, bytes);
         assert_eq!(
             seen.descriptor,
             EventDescriptor { level: 3, keyword: 0x11, ..EventDescriptor::default() }
         );
-        assert_eq!(seen.flags & 4, 4);
+        assert_eq!(seen.flags & EVENT_HEADER_FLAG_STRING_ONLY, EVENT_HEADER_FLAG_STRING_ONLY);
     }
 }
 
-fn strings_have_an_activity(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    let mine = Guid::from_u128(0x57);
-    with_activity(mine, || provider.write_string(4, 1, "x")).unwrap();
-    assert_eq!(stage.stop(session)[0].activity, Some(mine));
+fn string_carries_the_thread_activity(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
+    let thread_activity = Guid::from_u128(0x57);
+    with_activity(thread_activity, || provider.write_string(4, 1, "x")).unwrap();
+    assert_eq!(fixture.stop_and_read(session)[0].activity, Some(thread_activity));
 }
 
-fn long_strings(stage: &Stage) {
-    let (session, provider, _guid) = stage.listened(&EnableParams::default());
+fn too_long_string_is_refused(fixture: &Fixture) {
+    let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let text = "x".repeat(40_000);
-    assert_eq!(provider.write_string(4, 1, &text).map_err(|e| e.status().0), Err(534));
-    assert_eq!(stage.end(session).events_lost, 0);
+    assert_eq!(provider.write_string(4, 1, &text).map_err(|e| e.status()), Err(ARITHMETIC_OVERFLOW));
+    assert_eq!(fixture.stop(session).events_lost, 0);
 }

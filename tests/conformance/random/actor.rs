@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use traceweir::controller::{Controller, Properties, SessionRef};
-use traceweir::{Error, Guid, Provider};
+use traceweir::{Error, Guid, Provider, Status};
 
 use super::Times;
-use super::model::{Ledger, Listener, MEMBER, Running};
-use super::private::Own;
-use crate::stage::{Stage, status};
+use super::model::{EnabledProviders, ExpectedEvents, MEMBER, ModelSession};
+use super::private::ActorPrivateSession;
+use crate::stage::{Fixture, INSTANCE_NOT_FOUND, SUCCESS, status};
 
 /// Prefix of the shared session names.
 pub(super) const SHARED: &str = "random shared";
@@ -30,31 +30,31 @@ pub(super) const SHARED: &str = "random shared";
 pub(super) const NAMES: usize = 3;
 pub(super) const PROVIDERS: usize = 3;
 /// Maximum number of registrations of one provider by one thread.
-pub(super) const INSTANCES: usize = 3;
+pub(super) const MAX_REGISTRATIONS: usize = 3;
 /// Time that a daemon may take to learn of the end of a registration.
-pub(super) const HEARD: Duration = Duration::from_secs(5);
+pub(super) const UNREGISTER_NOTICE_TIME: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor<'s> {
-    pub(super) stage: &'s Stage,
+    pub(super) fixture: &'s Fixture,
     pub(super) controller: Controller,
     random: u64,
     pub(super) number: u64,
-    pub(super) running: [Option<Running>; NAMES],
+    pub(super) running: [Option<ModelSession>; NAMES],
     /// A private session of this process.
-    pub(super) own: Option<Own>,
+    pub(super) private_session: Option<ActorPrivateSession>,
     /// A log that later sessions append to, and its contents.
-    pub(super) appended: Option<(PathBuf, Ledger)>,
+    pub(super) appended: Option<(PathBuf, ExpectedEvents)>,
     pub(super) registered: [Vec<Provider>; PROVIDERS],
     pub(super) unregistered: [Option<Instant>; PROVIDERS],
     pub(super) shared: Vec<Provider>,
     /// Number of the last event.
     pub(super) event: u64,
-    pub(super) done: Done,
+    pub(super) results: ActorResults,
 }
 
 /// Results of an actor.
 #[derive(Default)]
-pub(super) struct Done {
+pub(super) struct ActorResults {
     pub(super) divergences: Vec<String>,
     pub(super) broken_logs: Vec<String>,
     pub(super) logs: u64,
@@ -81,90 +81,90 @@ impl<'s> Actor<'s> {
         ("register", 5, Self::register),
         ("unregister", 4, Self::unregister),
         ("write", 8, Self::write),
-        ("wrong start", 4, Self::wrong_start),
-        ("wrong enable", 3, Self::wrong_enable),
-        ("wrong update", 2, Self::wrong_update),
+        ("wrong start", 4, Self::start_with_wrong_config),
+        ("wrong enable", 3, Self::enable_with_wrong_filter),
+        ("wrong update", 2, Self::update_with_wrong_values),
         ("start", 3, Self::start),
         ("stop", 2, Self::stop),
-        ("own session", 4, Self::any_of_its_own_process),
-        ("outside", 1, Self::outside),
-        ("shared", 10, Self::any_of_the_shared),
+        ("own session", 4, Self::use_private_session),
+        ("outside", 1, Self::run_controller_private_session),
+        ("shared", 10, Self::use_shared_session),
     ];
 
-    pub(super) fn new(stage: &'s Stage, number: u64, seed: u64) -> Self {
+    pub(super) fn new(fixture: &'s Fixture, number: u64, seed: u64) -> Self {
         Self {
-            stage,
-            controller: stage.controller(),
+            fixture,
+            controller: fixture.connect(),
             // A state of 0 would stay 0.
             random: (seed << 8 | number).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             number,
             running: Default::default(),
-            own: None,
+            private_session: None,
             appended: None,
             registered: Default::default(),
             unregistered: Default::default(),
             shared: Vec::new(),
             event: 0,
-            done: Done::default(),
+            results: ActorResults::default(),
         }
     }
 
     /// Performs this many steps, and then stops all its sessions.
-    pub(super) fn play(mut self, steps: u64) -> Done {
+    pub(super) fn play(mut self, steps: u64) -> ActorResults {
         for _ in 0..steps {
             let (what, _, operation) = self.next_operation();
             let start = Instant::now();
             operation(&mut self);
-            let times = self.done.times.entry(what).or_default();
+            let times = self.results.times.entry(what).or_default();
             *times = (times.0 + 1, times.1 + start.elapsed());
-            if self.done.divergences.len() + self.done.broken_logs.len() > 10 {
+            if self.results.divergences.len() + self.results.broken_logs.len() > 10 {
                 break;
             }
         }
         for name in 0..NAMES {
-            self.stop_one(name);
+            self.stop_named(name);
         }
-        self.stop_own();
-        self.done
+        self.stop_private();
+        self.results
     }
 
     fn next_operation(&mut self) -> (&'static str, u64, Operation<'s>) {
         let all = Self::OPERATIONS.iter().map(|(_, weight, _)| weight).sum();
-        let mut at = self.below(all);
+        let mut remaining_weight = self.random_below(all);
         for operation in Self::OPERATIONS {
-            if at < operation.1 {
+            if remaining_weight < operation.1 {
                 return operation;
             }
-            at -= operation.1;
+            remaining_weight -= operation.1;
         }
         Self::OPERATIONS[0]
     }
 
     /// Returns a random number below `limit` (xorshift64*).
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn random_below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
     }
 
-    pub(super) fn pick(&mut self, limit: usize) -> usize {
-        self.below(limit as u64) as usize
+    pub(super) fn random_index(&mut self, limit: usize) -> usize {
+        self.random_below(limit as u64) as usize
     }
 
     pub(super) fn is_one_of(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
+        self.random_below(chances) == 0
     }
 
     /// Records a divergence unless the status is one of these.
-    pub(super) fn expect(&mut self, what: &str, status: u32, allowed: &[u32]) {
+    pub(super) fn expect(&mut self, what: &str, status: Status, allowed: &[Status]) {
         if !allowed.contains(&status) {
-            self.diverges(format!("{what}: {status}, and not one of {allowed:?}"));
+            self.record_divergence(format!("{what}: {status:?}, and not one of {allowed:?}"));
         }
     }
 
-    pub(super) fn diverges(&mut self, what: String) {
-        self.done.divergences.push(format!("thread {}: {what}", self.number));
+    pub(super) fn record_divergence(&mut self, what: String) {
+        self.results.divergences.push(format!("thread {}: {what}", self.number));
     }
 
     pub(super) fn name(&self, name: usize) -> String {
@@ -181,14 +181,16 @@ impl<'s> Actor<'s> {
     }
 
     /// Returns all its sessions that may receive events.
-    pub(super) fn listeners(&mut self) -> impl Iterator<Item = &mut Listener> {
-        let sessions = self.running.iter_mut().flatten().map(|model| &mut model.listener);
-        sessions.chain(self.own.as_mut().map(|own| &mut own.listener))
+    pub(super) fn listeners(&mut self) -> impl Iterator<Item = &mut EnabledProviders> {
+        let sessions = self.running.iter_mut().flatten().map(|model| &mut model.enabled_providers);
+        sessions.chain(
+            self.private_session.as_mut().map(|private_session| &mut private_session.enabled_providers),
+        )
     }
 
     /// Refers to a session by name, in any case, or by id if it has one.
     pub(super) fn reference(&mut self, name: usize) -> SessionRef {
-        let kind = self.below(3);
+        let kind = self.random_below(3);
         match &self.running[name] {
             Some(model) if kind == 0 => SessionRef::Id(model.id),
             _ if kind == 1 => SessionRef::Name(self.name(name).to_uppercase()),
@@ -196,12 +198,12 @@ impl<'s> Actor<'s> {
         }
     }
 
-    pub(super) fn is_running(&self, name: usize) -> u32 {
-        if self.running[name].is_some() { 0 } else { 4201 }
+    pub(super) fn running_status(&self, name: usize) -> Status {
+        if self.running[name].is_some() { SUCCESS } else { INSTANCE_NOT_FOUND }
     }
 
     fn query(&mut self) {
-        let name = self.pick(NAMES);
+        let name = self.random_index(NAMES);
         let reference = self.reference(name);
         let answer = self.controller.query(&reference);
         self.compare("query", name, answer);
@@ -209,15 +211,15 @@ impl<'s> Actor<'s> {
 
     /// Records a divergence unless the answer about a session is that of the model.
     pub(super) fn compare(&mut self, what: &str, name: usize, answer: Result<Properties, Error>) {
-        let want = self.is_running(name);
+        let expected_values = self.running_status(name);
         match (answer, &mut self.running[name]) {
             (Ok(properties), Some(model)) => {
                 if properties.id != model.id || !model.is_shown_by(&properties.config) {
                     let text = format!("{what}: {properties:?}, and not {:?}", model.config);
-                    self.diverges(text);
+                    self.record_divergence(text);
                 }
             }
-            (answer, _) => self.expect(what, status(answer), &[want]),
+            (answer, _) => self.expect(what, status(answer), &[expected_values]),
         }
     }
 
@@ -230,31 +232,40 @@ impl<'s> Actor<'s> {
                     .filter(|session| session.config.name.starts_with(&prefix))
                     .map(|session| session.id)
                     .collect();
-                let mut want: Vec<u64> = self.running.iter().flatten().map(|model| model.id).collect();
+                let mut expected_values: Vec<u64> =
+                    self.running.iter().flatten().map(|model| model.id).collect();
                 listed.sort_unstable();
-                want.sort_unstable();
-                if listed != want {
-                    self.diverges(format!("list: {listed:x?}, and not {want:x?}"));
+                expected_values.sort_unstable();
+                if listed != expected_values {
+                    self.record_divergence(format!("list: {listed:x?}, and not {expected_values:x?}"));
                 }
             }
-            Err(e) => self.diverges(format!("list: {e}")),
+            Err(e) => self.record_divergence(format!("list: {e}")),
         }
     }
 
     fn providers(&mut self) {
         let all = match self.controller.provider_entries() {
             Ok(all) => all,
-            Err(e) => return self.diverges(format!("providers: {e}")),
+            Err(e) => return self.record_divergence(format!("providers: {e}")),
         };
         for provider in 0..=PROVIDERS {
             let is_group = provider == PROVIDERS;
             let guid = if is_group { self.group() } else { self.provider(provider) };
             let entry = all.iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group));
-            let request = |model: &Running| match is_group {
-                true => model.listener.of_group.as_ref().map(|request| (model.id, request.shown())),
-                false => model.listener.wanted.get(&provider).map(|request| (model.id, request.shown())),
+            let request = |model: &ModelSession| match is_group {
+                true => model
+                    .enabled_providers
+                    .group_request
+                    .as_ref()
+                    .map(|request| (model.id, request.listed_values())),
+                false => model
+                    .enabled_providers
+                    .requests
+                    .get(&provider)
+                    .map(|request| (model.id, request.listed_values())),
             };
-            let mut want: Vec<_> = self.running.iter().flatten().filter_map(request).collect();
+            let mut expected_values: Vec<_> = self.running.iter().flatten().filter_map(request).collect();
             let listed = entry.iter().flat_map(|entry| &entry.sessions).map(|session| {
                 let mut kinds: Vec<_> = session.filters.iter().map(|filter| filter.kind).collect();
                 kinds.sort_unstable();
@@ -262,15 +273,16 @@ impl<'s> Actor<'s> {
             });
             let mut listed: Vec<_> = listed.collect();
             listed.sort_unstable();
-            want.sort_unstable();
-            if listed != want {
-                self.diverges(format!("providers: {listed:x?}, and not {want:x?}"));
+            expected_values.sort_unstable();
+            if listed != expected_values {
+                self.record_divergence(format!("providers: {listed:x?}, and not {expected_values:x?}"));
             }
             let registered = if is_group { MEMBER } else { provider };
-            let is_there = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
-            let was_there = self.unregistered[registered].is_some_and(|at| at.elapsed() < HEARD);
-            if is_there == self.registered[registered].is_empty() && !(is_there && was_there) {
-                self.diverges(format!("provider {provider}: registered is {is_there}"));
+            let is_registered = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
+            let was_registered =
+                self.unregistered[registered].is_some_and(|time| time.elapsed() < UNREGISTER_NOTICE_TIME);
+            if is_registered == self.registered[registered].is_empty() && !(is_registered && was_registered) {
+                self.record_divergence(format!("provider {provider}: registered is {is_registered}"));
             }
         }
     }

@@ -7,31 +7,42 @@ use traceweir::controller::Properties;
 use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 
 use super::actor::Actor;
-use super::model::{Keeps, Ledger};
-use crate::stage::{Seen, events_of};
+use super::model::{ExpectedEvents, KeptEvents};
+use crate::stage::{RecordedEvent, events_of};
 
 impl Actor<'_> {
     /// Checks that the files of one log together hold the predicted events, and returns their
     /// number. If some were counted as lost, any may be missing.
-    pub(super) fn check_log(&mut self, files: &[PathBuf], ledger: &Ledger, keeps: Keeps, lost: u64) -> u64 {
+    pub(super) fn check_log(
+        &mut self,
+        files: &[PathBuf],
+        expected: &ExpectedEvents,
+        kept_events: KeptEvents,
+        lost: u64,
+    ) -> u64 {
         let mut seen = Vec::new();
         for path in files {
-            self.done.logs += 1;
-            match read(path) {
-                Ok(events) => seen.extend(events.iter().map(number_of)),
-                Err(reason) => self.breaks(path, reason),
+            self.results.logs += 1;
+            match read_events(path) {
+                Ok(events) => seen.extend(events.iter().map(event_number)),
+                Err(reason) => self.record_broken_log(path, reason),
             }
         }
-        let keeps = if lost == 0 { keeps } else { Keeps::Some };
-        match ledger.fault(&seen, keeps) {
-            Some(fault) => self.breaks(&files.first().cloned().unwrap_or_default(), fault),
-            None => self.done.events += ledger.due.len() as u64 * u64::from(keeps == Keeps::All),
+        let kept_events = if lost == 0 { kept_events } else { KeptEvents::Some };
+        match expected.find_fault(&seen, kept_events) {
+            Some(find_fault) => {
+                self.record_broken_log(&files.first().cloned().unwrap_or_default(), find_fault)
+            }
+            None => {
+                self.results.events +=
+                    expected.required.len() as u64 * u64::from(kept_events == KeptEvents::All)
+            }
         }
         seen.len() as u64
     }
 
-    pub(super) fn breaks(&mut self, path: &Path, reason: String) {
-        self.done.broken_logs.push(format!("thread {}, {}: {reason}", self.number, path.display()));
+    pub(super) fn record_broken_log(&mut self, path: &Path, reason: String) {
+        self.results.broken_logs.push(format!("thread {}, {}: {reason}", self.number, path.display()));
     }
 
     pub(super) fn remove(&mut self, files: &[PathBuf]) {
@@ -45,9 +56,9 @@ impl Actor<'_> {
         let Some(path) = &end.config.log_file else { return };
         let is_recorder = end.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
         if !(is_recorder && is_empty(path)) {
-            self.done.logs += 1;
-            if let Err(reason) = read(path) {
-                self.breaks(path, reason);
+            self.results.logs += 1;
+            if let Err(reason) = read_events(path) {
+                self.record_broken_log(path, reason);
             }
         }
         self.remove(std::slice::from_ref(path));
@@ -59,13 +70,13 @@ pub(super) fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0)
 }
 
-fn read(path: &Path) -> Result<Vec<Seen>, String> {
+fn read_events(path: &Path) -> Result<Vec<RecordedEvent>, String> {
     catch_unwind(|| events_of(path)).map_err(|reason| match reason.downcast::<String>() {
         Ok(reason) => *reason,
         Err(_) => "it cannot be read".to_owned(),
     })
 }
 
-fn number_of(seen: &Seen) -> u64 {
+fn event_number(seen: &RecordedEvent) -> u64 {
     seen.payload.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }

@@ -7,8 +7,8 @@ use crate::stage::PATIENCE;
 
 /// Resources that a process holds.
 #[derive(Debug)]
-pub(super) struct Holdings {
-    who: &'static str,
+pub(super) struct ProcessResources {
+    process_name: &'static str,
     descriptors: usize,
     regions: usize,
     memory_kib: u64,
@@ -18,9 +18,9 @@ pub(super) struct Holdings {
 /// peak.
 const SLACK_KIB: u64 = 24 << 10;
 
-impl Holdings {
+impl ProcessResources {
     pub(super) fn of_daemon() -> Self {
-        let id = std::env::var(crate::DAEMON).expect("the daemon's process id");
+        let id = std::env::var(crate::DAEMON_PID_VARIABLE).expect("the variable has the daemon's process id");
         Self::read("the daemon", PathBuf::from("/proc").join(id))
     }
 
@@ -28,16 +28,19 @@ impl Holdings {
         Self::read("this process", PathBuf::from("/proc/self"))
     }
 
-    fn read(who: &'static str, process: PathBuf) -> Self {
-        let text =
-            |file: &str| std::fs::read_to_string(process.join(file)).expect("a process can be looked at");
-        let status = text("status");
+    fn read(process_name: &'static str, process: PathBuf) -> Self {
+        let read_proc_file = |file: &str| {
+            std::fs::read_to_string(process.join(file)).expect("the files of the process can be read")
+        };
+        let status = read_proc_file("status");
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
         Self {
-            who,
-            descriptors: std::fs::read_dir(process.join("fd")).expect("its descriptors").count(),
-            regions: text("maps").lines().filter(|line| line.contains("memfd:")).count(),
-            memory_kib: memory.and_then(|kib| kib.parse().ok()).expect("its memory"),
+            process_name,
+            descriptors: std::fs::read_dir(process.join("fd"))
+                .expect("the descriptors can be listed")
+                .count(),
+            regions: read_proc_file("maps").lines().filter(|line| line.contains("memfd:")).count(),
+            memory_kib: memory.and_then(|kib| kib.parse().ok()).expect("the status has a resident size"),
         }
     }
 
@@ -45,7 +48,7 @@ impl Holdings {
     pub(super) fn wait_for_growth(&self, now: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {
-            let growth = self.growth(&now());
+            let growth = self.list_growth(&now());
             if growth.is_empty() || start.elapsed() > PATIENCE {
                 return growth;
             }
@@ -53,9 +56,9 @@ impl Holdings {
         }
     }
 
-    fn growth(&self, now: &Self) -> Vec<String> {
+    fn list_growth(&self, now: &Self) -> Vec<String> {
         let growth_of = |what: &str, before: u64, now: u64, slack: u64| {
-            (now > before + slack).then(|| format!("{}: {what} {before}, then {now}", self.who))
+            (now > before + slack).then(|| format!("{}: {what} {before}, then {now}", self.process_name))
         };
         let all = [
             growth_of("descriptors", self.descriptors as u64, now.descriptors as u64, 0),

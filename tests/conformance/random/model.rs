@@ -25,7 +25,7 @@ pub(super) const MEMBER: usize = 2;
 
 /// The properties of an event that rules depend on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offered {
+pub(super) struct WrittenEvent {
     pub(super) id: u16,
     pub(super) level: u8,
     pub(super) keyword: u64,
@@ -38,21 +38,21 @@ pub(super) struct Request {
     /// Listed event ids, and whether only these or all others pass.
     pub(super) ids: Option<(Vec<u16>, bool)>,
     /// Whether the scope filters exclude this process.
-    pub(super) is_for_others: bool,
+    pub(super) excludes_this_process: bool,
 }
 
 impl Request {
     /// Adds a filter that passes only these ids, or all others.
-    pub(super) fn by_ids(mut self, listed: Vec<u16>, filter_in: bool) -> Self {
+    pub(super) fn with_id_filter(mut self, listed: Vec<u16>, filter_in: bool) -> Self {
         let data = encode::event_ids(filter_in, &listed);
         self.params.filters.push(Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data });
         Self { ids: Some((listed, filter_in)), ..self }
     }
 
     /// Adds a filter of processes that includes this one, or does not.
-    pub(super) fn by_scope(mut self, by_name: bool, passes: bool) -> Self {
-        let program = std::env::current_exe().expect("this program");
-        let program = program.file_name().expect("it has a name").to_string_lossy().into_owned();
+    pub(super) fn with_process_filter(mut self, by_name: bool, passes: bool) -> Self {
+        let program = std::env::current_exe().expect("this program has a path");
+        let program = program.file_name().expect("the path has a file name").to_string_lossy().into_owned();
         let filter = match (by_name, passes) {
             (false, true) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1, std::process::id()])),
             (false, false) => (EVENT_FILTER_TYPE_PID, encode::pids(&[1])),
@@ -60,34 +60,35 @@ impl Request {
             (true, false) => (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode::name_list(&["other"])),
         };
         self.params.filters.push(Filter { kind: filter.0, data: filter.1 });
-        Self { is_for_others: self.is_for_others || !passes, ..self }
+        Self { excludes_this_process: self.excludes_this_process || !passes, ..self }
     }
 
     /// Adds a filter that drops no event: of stacks, or for the callback.
-    pub(super) fn with(mut self, kind: u32, data: Vec<u8>) -> Self {
+    pub(super) fn with_filter(mut self, kind: u32, data: Vec<u8>) -> Self {
         self.params.filters.push(Filter { kind, data });
         self
     }
 
     /// Returns whether an event passes: "pass = level_ok && keyword_ok", and "all filters must
     /// pass".
-    fn takes(&self, e: &Offered) -> bool {
-        let p = &self.params;
-        let level_ok = p.level == 0 || e.level <= p.level;
-        let any = if p.match_any == 0 { u64::MAX } else { p.match_any };
-        let keyword_ok = match e.keyword {
-            0 => p.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
-            keyword => keyword & any != 0 && keyword & p.match_all == p.match_all,
+    fn accepts(&self, event: &WrittenEvent) -> bool {
+        let params = &self.params;
+        let level_ok = params.level == 0 || event.level <= params.level;
+        let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
+        let keyword_ok = match event.keyword {
+            0 => params.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
+            keyword => keyword & any != 0 && keyword & params.match_all == params.match_all,
         };
-        let by_id = self.ids.as_ref().is_none_or(|(listed, filter_in)| listed.contains(&e.id) == *filter_in);
+        let by_id =
+            self.ids.as_ref().is_none_or(|(listed, filter_in)| listed.contains(&event.id) == *filter_in);
         level_ok && keyword_ok && by_id
     }
 
     /// Combines a direct and a group enable: "Direct and group enables of one session combine like
     /// two sessions". A group has no filters of single events.
     fn combine_with_group(&self, group: &Self) -> Self {
-        let level = |p: &EnableParams| if p.level == 0 { u8::MAX } else { p.level };
-        let any = |p: &EnableParams| if p.match_any == 0 { u64::MAX } else { p.match_any };
+        let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
+        let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
         let (one, two) = (&self.params, &group.params);
         let params = EnableParams {
             level: level(one).max(level(two)),
@@ -101,27 +102,27 @@ impl Request {
 
     /// Returns what a list of providers shows: level, masks, properties, types of filters. The list
     /// marks a group separately.
-    pub(super) fn shown(&self) -> (u8, u64, u64, u32, Vec<u32>) {
-        let p = &self.params;
-        let mut kinds: Vec<u32> = p.filters.iter().map(|filter| filter.kind).collect();
+    pub(super) fn listed_values(&self) -> (u8, u64, u64, u32, Vec<u32>) {
+        let params = &self.params;
+        let mut kinds: Vec<u32> = params.filters.iter().map(|filter| filter.kind).collect();
         kinds.sort_unstable();
-        let property = p.property & !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        (p.level, p.match_any, p.match_all, property, kinds)
+        let property = params.property & !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+        (params.level, params.match_any, params.match_all, property, kinds)
     }
 }
 
 /// The numbers of the events of a log.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) due: BTreeSet<u64>,
-    pub(super) maybe: BTreeSet<u64>,
+pub(super) struct ExpectedEvents {
+    pub(super) required: BTreeSet<u64>,
+    pub(super) possible: BTreeSet<u64>,
     /// Events that were written but not requested, with the reason.
-    pub(super) others: BTreeMap<u64, String>,
+    pub(super) not_requested: BTreeMap<u64, String>,
 }
 
 /// Which of its events a log keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
+pub(super) enum KeptEvents {
     All,
     /// The newest events.
     Newest,
@@ -129,88 +130,102 @@ pub(super) enum Keeps {
     Some,
 }
 
-impl Ledger {
+impl ExpectedEvents {
     /// Returns what is wrong with a log that holds these events.
-    pub(super) fn fault(&self, seen: &[u64], keeps: Keeps) -> Option<String> {
-        let there: BTreeSet<u64> = seen.iter().copied().collect();
-        if there.len() != seen.len() {
-            return Some(format!("{} events, {} of them different", seen.len(), there.len()));
+    pub(super) fn find_fault(&self, seen: &[u64], kept_events: KeptEvents) -> Option<String> {
+        let found_events: BTreeSet<u64> = seen.iter().copied().collect();
+        if found_events.len() != seen.len() {
+            return Some(format!("{} events, only {} of them distinct", seen.len(), found_events.len()));
         }
-        if let Some(stray) = there.iter().find(|n| !self.due.contains(n) && !self.maybe.contains(n)) {
-            let reason = self.others.get(stray).map_or("it was written for another file", String::as_str);
-            return Some(format!("event {stray} was not asked for: {reason}"));
+        if let Some(unexpected) =
+            found_events.iter().find(|n| !self.required.contains(n) && !self.possible.contains(n))
+        {
+            let reason = self
+                .not_requested
+                .get(unexpected)
+                .map_or("the event was written for another file", String::as_str);
+            return Some(format!("event {unexpected} was not requested: {reason}"));
         }
-        let missing = match keeps {
-            Keeps::All => self.due.difference(&there).next(),
+        let missing = match kept_events {
+            KeptEvents::All => self.required.difference(&found_events).next(),
             // Events that may or may not be there may have overwritten it.
-            Keeps::Newest if self.maybe.last() > self.due.last() => None,
-            Keeps::Newest => self.due.last().filter(|newest| !there.contains(newest)),
-            Keeps::Some => None,
+            KeptEvents::Newest if self.possible.last() > self.required.last() => None,
+            KeptEvents::Newest => self.required.last().filter(|newest| !found_events.contains(newest)),
+            KeptEvents::Some => None,
         };
         missing.map(|missing| {
-            let all = self.due.len() + self.maybe.len();
-            format!("event {missing} is missing ({keeps:?}), {} of {all} are there", seen.len())
+            let all = self.required.len() + self.possible.len();
+            format!("event {missing} is missing ({kept_events:?}), the log has {} of {all}", seen.len())
         })
     }
 }
 
 /// What a session has enabled, and what its log holds.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Listener {
-    pub(super) wanted: BTreeMap<usize, Request>,
-    pub(super) of_group: Option<Request>,
+pub(super) struct EnabledProviders {
+    pub(super) requests: BTreeMap<usize, Request>,
+    pub(super) group_request: Option<Request>,
     /// Providers with a change that this process may not have received yet.
-    pub(super) unsettled: BTreeSet<usize>,
-    pub(super) ledger: Ledger,
+    pub(super) unconfirmed: BTreeSet<usize>,
+    pub(super) expected: ExpectedEvents,
 }
 
-impl Listener {
+impl EnabledProviders {
     /// Returns what is asked of a provider of this process.
     pub(super) fn request(&self, provider: usize) -> Option<Request> {
-        let direct = self.wanted.get(&provider).filter(|request| !request.is_for_others);
-        let of_group = self.of_group.as_ref().filter(|request| provider == MEMBER && !request.is_for_others);
-        match (direct, of_group) {
+        let direct = self.requests.get(&provider).filter(|request| !request.excludes_this_process);
+        let group_request = self
+            .group_request
+            .as_ref()
+            .filter(|request| provider == MEMBER && !request.excludes_this_process);
+        match (direct, group_request) {
             (Some(direct), Some(group)) => Some(direct.combine_with_group(group)),
             (one, other) => one.or(other).cloned(),
         }
     }
 
-    /// Records that an event was written. With `certainly`, no session lacked room for it.
-    pub(super) fn note(&mut self, provider: usize, event: &Offered, number: u64, certainly: bool) {
-        if !certainly || self.unsettled.contains(&provider) {
-            self.ledger.maybe.insert(number);
-        } else if self.request(provider).is_some_and(|request| request.takes(event)) {
-            self.ledger.due.insert(number);
+    /// Records that an event was written. With `certainly`, all sessions had free space for the event.
+    pub(super) fn record_write(
+        &mut self,
+        provider: usize,
+        event: &WrittenEvent,
+        number: u64,
+        certainly: bool,
+    ) {
+        if !certainly || self.unconfirmed.contains(&provider) {
+            self.expected.possible.insert(number);
+        } else if self.request(provider).is_some_and(|request| request.accepts(event)) {
+            self.expected.required.insert(number);
         } else {
             let reason = format!("{event:?} of provider {provider}, {:?}", self.request(provider));
-            self.ledger.others.insert(number, reason);
+            self.expected.not_requested.insert(number, reason);
         }
     }
 }
 
 /// A session of the model.
-pub(super) struct Running {
+pub(super) struct ModelSession {
     pub(super) id: u64,
     /// The configuration that each answer must show.
     pub(super) config: SessionConfig,
     /// The name pattern of a file sequence, with its `%d`.
-    pub(super) row: Option<PathBuf>,
-    pub(super) listener: Listener,
+    pub(super) file_pattern: Option<PathBuf>,
+    pub(super) enabled_providers: EnabledProviders,
     /// Events found in its files so far, without those of earlier sessions.
     pub(super) found: u64,
     /// Whether all its events go to files.
     pub(super) is_all_in_files: bool,
 }
 
-impl Running {
-    pub(super) fn new(id: u64, asked: &SessionConfig, ledger: Ledger) -> Self {
-        let config = adjusted(asked);
-        let is_row = config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
+impl ModelSession {
+    pub(super) fn new(id: u64, requested: &SessionConfig, expected: ExpectedEvents) -> Self {
+        let config = adjust_config(requested);
+        let is_file_sequence = config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
         let ends = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_BUFFERING_MODE;
         Self {
             id,
-            row: asked.log_file.clone().filter(|_| is_row),
-            listener: Listener { ledger, ..Listener::default() },
+            file_pattern: requested.log_file.clone().filter(|_| is_file_sequence),
+            enabled_providers: EnabledProviders { expected, ..EnabledProviders::default() },
             found: 0,
             is_all_in_files: config.log_file.is_some() && config.log_file_mode & ends == 0,
             config,
@@ -223,32 +238,36 @@ impl Running {
 
     /// Returns which events its log keeps at its end. A flight recorder writes on flush, not at its
     /// end.
-    pub(super) fn keeps(&self) -> Keeps {
+    pub(super) fn kept_events(&self) -> KeptEvents {
         match () {
-            () if self.has(EVENT_TRACE_BUFFERING_MODE) => Keeps::Some,
-            () if self.has(EVENT_TRACE_FILE_MODE_CIRCULAR) => Keeps::Newest,
-            () => Keeps::All,
+            () if self.has(EVENT_TRACE_BUFFERING_MODE) => KeptEvents::Some,
+            () if self.has(EVENT_TRACE_FILE_MODE_CIRCULAR) => KeptEvents::Newest,
+            () => KeptEvents::All,
         }
     }
 
     /// Returns its files.
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        match &self.row {
-            Some(row) => (1..).map(|n| numbered(row, n)).take_while(|path| path.exists()).collect(),
+        match &self.file_pattern {
+            Some(file_pattern) => {
+                (1..).map(|n| numbered_path(file_pattern, n)).take_while(|path| path.exists()).collect()
+            }
             None => self.config.log_file.clone().into_iter().collect(),
         }
     }
 
     /// Returns whether an answer shows this session. A file sequence advances by itself, and never
     /// goes back.
-    pub(super) fn is_shown_by(&mut self, shown: &SessionConfig) -> bool {
-        if let (Some(row), Some(now), Some(then)) = (&self.row, &shown.log_file, &self.config.log_file) {
-            let index = |path: &Path| (1..10_000).find(|n| numbered(row, *n) == path);
+    pub(super) fn is_shown_by(&mut self, listed_values: &SessionConfig) -> bool {
+        if let (Some(file_pattern), Some(now), Some(then)) =
+            (&self.file_pattern, &listed_values.log_file, &self.config.log_file)
+        {
+            let index = |path: &Path| (1..10_000).find(|n| numbered_path(file_pattern, *n) == path);
             if index(now).is_some_and(|now| Some(now) >= index(then)) {
-                self.config.log_file = shown.log_file.clone();
+                self.config.log_file = listed_values.log_file.clone();
             }
         }
-        *shown == self.config
+        *listed_values == self.config
     }
 
     /// Applies UPDATE, where it is allowed: "0 = unchanged".
@@ -275,9 +294,10 @@ impl Running {
 
     /// Switches to another file.
     pub(super) fn switch_file(&mut self, path: PathBuf) {
-        self.config.log_file = Some(if self.row.is_some() { numbered(&path, 1) } else { path.clone() });
-        self.row = self.row.take().map(|_| path);
-        self.listener.ledger = Ledger::default();
+        self.config.log_file =
+            Some(if self.file_pattern.is_some() { numbered_path(&path, 1) } else { path.clone() });
+        self.file_pattern = self.file_pattern.take().map(|_| path);
+        self.enabled_providers.expected = ExpectedEvents::default();
     }
 
     /// Applies CONVERT_TO_REALTIME: "file session becomes real-time; file writing ends".
@@ -288,37 +308,37 @@ impl Running {
             | EVENT_TRACE_FILE_MODE_NEWFILE
             | EVENT_TRACE_FILE_MODE_PREALLOCATE);
         self.set_real_time();
-        (self.config.log_file, self.row) = (None, None);
+        (self.config.log_file, self.file_pattern) = (None, None);
         self.is_all_in_files = false;
-        self.listener.ledger = Ledger::default();
+        self.enabled_providers.expected = ExpectedEvents::default();
     }
 }
 
 /// Returns the configuration that the daemon makes of a requested one.
-fn adjusted(asked: &SessionConfig) -> SessionConfig {
-    let mode = asked.log_file_mode;
+fn adjust_config(requested: &SessionConfig) -> SessionConfig {
+    let mode = requested.log_file_mode;
     let processors = u32::from(traceweir_transport::cpu::possible());
     let streams = if mode & EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING != 0 { 1 } else { processors };
-    let minimum_buffers = asked.minimum_buffers.max(2 * streams);
-    let maximum_buffers = match asked.maximum_buffers {
+    let minimum_buffers = requested.minimum_buffers.max(2 * streams);
+    let maximum_buffers = match requested.maximum_buffers {
         _ if mode & EVENT_TRACE_BUFFERING_MODE != 0 => minimum_buffers,
         0 => minimum_buffers + 20,
         most => most.max(minimum_buffers),
     };
     let is_live = mode & EVENT_TRACE_REAL_TIME_MODE != 0;
-    let is_row = mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
-    let named = |path: &PathBuf| if is_row { numbered(path, 1) } else { path.clone() };
+    let is_file_sequence = mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0;
+    let named = |path: &PathBuf| if is_file_sequence { numbered_path(path, 1) } else { path.clone() };
     SessionConfig {
         minimum_buffers,
         maximum_buffers,
-        clock: asked.clock.max(1),
-        flush_timer: if is_live { asked.flush_timer.max(1) } else { asked.flush_timer },
-        log_file: asked.log_file.as_ref().map(named),
-        ..asked.clone()
+        clock: requested.clock.max(1),
+        flush_timer: if is_live { requested.flush_timer.max(1) } else { requested.flush_timer },
+        log_file: requested.log_file.as_ref().map(named),
+        ..requested.clone()
     }
 }
 
 /// Returns the path of a file in a sequence.
-pub(super) fn numbered(row: &Path, number: u32) -> PathBuf {
-    row.to_string_lossy().replace("%d", &number.to_string()).into()
+pub(super) fn numbered_path(file_pattern: &Path, number: u32) -> PathBuf {
+    file_pattern.to_string_lossy().replace("%d", &number.to_string()).into()
 }

@@ -1,8 +1,8 @@
 //! Private sessions: one that this actor's process started itself, and ones that a controller
 //! starts.
 //!
-//! All actors live in one process, which can run at most three of its own: a start may fail for
-//! lack of room, and for no other reason.
+//! All actors are in one process, which can run at most three private sessions: a start may fail
+//! because of this limit, and for no other reason.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -11,166 +11,187 @@ use traceweir::controller::{EnableCode, EnableParams, SessionConfig, SessionRef,
 use traceweir::private::PrivateSession;
 use traceweir::{Guid, Provider};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
 use super::actor::{Actor, PROVIDERS};
-use super::model::{Keeps, Ledger, Listener, Running};
-use super::providers::PROMPT;
-use crate::stage::{event, status, unique, wants};
-
-const SEQUENTIAL: u32 = 0x1;
-const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE;
+use super::model::{EnabledProviders, ExpectedEvents, KeptEvents, ModelSession};
+use super::providers::REGISTRATION_TIME;
+use crate::stage::{
+    ALREADY_EXISTS, E_FAIL, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES,
+    SUCCESS, enable_params, event, status, unique_number,
+};
 
 /// A private session that this process started.
-pub(super) struct Own {
+pub(super) struct ActorPrivateSession {
     session: PrivateSession,
     path: PathBuf,
     config: SessionConfig,
-    pub(super) listener: Listener,
+    pub(super) enabled_providers: EnabledProviders,
 }
 
 impl Actor<'_> {
-    pub(super) fn any_of_its_own_process(&mut self) {
-        let (choice, provider) = (self.below(8), self.pick(PROVIDERS));
+    pub(super) fn use_private_session(&mut self) {
+        let (choice, provider) = (self.random_below(8), self.random_index(PROVIDERS));
         let (request, guid) = (self.request(true, false), self.provider(provider));
-        let (seconds, new) = (1 + self.below(4) as u32, self.stage.path());
-        let Some(own) = &mut self.own else { return self.start_own() };
+        let (seconds, new) = (1 + self.random_below(4) as u32, self.fixture.unique_path());
+        let Some(own) = &mut self.private_session else { return self.start_private() };
         let statuses = match choice {
-            0 => return self.stop_own(),
+            0 => return self.stop_private(),
             1..=2 => {
                 let status_of_enable = status(own.session.enable(guid, &request.params));
-                own.listener.wanted.insert(provider, request);
-                (status_of_enable, 0)
+                own.enabled_providers.requests.insert(provider, request);
+                (status_of_enable, SUCCESS)
             }
             3 => {
-                own.listener.wanted.remove(&provider);
-                (status(own.session.disable(guid)), 0)
+                own.enabled_providers.requests.remove(&provider);
+                (status(own.session.disable(guid)), SUCCESS)
             }
             4 => {
                 let update = Update { flush_timer: Some(seconds), log_file: Some(new), ..Update::default() };
-                return self.update_own(&update);
+                return self.update_private(&update);
             }
             5 => {
                 let switch = Update { real_time: Some(true), ..Update::default() };
-                (status(own.session.update(&switch)), 87)
+                (status(own.session.update(&switch)), INVALID_PARAMETER)
             }
             6 => {
                 let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-                (status(own.session.enable(guid, &EnableParams { property, ..request.params })), 87)
+                (
+                    status(own.session.enable(guid, &EnableParams { property, ..request.params })),
+                    INVALID_PARAMETER,
+                )
             }
             _ => {
-                let shown = own.session.query().config;
-                let is_same = shown == SessionConfig { guid: shown.guid, ..own.config.clone() };
-                (u32::from(!is_same) * 1_000_000, 0)
+                let listed_values = own.session.query().config;
+                let is_same =
+                    listed_values == SessionConfig { guid: listed_values.guid, ..own.config.clone() };
+                (if is_same { SUCCESS } else { E_FAIL }, SUCCESS)
             }
         };
         self.expect(&format!("own session {choice}"), statuses.0, &[statuses.1]);
         self.write();
     }
 
-    fn start_own(&mut self) {
-        let path = self.stage.path();
+    fn start_private(&mut self) {
+        let path = self.fixture.unique_path();
         let config = SessionConfig {
-            name: format!("own {}", unique()),
-            log_file_mode: SEQUENTIAL,
+            name: format!("own {}", unique_number()),
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
             log_file: Some(path.clone()),
             buffer_size: 4,
             ..SessionConfig::default()
         };
         match PrivateSession::start(&config) {
             Ok(session) => {
-                let mode = SEQUENTIAL | PRIVATE | EVENT_TRACE_PRIVATE_IN_PROC;
-                let asked = SessionConfig { log_file_mode: mode, ..config };
-                let config = Running::new(0, &asked, Ledger::default()).config;
-                self.own = Some(Own { session, path, config, listener: Listener::default() });
+                let mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL
+                    | EVENT_TRACE_PRIVATE_LOGGER_MODE
+                    | EVENT_TRACE_PRIVATE_IN_PROC;
+                let requested = SessionConfig { log_file_mode: mode, ..config };
+                let config = ModelSession::new(0, &requested, ExpectedEvents::default()).config;
+                self.private_session = Some(ActorPrivateSession {
+                    session,
+                    path,
+                    config,
+                    enabled_providers: EnabledProviders::default(),
+                });
             }
             Err(e) => {
-                self.expect(&format!("own session: {e}"), e.status().0, &[1450]);
+                self.expect(&format!("own session: {e}"), e.status(), &[NO_SYSTEM_RESOURCES]);
                 self.expect_no_file(Some(path));
             }
         }
     }
 
-    fn update_own(&mut self, update: &Update) {
-        let Some(own) = &mut self.own else { return };
+    fn update_private(&mut self, update: &Update) {
+        let Some(own) = &mut self.private_session else { return };
         let answer = own.session.update(update);
         let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
-            return self.expect("own session goes on", status(answer), &[0]);
+            return self.expect("own session goes on", status(answer), &[SUCCESS]);
         };
         let old = std::mem::replace(&mut own.path, new.clone());
-        let ledger = std::mem::take(&mut own.listener.ledger);
+        let expected = std::mem::take(&mut own.enabled_providers.expected);
         own.config.log_file = Some(new.clone());
         own.config.flush_timer = update.flush_timer.unwrap_or(own.config.flush_timer);
-        self.check_log(std::slice::from_ref(&old), &ledger, Keeps::All, properties.events_lost);
+        self.check_log(std::slice::from_ref(&old), &expected, KeptEvents::All, properties.events_lost);
         self.remove(&[old]);
     }
 
-    pub(super) fn stop_own(&mut self) {
-        let Some(Own { session, path, listener, .. }) = self.own.take() else { return };
+    pub(super) fn stop_private(&mut self) {
+        let Some(ActorPrivateSession { session, path, enabled_providers, .. }) = self.private_session.take()
+        else {
+            return;
+        };
         match session.stop() {
             Ok(end) => {
-                self.check_log(std::slice::from_ref(&path), &listener.ledger, Keeps::All, end.events_lost);
+                self.check_log(
+                    std::slice::from_ref(&path),
+                    &enabled_providers.expected,
+                    KeptEvents::All,
+                    end.events_lost,
+                );
             }
-            Err(e) => self.diverges(format!("own session, stop: {e}")),
+            Err(e) => self.record_divergence(format!("own session, stop: {e}")),
         }
         self.remove(&[path]);
     }
 
     /// Runs a private session of a controller from its start to its end. Only this process has the
     /// provider, so only it takes part.
-    pub(super) fn outside(&mut self) {
-        let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique()));
-        let (comes_late, path) = (self.is_one_of(2), self.stage.path());
-        let early = (!comes_late).then(|| Provider::register(guid, None));
+    pub(super) fn run_controller_private_session(&mut self) {
+        let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique_number()));
+        let (registers_late, path) = (self.is_one_of(2), self.fixture.unique_path());
+        let early_provider = (!registers_late).then(|| Provider::register(guid, None));
         let name = format!("random {} outside", self.number);
         let session = SessionRef::Name(name.clone());
         let config = SessionConfig {
             name,
-            log_file_mode: SEQUENTIAL | PRIVATE,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_PRIVATE_LOGGER_MODE,
             guid,
             log_file: Some(path.clone()),
             buffer_size: 4,
             ..SessionConfig::default()
         };
-        for want in [0, 183] {
+        for expected_status in [SUCCESS, ALREADY_EXISTS] {
             let status_of_start = status(self.controller.start(&config));
-            self.expect("outside start", status_of_start, &[want]);
+            self.expect("outside start", status_of_start, &[expected_status]);
         }
-        let enabled = self.controller.enable(&session, guid, EnableCode::Enable, &wants(4, 1, 0), 10_000);
-        self.expect("outside enable", status(enabled), &[0]);
-        let begun = Instant::now();
-        let mut ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
-            Ok(provider) => write_for(4, 1, &provider),
-            Err(e) => return self.diverges(format!("outside register: {e}")),
+        let enabled =
+            self.controller.enable(&session, guid, EnableCode::Enable, &enable_params(4, 1, 0), 10_000);
+        self.expect("outside enable", status(enabled), &[SUCCESS]);
+        let start = Instant::now();
+        let mut expected = match early_provider.unwrap_or_else(|| Provider::register(guid, None)) {
+            Ok(provider) => write_events_for(4, 1, &provider),
+            Err(e) => return self.record_divergence(format!("outside register: {e}")),
         };
-        if begun.elapsed() >= PROMPT {
-            ledger.maybe.append(&mut ledger.due);
+        if start.elapsed() >= REGISTRATION_TIME {
+            expected.possible.append(&mut expected.required);
         }
-        let next = status(self.controller.increment(&session));
-        let live = status(self.controller.convert_to_real_time(&session));
-        self.expect("outside increment", next, &[1]);
-        self.expect("outside convert", live, &[1]);
+        let increment_status = status(self.controller.increment(&session));
+        let convert_status = status(self.controller.convert_to_real_time(&session));
+        self.expect("outside increment", increment_status, &[INVALID_FUNCTION]);
+        self.expect("outside convert", convert_status, &[INVALID_FUNCTION]);
         match self.controller.stop(&session) {
             Ok(end) => {
-                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::All, end.events_lost);
+                self.check_log(std::slice::from_ref(&path), &expected, KeptEvents::All, end.events_lost);
             }
-            Err(e) => self.diverges(format!("outside stop: {e}")),
+            Err(e) => self.record_divergence(format!("outside stop: {e}")),
         }
-        let gone = status(self.controller.query(&session));
-        self.expect("outside query", gone, &[4201]);
+        let query_status = status(self.controller.query(&session));
+        self.expect("outside query", query_status, &[INSTANCE_NOT_FOUND]);
         self.remove(&[path]);
     }
 }
 
 /// Writes events of several levels and keywords. Returns those due in a session that asks for this
 /// level and any of these keywords.
-fn write_for(most: u8, any: u64, provider: &Provider) -> Ledger {
-    let mut ledger = Ledger::default();
+fn write_events_for(max_level: u8, any: u64, provider: &Provider) -> ExpectedEvents {
+    let mut expected = ExpectedEvents::default();
     for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
         let is_written = provider.write(&event(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
-        let is_due = level <= most && (keyword == 0 || keyword & any != 0);
-        let list = if is_written { &mut ledger.due } else { &mut ledger.maybe };
+        let is_due = level <= max_level && (keyword == 0 || keyword & any != 0);
+        let list = if is_written { &mut expected.required } else { &mut expected.possible };
         list.extend(is_due.then_some(number));
     }
-    ledger
+    expected
 }

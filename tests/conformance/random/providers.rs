@@ -3,22 +3,25 @@
 
 use std::time::{Duration, Instant};
 
-use traceweir::Provider;
 use traceweir::controller::{EnableCode, EnableParams, Filter};
 use traceweir::provider::EnableCallback;
+use traceweir::{Provider, Status};
 use traceweir_format::filter::{Gate, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use super::actor::{Actor, HEARD, INSTANCES, NAMES, PROVIDERS};
-use super::model::{Listener, MEMBER, Offered, Request};
-use crate::stage::{event, status, wants};
+use super::actor::{Actor, MAX_REGISTRATIONS, NAMES, PROVIDERS, UNREGISTER_NOTICE_TIME};
+use super::model::{EnabledProviders, MEMBER, Request, WrittenEvent};
+use crate::stage::{
+    INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NOT_ENOUGH_MEMORY, SUCCESS, enable_params,
+    event, status,
+};
 
 /// A filter type that only providers understand.
-const OF_THE_PROVIDER: u32 = 0x1234;
-const FOR_A_WHILE: u32 = 10_000;
+const PROVIDER_DEFINED_FILTER: u32 = 0x1234;
+const CALLBACK_TIMEOUT_MS: u32 = 10_000;
 /// A registration waits up to a second for the daemon; one that took less has its answer.
-pub(super) const PROMPT: Duration = Duration::from_millis(900);
+pub(super) const REGISTRATION_TIME: Duration = Duration::from_millis(900);
 
 /// The target of an enable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,122 +44,133 @@ impl Target {
     }
 
     /// Sets what the session asks of the target. Returns what it asked before.
-    fn set(self, listener: &mut Listener, request: Option<Request>) -> Option<Request> {
+    fn set(self, enabled_providers: &mut EnabledProviders, request: Option<Request>) -> Option<Request> {
         match (self, request) {
-            (Self::Group, request) => std::mem::replace(&mut listener.of_group, request),
-            (Self::Provider(provider), Some(request)) => listener.wanted.insert(provider, request),
-            (Self::Provider(provider), None) => listener.wanted.remove(&provider),
+            (Self::Group, request) => std::mem::replace(&mut enabled_providers.group_request, request),
+            (Self::Provider(provider), Some(request)) => enabled_providers.requests.insert(provider, request),
+            (Self::Provider(provider), None) => enabled_providers.requests.remove(&provider),
         }
     }
 }
 
 impl Actor<'_> {
     fn target(&mut self) -> Target {
-        if self.is_one_of(6) { Target::Group } else { Target::Provider(self.pick(PROVIDERS)) }
+        if self.is_one_of(6) { Target::Group } else { Target::Provider(self.random_index(PROVIDERS)) }
     }
 
     /// Returns random levels and masks, some properties, and occasionally filters that are allowed.
     pub(super) fn request(&mut self, may_limit_events: bool, may_limit_scope: bool) -> Request {
-        let params = wants(self.below(6) as u8, self.below(4), self.below(2));
-        let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][self.pick(2)];
+        let params = enable_params(self.random_below(6) as u8, self.random_below(4), self.random_below(2));
+        let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][self.random_index(2)];
         let mut request = Request { params: EnableParams { property, ..params }, ..Request::default() };
         if may_limit_events && self.is_one_of(3) {
             let listed = (0..9).filter(|_| self.is_one_of(2)).chain([9]).collect();
-            request = request.by_ids(listed, self.is_one_of(2));
+            request = request.with_id_filter(listed, self.is_one_of(2));
         }
         for by_name in [false, true] {
             if may_limit_scope && self.is_one_of(6) {
-                request = request.by_scope(by_name, !self.is_one_of(3));
+                request = request.with_process_filter(by_name, !self.is_one_of(3));
             }
         }
         if self.is_one_of(6) {
-            request = request.with(OF_THE_PROVIDER, b"for the callback".to_vec());
+            request = request.with_filter(PROVIDER_DEFINED_FILTER, b"for the callback".to_vec());
         }
         if self.is_one_of(6) {
             let filter = encode::level_keyword(Gate { any: 1, all: 0, level: 4 }, true);
-            request = request.with(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, filter);
+            request = request.with_filter(EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, filter);
         }
         request
     }
 
     pub(super) fn enable(&mut self) {
-        let (name, target) = (self.pick(NAMES), self.target());
+        let (name, target) = (self.random_index(NAMES), self.target());
         let mut request = self.request(target != Target::Group, true);
         request.params.property |= target.property();
         self.enable_or_disable(name, target, Some(request));
     }
 
     pub(super) fn disable(&mut self) {
-        let (name, target) = (self.pick(NAMES), self.target());
+        let (name, target) = (self.random_index(NAMES), self.target());
         self.enable_or_disable(name, target, None);
     }
 
     /// Enables or disables. If the call waits for this process, the outcome of later writes is
     /// certain.
     fn enable_or_disable(&mut self, name: usize, target: Target, request: Option<Request>) {
-        let waits = self.is_one_of(2);
+        let waits_for_callbacks = self.is_one_of(2);
         let code = if request.is_some() { EnableCode::Enable } else { EnableCode::Disable };
-        let off = EnableParams { property: target.property(), ..EnableParams::default() };
-        let params = request.as_ref().map_or(off, |request| request.params.clone());
-        let outcome = self.order(name, target, code, &params, if waits { FOR_A_WHILE } else { 0 });
-        let want = self.is_running(name);
-        self.expect("enable", outcome, &[want]);
+        let disable_params = EnableParams { property: target.property(), ..EnableParams::default() };
+        let params = request.as_ref().map_or(disable_params, |request| request.params.clone());
+        let outcome = self.change_enable(
+            name,
+            target,
+            code,
+            &params,
+            if waits_for_callbacks { CALLBACK_TIMEOUT_MS } else { 0 },
+        );
+        let expected_status = self.running_status(name);
+        self.expect("enable", outcome, &[expected_status]);
         let is_registered = !self.registered[target.provider()].is_empty();
-        if let (0, Some(model)) = (outcome, &mut self.running[name]) {
-            let listener = &mut model.listener;
-            let was_meant = target.set(listener, request.clone()).is_some_and(|before| !before.is_for_others);
+        if let (SUCCESS, Some(model)) = (outcome, &mut self.running[name]) {
+            let enabled_providers = &mut model.enabled_providers;
+            let was_enabled = target
+                .set(enabled_providers, request.clone())
+                .is_some_and(|before| !before.excludes_this_process);
             // A process that was not enabled and still is not gets no notification, so the call did
             // not wait for it.
-            let is_notified = was_meant || request.is_some_and(|request| !request.is_for_others);
+            let is_notified = was_enabled || request.is_some_and(|request| !request.excludes_this_process);
             if is_registered && is_notified {
-                match waits {
-                    true => listener.unsettled.remove(&target.provider()),
-                    false => listener.unsettled.insert(target.provider()),
+                match waits_for_callbacks {
+                    true => enabled_providers.unconfirmed.remove(&target.provider()),
+                    false => enabled_providers.unconfirmed.insert(target.provider()),
                 };
             }
         }
         self.write_all(target.provider());
     }
 
-    fn order(
+    fn change_enable(
         &mut self,
         name: usize,
         target: Target,
         code: EnableCode,
         params: &EnableParams,
-        ms: u32,
-    ) -> u32 {
+        timeout_ms: u32,
+    ) -> Status {
         let guid = match target {
             Target::Provider(provider) => self.provider(provider),
             Target::Group => self.group(),
         };
         let reference = self.reference(name);
-        status(self.controller.enable(&reference, guid, code, params, ms))
+        status(self.controller.enable(&reference, guid, code, params, timeout_ms))
     }
 
     pub(super) fn capture(&mut self) {
-        let (name, provider) = (self.pick(NAMES), self.pick(PROVIDERS));
-        let is_enabled =
-            self.running.iter().flatten().any(|model| model.listener.wanted.contains_key(&provider));
+        let (name, provider) = (self.random_index(NAMES), self.random_index(PROVIDERS));
+        let is_enabled = self
+            .running
+            .iter()
+            .flatten()
+            .any(|model| model.enabled_providers.requests.contains_key(&provider));
         let is_known = is_enabled || !self.registered[provider].is_empty();
-        let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < HEARD);
+        let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < UNREGISTER_NOTICE_TIME);
         let target = Target::Provider(provider);
-        let outcome = self.order(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
-        let allowed: &[u32] = match (self.is_running(name), is_known, was_known) {
-            (0, true, _) => &[0],
-            (0, false, true) => &[0, 1],
-            (0, false, false) => &[1],
-            _ => &[4201],
+        let outcome = self.change_enable(name, target, EnableCode::CaptureState, &EnableParams::default(), 0);
+        let allowed: &[Status] = match (self.running_status(name), is_known, was_known) {
+            (SUCCESS, true, _) => &[SUCCESS],
+            (SUCCESS, false, true) => &[SUCCESS, INVALID_FUNCTION],
+            (SUCCESS, false, false) => &[INVALID_FUNCTION],
+            _ => &[INSTANCE_NOT_FOUND],
         };
         self.expect("capture", outcome, allowed);
     }
 
-    pub(super) fn wrong_enable(&mut self) {
-        let (name, mut target) = (self.pick(NAMES), Target::Provider(self.pick(PROVIDERS)));
+    pub(super) fn enable_with_wrong_filter(&mut self) {
+        let (name, mut target) = (self.random_index(NAMES), Target::Provider(self.random_index(PROVIDERS)));
         let filter = |kind, bytes| vec![Filter { kind, data: vec![1; bytes] }];
-        let filters = match self.below(5) {
+        let filters = match self.random_below(5) {
             0 => filter(EVENT_FILTER_TYPE_PID, 3),
-            1 => filter(OF_THE_PROVIDER, 1025),
+            1 => filter(PROVIDER_DEFINED_FILTER, 1025),
             2 => [filter(7, 1), filter(7, 1)].concat(),
             3 => {
                 target = Target::Group;
@@ -166,48 +180,53 @@ impl Actor<'_> {
             _ => filter(0x8000_0040, 4),
         };
         let params = EnableParams { filters, property: target.property(), ..EnableParams::default() };
-        let outcome = self.order(name, target, EnableCode::Enable, &params, 0);
-        let want = if self.running[name].is_some() { 87 } else { 4201 };
-        self.expect("wrong enable", outcome, &[want]);
+        let outcome = self.change_enable(name, target, EnableCode::Enable, &params, 0);
+        let expected_status =
+            if self.running[name].is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
+        self.expect("wrong enable", outcome, &[expected_status]);
         self.write_all(target.provider());
     }
 
     pub(super) fn register(&mut self) {
-        let provider = self.pick(PROVIDERS);
-        if self.registered[provider].len() >= INSTANCES {
+        let provider = self.random_index(PROVIDERS);
+        if self.registered[provider].len() >= MAX_REGISTRATIONS {
             return;
         }
         // A registering process receives all earlier changes; no other process is left that may not
         // have received them.
         if self.registered[provider].is_empty() {
-            self.listeners().for_each(|listener| listener.unsettled.retain(|other| *other != provider));
+            self.listeners().for_each(|enabled_providers| {
+                enabled_providers.unconfirmed.retain(|other| *other != provider)
+            });
         }
         let callback = self.is_one_of(2).then(|| -> EnableCallback { Box::new(|_| {}) });
         let guid = self.provider(provider);
-        let begun = Instant::now();
-        let made = match provider {
-            MEMBER => Provider::register_with_traits(guid, &traits(self), callback),
+        let start = Instant::now();
+        let registration_result = match provider {
+            MEMBER => Provider::register_with_traits(guid, &member_traits(self), callback),
             _ => Provider::register(guid, callback),
         };
-        match made {
-            Ok(registration) if begun.elapsed() < PROMPT => self.registered[provider].push(registration),
+        match registration_result {
+            Ok(registration) if start.elapsed() < REGISTRATION_TIME => {
+                self.registered[provider].push(registration)
+            }
             // The registration stopped waiting for the daemon, and may learn of its sessions at any
             // time.
             Ok(_) => self.unregistered[provider] = Some(Instant::now()),
-            Err(e) => self.diverges(format!("register: {e}")),
+            Err(e) => self.record_divergence(format!("register: {e}")),
         }
         self.write_all(provider);
     }
 
     pub(super) fn unregister(&mut self) {
-        let provider = self.pick(PROVIDERS);
+        let provider = self.random_index(PROVIDERS);
         if self.registered[provider].pop().is_some() {
             self.unregistered[provider] = Some(Instant::now());
         }
     }
 
     pub(super) fn write(&mut self) {
-        let provider = self.pick(PROVIDERS);
+        let provider = self.random_index(PROVIDERS);
         self.write_all(provider);
     }
 
@@ -215,25 +234,26 @@ impl Actor<'_> {
     /// sessions must get it.
     fn write_all(&mut self, provider: usize) {
         for instance in 0..self.registered[provider].len() {
-            let offered =
-                Offered { id: self.below(10) as u16, level: self.below(6) as u8, keyword: self.below(4) };
-            let filler = vec![b'f'; self.pick(100)];
+            let offered = WrittenEvent {
+                id: self.random_below(10) as u16,
+                level: self.random_below(6) as u8,
+                keyword: self.random_below(4),
+            };
+            let filler = vec![b'f'; self.random_index(100)];
             self.event += 1;
             let number = self.event;
             let Some(registration) = self.registered[provider].get(instance) else { return };
             let descriptor = event(offered.id, offered.level, offered.keyword);
-            let outcome = registration
-                .write(&descriptor, &[&number.to_le_bytes(), &filler])
-                .err()
-                .map(|e| e.status().0);
-            self.listeners().for_each(|to| to.note(provider, &offered, number, outcome.is_none()));
-            if outcome.is_some_and(|outcome| outcome != 8) {
-                self.diverges(format!("write: {outcome:?}"));
+            let outcome =
+                registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
+            self.listeners().for_each(|to| to.record_write(provider, &offered, number, outcome.is_none()));
+            if outcome.is_some_and(|outcome| outcome != NOT_ENOUGH_MEMORY) {
+                self.record_divergence(format!("write: {outcome:?}"));
             }
         }
     }
 }
 
-fn traits(actor: &Actor<'_>) -> Vec<u8> {
-    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("traits").to_vec()
+fn member_traits(actor: &Actor<'_>) -> Vec<u8> {
+    TraitsBuilder::new("Member").group(&actor.group()).finish().expect("the traits fit into a block").to_vec()
 }

@@ -2,22 +2,26 @@
 
 use std::path::PathBuf;
 
+use traceweir::Status;
 use traceweir::controller::{Properties, SessionConfig, Update};
 use traceweir_format::spec::session::*;
 
 use super::actor::{Actor, NAMES};
 use super::logs::is_empty;
-use super::model::{Keeps, Running, numbered};
-use crate::stage::status;
+use super::model::{KeptEvents, ModelSession, numbered_path};
+use crate::stage::{
+    ALREADY_EXISTS, BAD_PATHNAME, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, PATH_NOT_FOUND,
+    SUCCESS, status,
+};
 
 const SEQUENTIAL: u32 = EVENT_TRACE_FILE_MODE_SEQUENTIAL;
-const ROW: u32 = EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
+const NEW_FILE: u32 = EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
 const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
 const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
 const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
 
 /// Kinds of sessions: mode and file size limit. The first ones are also used for shared sessions.
-const KINDS: [(u32, u32); 15] = [
+const SESSION_KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL, 0),
     (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
     (REAL_TIME, 0),
@@ -28,19 +32,19 @@ const KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL | EVENT_TRACE_SECURE_MODE, 0),
     (SEQUENTIAL | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 0),
     (SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE, 1),
-    (ROW, 64),
-    (ROW | EVENT_TRACE_COMPRESSED_MODE, 64),
-    (ROW | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
+    (NEW_FILE, 64),
+    (NEW_FILE | EVENT_TRACE_COMPRESSED_MODE, 64),
+    (NEW_FILE | EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, 64),
     (APPEND, 0),
     (APPEND, 0),
 ];
 /// Number of kinds that have one file from start to end.
-pub(super) const PLAIN: usize = 5;
+pub(super) const SINGLE_FILE_KINDS: usize = 5;
 
 impl Actor<'_> {
     /// Returns the configuration of a small session of a kind.
-    pub(super) fn small(&mut self, name: String, kind: usize) -> SessionConfig {
-        let (log_file_mode, maximum_file_size) = KINDS[kind];
+    pub(super) fn small_config(&mut self, name: String, kind: usize) -> SessionConfig {
+        let (log_file_mode, maximum_file_size) = SESSION_KINDS[kind];
         let has_file = log_file_mode != REAL_TIME;
         SessionConfig {
             name,
@@ -49,14 +53,14 @@ impl Actor<'_> {
             log_file: has_file.then(|| self.path(log_file_mode)),
             buffer_size: 4,
             clock: if log_file_mode & APPEND != 0 { 2 } else { 0 },
-            maximum_buffers: self.below(3) as u32 * 25,
+            maximum_buffers: self.random_below(3) as u32 * 25,
             ..SessionConfig::default()
         }
     }
 
     /// Returns a new name for a file, or for a file sequence.
     fn path(&self, mode: u32) -> PathBuf {
-        let path = self.stage.path();
+        let path = self.fixture.unique_path();
         match (mode & EVENT_TRACE_FILE_MODE_NEWFILE, path.file_stem()) {
             (0, _) | (_, None) => path,
             (_, Some(stem)) => path.with_file_name(format!("{}-%d.etl", stem.to_string_lossy())),
@@ -64,31 +68,31 @@ impl Actor<'_> {
     }
 
     pub(super) fn start(&mut self) {
-        let (name, kind) = (self.pick(NAMES), self.pick(KINDS.len()));
-        let mut config = self.small(self.name(name), kind);
+        let (name, kind) = (self.random_index(NAMES), self.random_index(SESSION_KINDS.len()));
+        let mut config = self.small_config(self.name(name), kind);
         let is_continued = config.log_file_mode == APPEND && self.is_one_of(2);
         let before = self.appended.take_if(|_| is_continued);
         if let Some((path, _)) = &before {
             config.log_file = Some(path.clone());
         }
-        let want = if self.running[name].is_some() { 183 } else { 0 };
+        let expected_status = if self.running[name].is_some() { ALREADY_EXISTS } else { SUCCESS };
         match self.controller.start(&config) {
             Ok(properties) => {
-                self.expect("start", 0, &[want]);
-                let ledger = before.map(|(_, ledger)| ledger).unwrap_or_default();
-                let goes_on = !ledger.due.is_empty() || !ledger.maybe.is_empty();
-                let mut model = Running::new(properties.id, &config, ledger);
-                model.is_all_in_files &= !goes_on;
+                self.expect("start", SUCCESS, &[expected_status]);
+                let expected = before.map(|(_, expected)| expected).unwrap_or_default();
+                let continues_log = !expected.required.is_empty() || !expected.possible.is_empty();
+                let mut model = ModelSession::new(properties.id, &config, expected);
+                model.is_all_in_files &= !continues_log;
                 // The daemon makes the GUID, once.
                 model.config.guid = properties.config.guid;
                 self.running[name] = Some(model);
                 self.compare("start", name, Ok(properties));
             }
             Err(e) => {
-                self.expect(&format!("start: {e}"), e.status().0, &[want]);
+                self.expect(&format!("start: {e}"), e.status(), &[expected_status]);
                 match before {
                     Some(before) => self.appended = Some(before),
-                    None => self.expect_no_file(config.log_file.map(|path| numbered(&path, 1))),
+                    None => self.expect_no_file(config.log_file.map(|path| numbered_path(&path, 1))),
                 }
             }
         }
@@ -97,31 +101,52 @@ impl Actor<'_> {
 
     pub(super) fn expect_no_file(&mut self, path: Option<PathBuf>) {
         if path.as_ref().is_some_and(|path| path.exists()) {
-            self.diverges(format!("what was refused left {path:?}"));
+            self.record_divergence(format!("a refused call left the file {path:?}"));
         }
     }
 
-    pub(super) fn wrong_start(&mut self) {
-        let (name, kind) = (self.pick(NAMES), self.pick(PLAIN));
-        let config = self.small(self.name(name), kind);
+    pub(super) fn start_with_wrong_config(&mut self) {
+        let (name, kind) = (self.random_index(NAMES), self.random_index(SINGLE_FILE_KINDS));
+        let config = self.small_config(self.name(name), kind);
         let mode = |log_file_mode| SessionConfig { log_file_mode, ..config.clone() };
-        let log_file = Some(self.stage.folder().join("no such folder").join("x.etl"));
-        let (wrong, allowed): (_, &[u32]) = match self.below(12) {
-            0 => (mode(3), &[87]),
-            1 => (SessionConfig { clock: 9, ..config }, &[87]),
-            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[161]),
-            3 => (SessionConfig { name: String::new(), ..config }, &[87]),
-            4 => (SessionConfig { maximum_file_size: 0, ..mode(2) }, &[87]),
+        let log_file = Some(self.fixture.folder().join("no such folder").join("x.etl"));
+        let (wrong, allowed): (_, &[Status]) = match self.random_below(12) {
+            0 => (mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR), &[INVALID_PARAMETER]),
+            1 => (SessionConfig { clock: 9, ..config }, &[INVALID_PARAMETER]),
+            2 => (SessionConfig { log_file: None, ..mode(SEQUENTIAL) }, &[BAD_PATHNAME]),
+            3 => (SessionConfig { name: String::new(), ..config }, &[INVALID_PARAMETER]),
+            4 => (
+                SessionConfig { maximum_file_size: 0, ..mode(EVENT_TRACE_FILE_MODE_CIRCULAR) },
+                &[INVALID_PARAMETER],
+            ),
             5 => {
-                let log_file = Some(self.stage.path());
-                (SessionConfig { maximum_file_size: 64, log_file, ..mode(ROW) }, &[87])
+                let log_file = Some(self.fixture.unique_path());
+                (SessionConfig { maximum_file_size: 64, log_file, ..mode(NEW_FILE) }, &[INVALID_PARAMETER])
             }
-            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[87]),
-            7 => (mode(APPEND | REAL_TIME), &[87]),
-            8 => (SessionConfig { maximum_file_size: 0, ..mode(SEQUENTIAL | 0x20) }, &[87]),
-            9 => (SessionConfig { maximum_file_size: 64, ..mode(0x400_2002) }, &[87]),
-            _ if self.running[name].is_some() => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[183]),
-            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[3]),
+            6 => (SessionConfig { clock: 1, ..mode(APPEND) }, &[INVALID_PARAMETER]),
+            7 => (mode(APPEND | REAL_TIME), &[INVALID_PARAMETER]),
+            8 => (
+                SessionConfig {
+                    maximum_file_size: 0,
+                    ..mode(SEQUENTIAL | EVENT_TRACE_FILE_MODE_PREALLOCATE)
+                },
+                &[INVALID_PARAMETER],
+            ),
+            9 => (
+                SessionConfig {
+                    maximum_file_size: 64,
+                    ..mode(
+                        EVENT_TRACE_FILE_MODE_CIRCULAR
+                            | EVENT_TRACE_USE_KBYTES_FOR_SIZE
+                            | EVENT_TRACE_COMPRESSED_MODE,
+                    )
+                },
+                &[INVALID_PARAMETER],
+            ),
+            _ if self.running[name].is_some() => {
+                (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[ALREADY_EXISTS])
+            }
+            _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[PATH_NOT_FOUND]),
         };
         let answer = status(self.controller.start(&wrong));
         self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), answer, allowed);
@@ -129,95 +154,100 @@ impl Actor<'_> {
     }
 
     pub(super) fn stop(&mut self) {
-        let name = self.pick(NAMES);
-        self.stop_one(name);
+        let name = self.random_index(NAMES);
+        self.stop_named(name);
         self.write();
     }
 
-    pub(super) fn stop_one(&mut self, name: usize) {
+    pub(super) fn stop_named(&mut self, name: usize) {
         let reference = self.reference(name);
         let answer = self.controller.stop(&reference);
-        let want = self.is_running(name);
+        let expected_status = self.running_status(name);
         match answer {
             Ok(end) => {
-                self.expect("stop", 0, &[want]);
+                self.expect("stop", SUCCESS, &[expected_status]);
                 if let Some(mut model) = self.running[name].take() {
                     if !model.is_shown_by(&end.config) {
-                        self.diverges(format!("stop: {:?}, and not {:?}", end.config, model.config));
+                        self.record_divergence(format!("stop: {:?}, and not {:?}", end.config, model.config));
                     }
                     self.check_end(model, &end);
                 }
             }
-            Err(e) => self.expect(&format!("stop: {e}"), e.status().0, &[want]),
+            Err(e) => self.expect(&format!("stop: {e}"), e.status(), &[expected_status]),
         }
     }
 
     /// Checks the log of a session that has ended.
-    fn check_end(&mut self, mut model: Running, end: &Properties) {
+    fn check_end(&mut self, mut model: ModelSession, end: &Properties) {
         self.end_file(&mut model, end.events_lost);
         if model.is_all_in_files && end.events_lost == 0 && model.found != end.events {
             let text = format!("{} events, and {} in its files: {:?}", end.events, model.found, end.config);
-            self.done.broken_logs.push(text);
+            self.results.broken_logs.push(text);
         }
     }
 
     /// Ends the file or file sequence of a session and checks it. A later session may continue an
     /// appended one.
-    fn end_file(&mut self, model: &mut Running, lost: u64) {
-        let (files, keeps) = (model.files(), model.keeps());
-        let ledger = std::mem::take(&mut model.listener.ledger);
+    fn end_file(&mut self, model: &mut ModelSession, lost: u64) {
+        let (files, kept_events) = (model.files(), model.kept_events());
+        let expected = std::mem::take(&mut model.enabled_providers.expected);
         let is_recorder = model.has(BUFFERING);
-        let has_nothing = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
-        if !has_nothing {
-            model.found += self.check_log(&files, &ledger, keeps, lost);
+        let is_empty_log = files.is_empty() || is_recorder && files.iter().all(|path| is_empty(path));
+        if !is_empty_log {
+            model.found += self.check_log(&files, &expected, kept_events, lost);
         }
         match &model.config.log_file {
             Some(path) if model.has(APPEND) && lost == 0 && self.appended.is_none() => {
-                self.appended = Some((path.clone(), ledger));
+                self.appended = Some((path.clone(), expected));
             }
             _ => self.remove(&files),
         }
     }
 
     pub(super) fn flush(&mut self) {
-        let name = self.pick(NAMES);
+        let name = self.random_index(NAMES);
         let reference = self.reference(name);
         if !self.is_one_of(3) {
             let answer = self.controller.flush(&reference, None);
             return self.compare("flush", name, answer);
         }
-        let path = self.stage.path();
+        let path = self.fixture.unique_path();
         let answer = self.controller.flush(&reference, Some(path.clone()));
         match (&self.running[name], answer) {
             (Some(model), Ok(properties)) if model.has(BUFFERING) => {
-                let ledger = model.listener.ledger.clone();
-                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::Newest, properties.events_lost);
+                let expected = model.enabled_providers.expected.clone();
+                self.check_log(
+                    std::slice::from_ref(&path),
+                    &expected,
+                    KeptEvents::Newest,
+                    properties.events_lost,
+                );
                 self.compare("snapshot", name, Ok(properties));
                 self.remove(&[path]);
             }
             (model, answer) => {
-                let want = if model.is_some() { 87 } else { 4201 };
-                self.expect("snapshot", status(answer), &[want]);
+                let expected_status = if model.is_some() { INVALID_PARAMETER } else { INSTANCE_NOT_FOUND };
+                self.expect("snapshot", status(answer), &[expected_status]);
                 self.expect_no_file(Some(path));
             }
         }
     }
 
     pub(super) fn update(&mut self) {
-        let name = self.pick(NAMES);
-        let (seconds, buffers) = (self.below(4) as u32, self.below(3) as u32 * 30);
+        let name = self.random_index(NAMES);
+        let (seconds, buffers) = (self.random_below(4) as u32, self.random_below(3) as u32 * 30);
         let real_time = self.is_one_of(3).then(|| self.is_one_of(2));
-        let goes_on = self.is_one_of(8);
+        let switches_file = self.is_one_of(8);
         let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
             let answer = status(self.controller.update(&reference, &Update::default()));
-            return self.expect("update", answer, &[4201]);
+            return self.expect("update", answer, &[INSTANCE_NOT_FOUND]);
         };
         let has_file = model.config.log_file.is_some();
         let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
         let is_allowed = !switches || has_file && !model.has(BUFFERING | APPEND);
-        let goes_on = goes_on && is_allowed && has_file && !model.has(BUFFERING);
-        let log_file = goes_on.then(|| self.path(model.config.log_file_mode));
+        let switches_file = switches_file && is_allowed && has_file && !model.has(BUFFERING);
+        let log_file = switches_file.then(|| self.path(model.config.log_file_mode));
         let update = Update {
             flush_timer: Some(seconds),
             maximum_buffers: Some(buffers),
@@ -236,61 +266,64 @@ impl Actor<'_> {
         self.running[name] = Some(model);
         match is_allowed {
             true => self.compare("update", name, answer),
-            false => self.expect("update to live or back", status(answer), &[87]),
+            false => self.expect("update to live or back", status(answer), &[INVALID_PARAMETER]),
         }
         self.write();
     }
 
-    pub(super) fn wrong_update(&mut self) {
-        let name = self.pick(NAMES);
+    pub(super) fn update_with_wrong_values(&mut self) {
+        let name = self.random_index(NAMES);
         let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
-        let flags = (Update { enable_flags: Some(1), ..Update::default() }, 87);
-        let (update, want) = match config.log_file_mode {
+        let flags = (Update { enable_flags: Some(1), ..Update::default() }, INVALID_PARAMETER);
+        let (update, expected_status) = match config.log_file_mode {
             _ if self.is_one_of(3) => flags,
-            mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => {
-                (Update { log_file: Some(self.stage.path()), ..Update::default() }, 87)
+            mode if mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 => (
+                Update { log_file: Some(self.fixture.unique_path()), ..Update::default() },
+                INVALID_PARAMETER,
+            ),
+            BUFFERING => (Update { real_time: Some(true), ..Update::default() }, INVALID_PARAMETER),
+            _ if config.log_file.is_none() => {
+                (Update { real_time: Some(false), ..Update::default() }, INVALID_PARAMETER)
             }
-            BUFFERING => (Update { real_time: Some(true), ..Update::default() }, 87),
-            _ if config.log_file.is_none() => (Update { real_time: Some(false), ..Update::default() }, 87),
-            _ => (Update { log_file: config.log_file, ..Update::default() }, 161),
+            _ => (Update { log_file: config.log_file, ..Update::default() }, BAD_PATHNAME),
         };
         let reference = self.reference(name);
         let answer = status(self.controller.update(&reference, &update));
-        let want = if self.running[name].is_some() { want } else { 4201 };
-        self.expect("wrong update", answer, &[want]);
+        let expected_status = if self.running[name].is_some() { expected_status } else { INSTANCE_NOT_FOUND };
+        self.expect("wrong update", answer, &[expected_status]);
     }
 
     pub(super) fn increment(&mut self) {
-        let name = self.pick(NAMES);
+        let name = self.random_index(NAMES);
         let reference = self.reference(name);
         let answer = self.controller.increment(&reference);
         match &mut self.running[name] {
-            Some(model) if model.row.is_some() => {
+            Some(model) if model.file_pattern.is_some() => {
                 // At least one further: the sequence may have advanced by itself meanwhile.
                 let before = model.files().len() as u32;
-                if let (Ok(properties), Some(row)) = (&answer, &model.row) {
-                    let now =
-                        (2..=before + 1).find(|n| properties.config.log_file == Some(numbered(row, *n)));
-                    let then = model.config.log_file.clone();
-                    model.config.log_file = now.map(|n| numbered(row, n));
-                    if model.config.log_file == then {
-                        self.diverges(format!("increment: still {then:?}"));
+                if let (Ok(properties), Some(file_pattern)) = (&answer, &model.file_pattern) {
+                    let now = (2..=before + 1)
+                        .find(|n| properties.config.log_file == Some(numbered_path(file_pattern, *n)));
+                    let previous_file = model.config.log_file.clone();
+                    model.config.log_file = now.map(|n| numbered_path(file_pattern, n));
+                    if model.config.log_file == previous_file {
+                        self.record_divergence(format!("increment: still {previous_file:?}"));
                     }
                 }
                 self.compare("increment", name, answer);
             }
-            Some(_) => self.expect("increment without a row", status(answer), &[1]),
-            None => self.expect("increment", status(answer), &[4201]),
+            Some(_) => self.expect("increment without a file sequence", status(answer), &[INVALID_FUNCTION]),
+            None => self.expect("increment", status(answer), &[INSTANCE_NOT_FOUND]),
         }
         self.write();
     }
 
     pub(super) fn convert(&mut self) {
-        let name = self.pick(NAMES);
+        let name = self.random_index(NAMES);
         let reference = self.reference(name);
         let answer = self.controller.convert_to_real_time(&reference);
         let Some(mut model) = self.running[name].take() else {
-            return self.expect("convert", status(answer), &[4201]);
+            return self.expect("convert", status(answer), &[INSTANCE_NOT_FOUND]);
         };
         let is_allowed = model.config.log_file.is_some() && !model.has(BUFFERING);
         if let (true, Ok(properties)) = (is_allowed, &answer) {
@@ -300,7 +333,7 @@ impl Actor<'_> {
         self.running[name] = Some(model);
         match is_allowed {
             true => self.compare("convert", name, answer),
-            false => self.expect("convert without a file", status(answer), &[1]),
+            false => self.expect("convert without a file", status(answer), &[INVALID_FUNCTION]),
         }
         self.write();
     }

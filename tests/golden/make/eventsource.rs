@@ -5,24 +5,24 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::Put;
 
-use super::{Maker, session, start_time};
+use super::{TraceMaker, session_options, start_time};
 use crate::util::root;
 
 const SHOP: Guid = Guid::from_u128(0x0b9c8e2a_58f7_5d7c_9b1e_3f3a1c2d4e5f);
 /// Small chunks, so that one manifest takes several.
-const CHUNK: usize = 1000;
+const CHUNK_BYTES: usize = 1000;
 
 pub(super) fn make() -> Vec<u8> {
-    let mut maker = Maker::new(session("eventsource"));
+    let mut maker = TraceMaker::new(session_options("eventsource"));
     for (order, payment) in [(1, 1_u32), (2, 2), (3, 9)] {
-        let mut p = Vec::new();
-        p.put_guid(&Guid::from_u128(order)).put_u32(payment).put_u32(u32::from(payment != 2));
-        p.put_i64(start_time().0 + 36_000_000_000).put(&12.5_f64.to_le_bytes());
-        let d =
+        let mut payload = Vec::new();
+        payload.put_guid(&Guid::from_u128(order)).put_u32(payment).put_u32(u32::from(payment != 2));
+        payload.put_i64(start_time().0 + 36_000_000_000).put(&12.5_f64.to_le_bytes());
+        let descriptor =
             EventDescriptor { id: 1, level: 4, opcode: 1, task: 1, keyword: 1, ..EventDescriptor::default() };
-        event(&mut maker, d, &p);
+        write_shop_event(&mut maker, descriptor, &payload);
     }
-    let d = EventDescriptor {
+    let descriptor = EventDescriptor {
         id: 2,
         version: 1,
         level: 5,
@@ -31,31 +31,36 @@ pub(super) fn make() -> Vec<u8> {
         keyword: 1,
         ..EventDescriptor::default()
     };
-    event(&mut maker, d, &[]);
-    let mut p = Vec::new();
-    p.put_u32(3).put(&[0xCA, 0xFE, 0x01]).put_u64(0x7FF6_0000_1000);
-    event(&mut maker, EventDescriptor { id: 3, level: 3, task: 65531, ..EventDescriptor::default() }, &p);
-    manifest(&mut maker);
-    let mut p = Vec::new();
-    p.put_wide_z("said after the manifest");
-    event(&mut maker, EventDescriptor { task: 65534, ..EventDescriptor::default() }, &p);
+    write_shop_event(&mut maker, descriptor, &[]);
+    let mut payload = Vec::new();
+    payload.put_u32(3).put(&[0xCA, 0xFE, 0x01]).put_u64(0x7FF6_0000_1000);
+    write_shop_event(
+        &mut maker,
+        EventDescriptor { id: 3, level: 3, task: 65531, ..EventDescriptor::default() },
+        &payload,
+    );
+    write_manifest_chunks(&mut maker);
+    let mut payload = Vec::new();
+    payload.put_wide_z("said after the manifest");
+    write_shop_event(&mut maker, EventDescriptor { task: 65534, ..EventDescriptor::default() }, &payload);
     maker.finish()
 }
 
-fn event(maker: &mut Maker, descriptor: EventDescriptor, payload: &[u8]) {
-    maker.event(0, EventHeader { provider: SHOP, descriptor, ..EventHeader::default() }, payload);
+fn write_shop_event(maker: &mut TraceMaker, descriptor: EventDescriptor, payload: &[u8]) {
+    maker.write_event(0, EventHeader { provider: SHOP, descriptor, ..EventHeader::default() }, payload);
 }
 
-fn manifest(maker: &mut Maker) {
+fn write_manifest_chunks(maker: &mut TraceMaker) {
     let xml = std::fs::read(root().join("fixtures/manifests/eventsource.man")).unwrap();
-    let chunks: Vec<_> = xml.chunks(CHUNK).collect();
+    let chunks: Vec<_> = xml.chunks(CHUNK_BYTES).collect();
     for (number, chunk) in chunks.iter().enumerate() {
-        let mut p = Vec::new();
+        let mut payload = Vec::new();
         // Format 1, version 1.0, the magic byte, then the number of chunks and the index of this
         // one.
-        p.put(&[1, 1, 0, 0x5B]).put_u16(u16::try_from(chunks.len()).unwrap());
-        p.put_u16(u16::try_from(number).unwrap()).put(chunk);
-        let d = EventDescriptor { id: 0xFFFE, opcode: 0xFE, task: 0xFFFE, ..EventDescriptor::default() };
-        event(maker, d, &p);
+        payload.put(&[1, 1, 0, 0x5B]).put_u16(u16::try_from(chunks.len()).unwrap());
+        payload.put_u16(u16::try_from(number).unwrap()).put(chunk);
+        let descriptor =
+            EventDescriptor { id: 0xFFFE, opcode: 0xFE, task: 0xFFFE, ..EventDescriptor::default() };
+        write_shop_event(maker, descriptor, &payload);
     }
 }

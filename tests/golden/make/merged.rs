@@ -7,7 +7,7 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::wire::Put;
 
-use super::{Maker, WRITER, session, start_time};
+use super::{TraceMaker, WRITER_IDS, session_options, start_time};
 
 const PROVIDER: Guid = Guid::from_u128(0x3a1f_0c5d_7e42_4b19_8d60_2c9b_7f5e_1a34);
 const SHIPPED: EventDescriptor =
@@ -15,70 +15,87 @@ const SHIPPED: EventDescriptor =
 const CLASSIC: Guid = Guid::from_u128(0x9d4e_2b7a_6c13_4f58_a0e9_5b1d_3c7f_8264);
 
 pub(super) fn make() -> Vec<u8> {
-    let mut maker = Maker::new(session("merged"));
+    let mut maker = TraceMaker::new(session_options("merged"));
     for (state, name) in [(1_u32, "first"), (2, "second"), (5, "no such state")] {
-        let mut p = Vec::new();
-        p.put_u32(state).put_u32(3).put_wide_z(name).put_u64(0x7FF6_0000_1000);
-        maker.event(0, EventHeader { provider: PROVIDER, descriptor: SHIPPED, ..EventHeader::default() }, &p);
+        let mut payload = Vec::new();
+        payload.put_u32(state).put_u32(3).put_wide_z(name).put_u64(0x7FF6_0000_1000);
+        maker.write_event(
+            0,
+            EventHeader { provider: PROVIDER, descriptor: SHIPPED, ..EventHeader::default() },
+            &payload,
+        );
     }
     classic_events(&mut maker);
     images(&mut maker);
     configuration(&mut maker);
-    maker.classic(0, class::EVENT_METADATA, 32, 0, &event_info());
-    maker.classic(0, class::EVENT_METADATA, 33, 0, &map("State ", 1, &[(1, "Packed "), (2, "Shipped ")]));
-    maker.classic(0, class::EVENT_METADATA, 33, 0, &map("Flags ", 2, &[(1, "Fragile "), (2, "Heavy ")]));
+    maker.write_classic(0, class::EVENT_METADATA, 32, 0, &event_info());
+    maker.write_classic(
+        0,
+        class::EVENT_METADATA,
+        33,
+        0,
+        &map_info("State ", 1, &[(1, "Packed "), (2, "Shipped ")]),
+    );
+    maker.write_classic(
+        0,
+        class::EVENT_METADATA,
+        33,
+        0,
+        &map_info("Flags ", 2, &[(1, "Fragile "), (2, "Heavy ")]),
+    );
     maker.finish()
 }
 
-fn classic_events(maker: &mut Maker) {
-    maker.classic(1, CLASSIC, 1, 2, b"no schema");
+fn classic_events(maker: &mut TraceMaker) {
+    maker.write_classic(1, CLASSIC, 1, 2, b"no schema");
     let header = ClassicHeader {
         pointer_size: 8,
         opcode: 2,
         level: 3,
         version: 2,
-        thread_id: WRITER.1,
-        process_id: WRITER.0,
+        thread_id: WRITER_IDS.1,
+        process_id: WRITER_IDS.0,
         time: maker.next_time(),
         class: CLASSIC,
         cpu_times: (1, 2),
         instance: Some(Instance { id: 5, parent_id: 4, parent_class: CLASSIC }),
     };
-    maker.classic_with(1, header, b"an instance");
+    maker.write_classic_with(1, header, b"an instance");
 }
 
-fn images(maker: &mut Maker) {
-    let (base, pid) = (0x7FF6_0000_0000_u64, WRITER.0);
-    let mut p = Vec::new();
-    p.put_u64(base).put_u64(0x4_0000).put_u32(pid).put_u32(1_714_000_000).put_wide_z("shell.exe");
-    maker.classic(0, class::IMAGE_ID, 0, 2, &p);
-    let mut p = Vec::new();
-    p.put_u64(base)
+fn images(maker: &mut TraceMaker) {
+    let (base, pid) = (0x7FF6_0000_0000_u64, WRITER_IDS.0);
+    let mut payload = Vec::new();
+    payload.put_u64(base).put_u64(0x4_0000).put_u32(pid).put_u32(1_714_000_000).put_wide_z("shell.exe");
+    maker.write_classic(0, class::IMAGE_ID, 0, 2, &payload);
+    let mut payload = Vec::new();
+    payload
+        .put_u64(base)
         .put_u32(pid)
         .put_guid(&Guid::from_u128(0xabcd))
         .put_u32(3)
         .put_ansi_z("c:\\build\\shell.pdb");
-    maker.classic(0, class::IMAGE_ID, 36, 2, &p);
-    let mut p = Vec::new();
-    p.put_u32(0x4_0000).put_u32(1_714_000_000);
+    maker.write_classic(0, class::IMAGE_ID, 36, 2, &payload);
+    let mut payload = Vec::new();
+    payload.put_u32(0x4_0000).put_u32(1_714_000_000);
     for text in
         ["shell.exe", "The shell", "1.2.3", "1.2.3.0", "0x0409", "Fixtures", "Traceweir", "1.2", "", ""]
     {
-        p.put_wide_z(text);
+        payload.put_wide_z(text);
     }
-    maker.classic(0, class::IMAGE_ID, 64, 0, &p);
+    maker.write_classic(0, class::IMAGE_ID, 64, 0, &payload);
 }
 
-fn configuration(maker: &mut Maker) {
-    let mut p = Vec::new();
-    p.put_i64(start_time().0).put_wide_z("19045.fixture").put_wide_z("Fixture OS");
-    maker.classic(0, class::SYS_CONFIG_EX, 32, 0, &p);
-    let mut p = Vec::new();
-    p.put_wide_z("C:\\system\\").put_wide_z("C:\\");
-    maker.classic(0, class::SYS_CONFIG_EX, 33, 0, &p);
-    let mut p = Vec::new();
-    p.put_wide_z("\\Device\\HarddiskVolume1\\").put_wide_z("C:\\");
-    maker.classic(0, class::SYS_CONFIG_EX, 35, 0, &p);
+fn configuration(maker: &mut TraceMaker) {
+    let mut payload = Vec::new();
+    payload.put_i64(start_time().0).put_wide_z("19045.fixture").put_wide_z("Fixture OS");
+    maker.write_classic(0, class::SYS_CONFIG_EX, 32, 0, &payload);
+    let mut payload = Vec::new();
+    payload.put_wide_z("C:\\system\\").put_wide_z("C:\\");
+    maker.write_classic(0, class::SYS_CONFIG_EX, 33, 0, &payload);
+    let mut payload = Vec::new();
+    payload.put_wide_z("\\Device\\HarddiskVolume1\\").put_wide_z("C:\\");
+    maker.write_classic(0, class::SYS_CONFIG_EX, 35, 0, &payload);
 }
 
 /// Builds a TRACE_EVENT_INFO with four properties.
@@ -91,26 +108,29 @@ fn event_info() -> Vec<u8> {
     ];
     let fixed = 0x70 + properties.len() * 24;
     let mut texts: Vec<u8> = Vec::new();
-    let mut at = |text: &str| {
+    let mut add_text = |text: &str| {
         let offset = u32::try_from(fixed + texts.len()).unwrap();
         texts.put_wide_z(text);
         offset
     };
-    let provider = at("Traceweir-Fixture-Merged");
-    let level = at("Information ");
-    let keywords = at("Parcels ");
+    let provider = add_text("Traceweir-Fixture-Merged");
+    let level = add_text("Information ");
+    let keywords = add_text("Parcels ");
     // The list of keywords ends with a second NUL.
-    let _ = at("");
-    let (task, opcode, message) = (at("Delivery "), at("Shipped "), at("Parcel %3 is %1 and %2 "));
-    let named: Vec<_> =
-        properties.iter().map(|p| (at(p.0), if p.4.is_empty() { 0 } else { at(p.4) })).collect();
+    let _ = add_text("");
+    let (task, opcode, message) =
+        (add_text("Delivery "), add_text("Shipped "), add_text("Parcel %3 is %1 and %2 "));
+    let named: Vec<_> = properties
+        .iter()
+        .map(|payload| (add_text(payload.0), if payload.4.is_empty() { 0 } else { add_text(payload.4) }))
+        .collect();
     let mut info = Vec::new();
     info.put_guid(&PROVIDER).put_guid(&Guid::NULL).put(&SHIPPED.to_bytes()).put_u32(0);
     for offset in [provider, level, 0, keywords, task, opcode, message, 0, 0, 0, 0, 0, 4, 4, 1] {
         info.put_u32(offset);
     }
-    for ((_, input, output, length, _), (name, map)) in properties.iter().zip(named) {
-        info.put_u32(0).put_u32(name).put_u16(*input).put_u16(*output).put_u32(map);
+    for ((_, input, output, length, _), (name, map_offset)) in properties.iter().zip(named) {
+        info.put_u32(0).put_u32(name).put_u16(*input).put_u16(*output).put_u32(map_offset);
         info.put_u16(1).put_u16(*length).put_u32(0);
     }
     assert_eq!(info.len(), fixed);
@@ -119,22 +139,22 @@ fn event_info() -> Vec<u8> {
 }
 
 /// Builds an EVENT_MAP_INFO that follows its provider; offsets count from its own start.
-fn map(name: &str, flags: u32, entries: &[(u32, &str)]) -> Vec<u8> {
+fn map_info(name: &str, flags: u32, entries: &[(u32, &str)]) -> Vec<u8> {
     let fixed = 16 + entries.len() * 8;
     let mut texts: Vec<u8> = Vec::new();
-    let mut at = |text: &str| {
+    let mut add_text = |text: &str| {
         let offset = u32::try_from(fixed + texts.len()).unwrap();
         texts.put_wide_z(text);
         offset
     };
     let mut info = Vec::new();
     info.put_guid(&PROVIDER)
-        .put_u32(at(name))
+        .put_u32(add_text(name))
         .put_u32(flags)
         .put_u32(u32::try_from(entries.len()).unwrap())
         .put_u32(0);
     for (value, text) in entries {
-        info.put_u32(at(text)).put_u32(*value);
+        info.put_u32(add_text(text)).put_u32(*value);
     }
     info.put(&texts);
     info

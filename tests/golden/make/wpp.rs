@@ -4,30 +4,30 @@ use traceweir_format::Guid;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::wire::Put;
 
-use super::{Maker, WRITER, session, wide};
+use super::{TraceMaker, WRITER_IDS, session_options, utf16_bytes};
 
 const QUEUE: Guid = Guid::from_u128(0x6f1c2b5a_0d3e_4a77_9c58_1b2f3a4d5e6f);
 const NET: Guid = Guid::from_u128(0x0a1b2c3d_1111_4222_8333_944455566677);
 
 pub(super) fn make() -> Vec<u8> {
-    let mut maker = Maker::new(session("wpp"));
-    let mut p = Vec::new();
-    p.put_i32(-3).put_u32(64);
-    write(&mut maker, QUEUE, 10, Some(1), &p);
-    let path = wide("\\Device\\Disk0");
-    p.clear();
-    p.put_ansi_z("disk zero").put_u16(u16::try_from(path.len()).unwrap()).put(&path).put_u8(2);
-    write(&mut maker, QUEUE, 11, Some(2), &p);
-    write(&mut maker, QUEUE, 12, None, &[]);
-    p.clear();
-    p.put_u32(0xC000_0005).put(&[192, 0, 2, 7]).put_u16(443_u16.swap_bytes()).put_u32(5).put(b"TC");
-    p.put_u16(4).put(&[0xDE, 0xAD, 0xBE, 0xEF]).put_u64(0xFFFF_B000_0000_1000);
-    write(&mut maker, NET, 10, Some(3), &p);
+    let mut maker = TraceMaker::new(session_options("wpp"));
+    let mut payload = Vec::new();
+    payload.put_i32(-3).put_u32(64);
+    write_queue_message(&mut maker, QUEUE, 10, Some(1), &payload);
+    let path = utf16_bytes("\\Device\\Disk0");
+    payload.clear();
+    payload.put_ansi_z("disk zero").put_u16(u16::try_from(path.len()).unwrap()).put(&path).put_u8(2);
+    write_queue_message(&mut maker, QUEUE, 11, Some(2), &payload);
+    write_queue_message(&mut maker, QUEUE, 12, None, &[]);
+    payload.clear();
+    payload.put_u32(0xC000_0005).put(&[192, 0, 2, 7]).put_u16(443_u16.swap_bytes()).put_u32(5).put(b"TC");
+    payload.put_u16(4).put(&[0xDE, 0xAD, 0xBE, 0xEF]).put_u64(0xFFFF_B000_0000_1000);
+    write_queue_message(&mut maker, NET, 10, Some(3), &payload);
     // An argument type unknown to every reader ends what can be shown.
-    p.clear();
-    p.put_u16(7).put_u64(1).put_u32(2);
-    write(&mut maker, NET, 11, Some(4), &p);
-    write(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
+    payload.clear();
+    payload.put_u16(7).put_u64(1).put_u32(2);
+    write_queue_message(&mut maker, NET, 11, Some(4), &payload);
+    write_queue_message(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
     // A message without a time gets that of the neighbouring record.
     let header = MessageHeader {
         number: 12,
@@ -37,14 +37,20 @@ pub(super) fn make() -> Vec<u8> {
         time: None,
         ids: None,
     };
-    maker.message(0, header, &[]);
+    maker.write_message(0, header, &[]);
     maker.finish()
 }
 
-fn write(maker: &mut Maker, guid: Guid, number: u16, sequence: Option<u32>, arguments: &[u8]) {
-    let ids = Some((WRITER.1, WRITER.0));
+fn write_queue_message(
+    maker: &mut TraceMaker,
+    guid: Guid,
+    number: u16,
+    sequence: Option<u32>,
+    arguments: &[u8],
+) {
+    let ids = Some((WRITER_IDS.1, WRITER_IDS.0));
     let time = Some(maker.next_time());
-    maker.message(
+    maker.write_message(
         0,
         MessageHeader { number, pointer_size: 8, sequence, guid: Some(guid), time, ids },
         arguments,
