@@ -37,20 +37,12 @@ fn capture_hooks(
     settings: &CaptureSettings,
     work: impl FnOnce(&mut dyn FnMut()),
 ) -> Option<Vec<(u16, Vec<u8>)>> {
-    let (mut capture, _) = match Capture::start(settings, support::cpu_count(), 1) {
-        Ok(started) => started,
-        Err(error) => {
-            skip::skip("kernel events", &error.to_string());
-            return None;
-        }
-    };
+    let (mut capture, _) = support::start_or_skip(settings, 1)?;
     capture.poll(&NanosecondClock, false);
     work(&mut || capture.poll(&NanosecondClock, false));
     capture.end(&NanosecondClock);
     let mut seen = Vec::new();
-    while let Some(next) = capture.peek(0) {
-        let mut bytes = vec![0; next.length];
-        capture.pop_into(0, &mut bytes);
+    while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
         let record = Record::parse(&bytes, 0).expect("the record is valid");
         seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
     }
@@ -127,18 +119,13 @@ fn events_before_a_change_follow_the_old_settings() {
     };
     let (switches, none) =
         (own_settings(&[Group::CSWITCH, Group::NO_SYSCONFIG]), own_settings(&[Group::NO_SYSCONFIG]));
-    let (mut capture, control) = match Capture::start(&none, support::cpu_count(), 1) {
-        Ok(started) => started,
-        Err(error) => return skip::skip("kernel events", &error.to_string()),
-    };
+    let Some((mut capture, control)) = support::start_or_skip(&none, 1) else { return };
     let own_tid = rustix::thread::gettid().as_raw_nonzero().get();
     let sleep_times = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
     let mut count_switches = || {
         capture.poll(&NanosecondClock, false);
         let mut count = 0;
-        while let Some(next) = capture.peek(0) {
-            let mut bytes = vec![0; next.length];
-            capture.pop_into(0, &mut bytes);
+        while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
             let record = Record::parse(&bytes, 0).expect("the record is valid");
             let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(own_tid);
             count += u32::from(record.hook() == Some(CONTEXT_SWITCH) && is_mine());
@@ -172,9 +159,7 @@ fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
     const LOAD: u16 = IMAGE_LOAD;
     const ID_RSDS: u8 = 36;
     let (mut images, mut ids) = (LoadedImages::new(), BTreeMap::new());
-    while let Some(next) = capture.peek(0) {
-        let mut bytes = vec![0; next.length];
-        capture.pop_into(0, &mut bytes);
+    while let Some((_, bytes)) = support::pop_record(capture, 0) {
         let record = Record::parse(&bytes, 0).expect("the record is valid");
         let payload = record.payload();
         let base = u64_at(payload, 0);
@@ -198,10 +183,7 @@ fn image_ids_do_not_depend_on_other_captures() {
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
     };
-    let (mut own, _) = match Capture::start(&own_settings(Scope::Own), support::cpu_count(), 1) {
-        Ok(started) => started,
-        Err(error) => return skip::skip("kernel events", &error.to_string()),
-    };
+    let Some((mut own, _)) = support::start_or_skip(&own_settings(Scope::Own), 1) else { return };
     let everything = CaptureSettings { ring_bytes: 4 << 20, ..own_settings(Scope::Everything) };
     let (mut all, _) = match Capture::start(&everything, support::cpu_count(), 1) {
         Ok(started) => started,
@@ -285,10 +267,7 @@ fn small_rings_lose_nothing_without_polls() {
             backlog_bytes: 256 << 20,
             ..CaptureSettings::default()
         };
-        let (mut capture, _) = match Capture::start(&settings, support::cpu_count(), 1) {
-            Ok(started) => started,
-            Err(error) => return skip::skip("kernel events", &error.to_string()),
-        };
+        let Some((mut capture, _)) = support::start_or_skip(&settings, 1) else { return };
         assert_eq!(capture.stack_limit(), Some(16 << 10), "32 copies fit");
         capture.poll(&NanosecondClock, false);
         // Each sample takes more than 4 KiB, so 128 ms fill the ring.
@@ -296,9 +275,7 @@ fn small_rings_lose_nothing_without_polls() {
         capture.end(&NanosecondClock);
         assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());
         let mut samples = 0;
-        while let Some(next) = capture.peek(0) {
-            let mut bytes = vec![0; next.length];
-            capture.pop_into(0, &mut bytes);
+        while let Some((_, bytes)) = support::pop_record(&mut capture, 0) {
             samples += u32::from(
                 Record::parse(&bytes, 0).expect("the record is valid").hook() == Some(SAMPLED_PROFILE),
             );

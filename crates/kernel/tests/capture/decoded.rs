@@ -4,9 +4,10 @@
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Capture, CaptureSettings};
+use traceweir_kernel::CaptureSettings;
 
-use crate::support::{Fields, NanosecondClock, cpu_count, skip};
+use crate::support;
+use crate::support::{Fields, NanosecondClock, cpu_count};
 
 /// A captured event with its decoded payload.
 #[derive(Clone, Debug)]
@@ -38,21 +39,13 @@ impl DecodedEvent {
 
 /// Returns all image and configuration events that are captured while `work` runs, in time order.
 pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option<Vec<DecodedEvent>> {
-    let (mut capture, _control) = match Capture::start(settings, cpu_count(), cpu_count()) {
-        Ok(started) => started,
-        Err(error) => {
-            skip::skip("kernel events", &error.to_string());
-            return None;
-        }
-    };
+    let (mut capture, _control) = support::start_or_skip(settings, cpu_count())?;
     let mut events = Vec::new();
     capture.poll(&NanosecondClock, false);
     work();
     capture.end(&NanosecondClock);
     for cpu in 0..cpu_count() {
-        while let Some(next) = capture.peek(cpu) {
-            let mut bytes = vec![0; next.length];
-            capture.pop_into(cpu, &mut bytes);
+        while let Some((next, bytes)) = support::pop_record(&mut capture, cpu) {
             events.extend(decode_event(
                 &Record::parse(&bytes, cpu).expect("the record is valid"),
                 cpu,

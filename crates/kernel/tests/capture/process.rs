@@ -17,7 +17,8 @@ use traceweir_format::spec::event::class;
 use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
 use crate::again::again;
-use crate::support::{Fields, NanosecondClock, cpu_count, skip};
+use crate::support;
+use crate::support::{Fields, NanosecondClock, skip};
 
 /// The exit status of a running process.
 const STILL_ACTIVE: i32 = 259;
@@ -75,9 +76,7 @@ fn settings() -> CaptureSettings {
 }
 
 fn take_events(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
-    while let Some(next) = capture.peek(0) {
-        let mut bytes = vec![0; next.length];
-        capture.pop_into(0, &mut bytes);
+    while let Some((next, bytes)) = support::pop_record(capture, 0) {
         let record = Record::parse(&bytes, 0).expect("the record is valid");
         let hook = record.hook().unwrap_or(0);
         let has_ids =
@@ -97,13 +96,7 @@ fn capture<T: Send>(
     /// Captures run one at a time, because each covers the whole machine.
     static CAPTURE_LOCK: Mutex<()> = Mutex::new(());
     let _lock = CAPTURE_LOCK.lock();
-    let (mut capture, control) = match Capture::start(settings, cpu_count(), 1) {
-        Ok(started) => started,
-        Err(error) => {
-            skip::skip("kernel events", &error.to_string());
-            return None;
-        }
-    };
+    let (mut capture, control) = support::start_or_skip(settings, 1)?;
     let mut events = Vec::new();
     capture.poll(&NanosecondClock, false);
     let done = std::thread::scope(|scope| {

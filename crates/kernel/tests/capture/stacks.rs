@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook::{CONTEXT_SWITCH, STACK_WALK};
-use traceweir_kernel::{Capture, CaptureSettings, Group, Groups};
+use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{NanosecondClock, skip};
+use crate::support::NanosecondClock;
 
 const SOURCE: &str = r#"
 #include <stdio.h>
@@ -66,13 +66,7 @@ fn start_sleeping_program(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
 fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     const ROUNDS: usize = 20;
     let cpus = support::cpu_count();
-    let (mut capture, _) = match Capture::start(settings, cpus, cpus) {
-        Ok(started) => started,
-        Err(error) => {
-            skip::skip("kernel events", &error.to_string());
-            return None;
-        }
-    };
+    let (mut capture, _) = support::start_or_skip(settings, cpus)?;
     let mut input = child.stdin.take().expect("the program has an input");
     capture.poll(&NanosecondClock, false);
     input.write_all(&[b'x'; ROUNDS]).expect("the bytes are written");
@@ -89,9 +83,7 @@ fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<V
     child.wait().expect("the program ends");
     let mut user_stacks = Vec::new();
     for cpu in 0..cpus {
-        while let Some(next) = capture.peek(cpu) {
-            let mut bytes = vec![0; next.length];
-            capture.pop_into(cpu, &mut bytes);
+        while let Some((_, bytes)) = support::pop_record(&mut capture, cpu) {
             let record = Record::parse(&bytes, cpu).expect("the record is valid");
             let words: Vec<u64> = record
                 .payload()

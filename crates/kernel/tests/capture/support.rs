@@ -9,7 +9,7 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::{FieldShape, Repeat, Ty, shape_of};
 use traceweir_format::security::Sid;
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
-use traceweir_kernel::{Capture, CaptureSettings, Clock, Control, Group, Groups};
+use traceweir_kernel::{Capture, CaptureSettings, Clock, Control, Group, Groups, QueuedRecord};
 
 #[path = "../../../../tests/support/skip.rs"]
 pub(crate) mod skip;
@@ -202,6 +202,20 @@ pub(crate) fn cpu_count() -> u16 {
     u16::try_from(all).unwrap_or(1)
 }
 
+/// Starts a capture. Skips the test and returns `None` if that is not possible here.
+pub(crate) fn start_or_skip(settings: &CaptureSettings, streams: u16) -> Option<(Capture, Control)> {
+    let started = Capture::start(settings, cpu_count(), streams);
+    started.map_err(|error| skip::skip("kernel events", &error.to_string())).ok()
+}
+
+/// Removes and returns the next record of a stream, with its description.
+pub(crate) fn pop_record(capture: &mut Capture, stream: u16) -> Option<(QueuedRecord, Vec<u8>)> {
+    let next = capture.peek(stream)?;
+    let mut bytes = vec![0; next.length];
+    capture.pop_into(stream, &mut bytes);
+    Some((next, bytes))
+}
+
 /// Returns everything that is captured while `work` runs.
 pub(crate) fn capture(
     settings: &CaptureSettings,
@@ -215,21 +229,13 @@ pub(crate) fn capture_with_changes(
     settings: &CaptureSettings,
     work: impl FnOnce(&Control, &mut dyn FnMut()),
 ) -> Option<(Vec<CapturedEvent>, Capture)> {
-    let (mut capture, control) = match Capture::start(settings, cpu_count(), cpu_count()) {
-        Ok(started) => started,
-        Err(error) => {
-            skip::skip("kernel events", &error.to_string());
-            return None;
-        }
-    };
+    let (mut capture, control) = start_or_skip(settings, cpu_count())?;
     capture.poll(&NanosecondClock, false);
     work(&control, &mut || capture.poll(&NanosecondClock, false));
     capture.end(&NanosecondClock);
     let mut events = Vec::new();
     for cpu in 0..cpu_count() {
-        while let Some(next) = capture.peek(cpu) {
-            let mut bytes = vec![0; next.length];
-            capture.pop_into(cpu, &mut bytes);
+        while let Some((next, bytes)) = pop_record(&mut capture, cpu) {
             let record = Record::parse(&bytes, cpu).expect("the record is valid");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
             events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });

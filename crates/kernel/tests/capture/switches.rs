@@ -185,9 +185,7 @@ fn capture_without_tracefs() {
     let has_switch = |capture: &mut traceweir_kernel::Capture| {
         std::thread::sleep(Duration::from_millis(1));
         capture.poll(&support::NanosecondClock, true);
-        while let Some(next) = capture.peek(0) {
-            let mut bytes = vec![0; next.length];
-            capture.pop_into(0, &mut bytes);
+        while let Some((_, bytes)) = support::pop_record(capture, 0) {
             let record = traceweir_format::header::Record::parse(&bytes, 0).expect("the record is valid");
             if record.hook() == Some(CONTEXT_SWITCH) {
                 return true;

@@ -5,7 +5,7 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel::hook::STACK_WALK;
 use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
-use crate::support::skip::skip;
+use crate::support;
 use crate::support::{Fields, NanosecondClock, cpu_count};
 
 /// The hook id of stacks.
@@ -48,17 +48,10 @@ impl RunningCapture {
         let groups = Groups::new(groups);
         let settings =
             CaptureSettings { groups, stacks: stacks.to_vec(), ring_bytes, ..CaptureSettings::default() };
-        match Capture::start(&settings, cpu_count(), cpu_count()) {
-            Ok((capture, control)) => {
-                let mut running = Self { capture, control };
-                running.poll();
-                Some(running)
-            }
-            Err(error) => {
-                skip("kernel events", &error.to_string());
-                None
-            }
-        }
+        let (capture, control) = support::start_or_skip(&settings, cpu_count())?;
+        let mut running = Self { capture, control };
+        running.poll();
+        Some(running)
     }
 
     /// Returns whether the kernel has a tracepoint.
@@ -90,9 +83,7 @@ impl RunningCapture {
         self.capture.end(&NanosecondClock);
         let mut events = Vec::new();
         for cpu in 0..cpu_count() {
-            while let Some(next) = self.capture.peek(cpu) {
-                let mut bytes = vec![0; next.length];
-                self.capture.pop_into(cpu, &mut bytes);
+            while let Some((next, bytes)) = support::pop_record(&mut self.capture, cpu) {
                 let record = Record::parse(&bytes, cpu).expect("the record is valid");
                 let Some(hook) = record.hook().filter(|hook| is_io_event(*hook)) else { continue };
                 let fields = if hook == STACK_WALK { Fields::default() } else { Fields::parse(&record) };
