@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
-//! arguments are reported whichever party is [`Asked`], and a daemon is looked for only if it is
-//! needed: a silent or refusing daemon does not affect other calls.
+//! arguments are reported whichever party is [`Asked`], and a daemon is searched only if it is
+//! needed: an unresponsive or refusing daemon does not affect other calls.
 //!
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
@@ -31,9 +31,9 @@ use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
 use crate::controller::info::{check_about, guid_info, idle_answer, own_providers, unknown_provider};
-use crate::controller::{Controller, NO_SESSION, not_running};
+use crate::controller::{Controller, NO_SESSION, not_running_error};
 use crate::error::{Error, Result};
-use crate::private::{PrivateSession, not_for_private};
+use crate::private::{PrivateSession, unsupported_class_error};
 
 /// The party that answers a call.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub enum Asked<'a> {
     /// This daemon; `None` is an idle system, without sessions and registrations.
     Daemon(Option<&'a mut Controller>),
     /// The daemon that [`Controller::find`] finds if the call needs one; a change of the system
-    /// that needs no existing state starts one.
+    /// that needs no existing state may_start_daemon one.
     WhoeverIsThere,
     /// The session of this process with the id of the call.
     Private(&'a PrivateSession),
@@ -56,7 +56,7 @@ impl<'a> From<Option<&'a mut Controller>> for Asked<'a> {
 impl Asked<'_> {
     /// Sends a request to the daemon, if there is one. Requests that a session of this process does
     /// not answer also go to the daemon.
-    fn question<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
+    fn with_daemon<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
         match self {
             Self::Daemon(daemon) => ask(daemon),
             Self::WhoeverIsThere | Self::Private(_) => ask(Controller::find(None)?.as_mut()),
@@ -85,18 +85,18 @@ pub struct Room {
 }
 
 impl Outcome {
-    fn failed(error: Error) -> Self {
+    fn from_error(error: Error) -> Self {
         Self { result: Err(error), return_length: None, answer: Vec::new() }
     }
 
     fn too_short(status: Status, needed: usize) -> Self {
         let reason = format!("the answer takes {needed} bytes");
         let return_length = u32::try_from(needed).ok();
-        Self { return_length, ..Self::failed(Error::refused(status, reason)) }
+        Self { return_length, ..Self::from_error(Error::refused(status, reason)) }
     }
 
     /// Returns the answer if it fits as a whole.
-    fn answered(answer: Vec<u8>, room: Room, too_short: Status) -> Self {
+    fn from_answer(answer: Vec<u8>, room: Room, too_short: Status) -> Self {
         if !answer.is_empty() && (room.is_null || room.length < answer.len()) {
             return Self::too_short(too_short, answer.len());
         }
@@ -121,9 +121,9 @@ pub fn set_bytes<'a>(
         (Asked::WhoeverIsThere, About::System | About::Anything) => {
             Controller::find_or_start(None)?.set_information(&session, &set)
         }
-        (asked, about) => asked.question(|daemon| match daemon {
+        (asked, about) => asked.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.set_information(&session, &set),
-            None if about == About::Session => Err(not_running(&session)),
+            None if about == About::Session => Err(not_running_error(&session)),
             None => {
                 let reason = "it keeps the settings of the system, and none runs";
                 Err(Error::NoDaemon { reason: reason.to_owned() })
@@ -154,9 +154,9 @@ pub fn configure_last_branch_record_bytes<'a>(
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
     match asked.into() {
         Asked::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
-        asked => asked.question(|daemon| match daemon {
+        asked => asked.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.configure_last_branch_record(&session, configuration, &events),
-            None => Err(not_running(&session)),
+            None => Err(not_running_error(&session)),
         }),
     }
 }
@@ -173,21 +173,21 @@ pub fn query_bytes<'a>(
     length: usize,
 ) -> Outcome {
     let query = match Query::from_bytes(class, info, length) {
-        Ok(Query::PmcCounterOwners(_)) if length < least(class) => {
-            return Outcome::too_short(Status::ERROR_BAD_LENGTH, least(class));
+        Ok(Query::PmcCounterOwners(_)) if length < min_answer_bytes(class) => {
+            return Outcome::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
         }
         Ok(query) => query,
         Err(e) if e.status() == Status::ERROR_BAD_LENGTH => {
-            return Outcome::too_short(Status::ERROR_BAD_LENGTH, least(class));
+            return Outcome::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
         }
-        Err(e) => return Outcome::failed(e.into()),
+        Err(e) => return Outcome::from_error(e.into()),
     };
     match ask(asked, &SessionRef::of_call(session), query) {
         Ok(answer) => {
             let room = Room { length, is_null: info.is_none() };
-            Outcome::answered(answer.to_bytes(), room, Status::ERROR_BAD_LENGTH)
+            Outcome::from_answer(answer.to_bytes(), room, Status::ERROR_BAD_LENGTH)
         }
-        Err(e) => Outcome::failed(e),
+        Err(e) => Outcome::from_error(e),
     }
 }
 
@@ -199,8 +199,8 @@ fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> R
         return Ok(answer);
     }
     match (asked.into(), query.class().rules().about) {
-        (Asked::Private(_), About::Session) => Err(not_for_private(query.class())),
-        (asked, _) => asked.question(|daemon| match daemon {
+        (Asked::Private(_), About::Session) => Err(unsupported_class_error(query.class())),
+        (asked, _) => asked.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
             None => idle_answer(session, query),
         }),
@@ -208,7 +208,7 @@ fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> R
 }
 
 /// Returns the minimum size of the answer in bytes.
-fn least(class: u32) -> usize {
+fn min_answer_bytes(class: u32) -> usize {
     match InfoClass::from_number(class) {
         Some(InfoClass::TracePmcCounterOwners) => Query::owners_size(Machine::inspect().counters() as usize),
         Some(class) => Query::answer_size(class).unwrap_or(0),
@@ -226,16 +226,21 @@ pub fn enumerate_bytes<'a>(
     input: Option<&[u8]>,
     output: Room,
 ) -> Outcome {
-    match enumerated(asked.into(), class, input, output.is_null && output.length != 0) {
-        Ok(answer) => Outcome::answered(answer, output, Status::ERROR_INSUFFICIENT_BUFFER),
-        Err(e) => Outcome::failed(e),
+    match enumerate_answer(asked.into(), class, input, output.is_null && output.length != 0) {
+        Ok(answer) => Outcome::from_answer(answer, output, Status::ERROR_INSUFFICIENT_BUFFER),
+        Err(e) => Outcome::from_error(e),
     }
 }
 
-fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: bool) -> Result<Vec<u8>> {
+fn enumerate_answer(
+    asked: Asked<'_>,
+    class: u32,
+    input: Option<&[u8]>,
+    lacks_output: bool,
+) -> Result<Vec<u8>> {
     let invalid = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().enumerates) else {
-        return Err(not_enumerated());
+        return Err(not_enumerable_error());
     };
     let input = input.unwrap_or(&[]);
     let is_about_one = matches!(class, InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo);
@@ -249,7 +254,7 @@ fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: 
         return Ok(guids_to_bytes(&own_providers()));
     }
     let about = guids_from_bytes(input).first().copied().unwrap_or(Guid::NULL);
-    asked.question(|daemon| match daemon {
+    asked.with_daemon(|daemon| match daemon {
         Some(daemon) => enumerate(daemon, class, about),
         None => idle_enumeration(class),
     })
@@ -262,9 +267,9 @@ fn enumerate(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<V
         }
         InfoClass::TraceGuidQueryInfo => guid_info(daemon.registrations(about)?).to_bytes(),
         InfoClass::TraceGroupQueryInfo => daemon.group_info(about)?.to_bytes(),
-        InfoClass::TraceGuidQueryList => listed(&daemon.provider_entries()?, false),
-        InfoClass::TraceGroupQueryList => listed(&daemon.provider_entries()?, true),
-        _ => return Err(not_enumerated()),
+        InfoClass::TraceGuidQueryList => guid_list_bytes(&daemon.provider_entries()?, false),
+        InfoClass::TraceGroupQueryList => guid_list_bytes(&daemon.provider_entries()?, true),
+        _ => return Err(not_enumerable_error()),
     })
 }
 
@@ -274,16 +279,16 @@ fn idle_enumeration(class: InfoClass) -> Result<Vec<u8>> {
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
         InfoClass::TraceGroupQueryList => Ok(Vec::new()),
-        _ => Err(not_enumerated()),
+        _ => Err(not_enumerable_error()),
     }
 }
 
-fn not_enumerated() -> Error {
+fn not_enumerable_error() -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, "this information class cannot be enumerated")
 }
 
 /// Returns the GUIDs of providers, or of groups.
-fn listed(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
+fn guid_list_bytes(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
     let guids: Vec<Guid> =
         all.iter().filter(|entry| entry.is_group == of_groups).map(|entry| entry.provider).collect();
     guids_to_bytes(&guids)
