@@ -31,11 +31,12 @@
 //! Invariants
 //!
 //! 1. Nothing starts before the first registration; a process without one pays nothing. The control
-//!    thread sleeps without a timeout unless an attempt or a check is due (`ControlThread::wait_for_work`).
+//!    thread sleeps without a timeout unless an attempt or a check is due
+//!    (`ControlThread::wait_for_work`).
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
-//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); [`link_state`] returns the
-//!    reason. It fails if a daemon forbids it and none allows it, within the time that
+//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); [`link_state`]
+//!    returns the reason. It fails if a daemon forbids it and none allows it, within the time that
 //!    a registration waits.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
 //! 5. No descriptor of the library is in the program's descriptor table: the program may close any
@@ -178,8 +179,8 @@ fn announce_and_notify(handle: Handle, store_handle: impl FnOnce(Handle)) -> Res
     if result.is_ok() {
         store_handle(handle);
     }
-    // Read the filter after `store_handle`: it may set traits, and sessions that enable the new name
-    // or group add filters.
+    // Read the filter after `store_handle`: it may set traits, and sessions that enable the new
+    // name or group add filters.
     let filter = client.lock().take_filter(handle.number());
     match result {
         Ok(()) => {
@@ -466,8 +467,8 @@ impl Client {
     /// Ends sessions, so that no entry names them and no writer publishes to them any more.
     ///
     /// If not all writers finished, a thread was stopped in the middle of a write for longer than
-    /// closing an outlet waits. The remainder of its write has no effect, but its event is neither stored
-    /// nor counted.
+    /// closing an outlet waits. The remainder of its write has no effect, but its event is neither
+    /// stored nor counted.
     fn end_sessions(&self, is_ended: impl Fn(&OpenSession) -> bool) -> EndedSessions {
         let mut shared = self.lock();
         let outlets = shared.outlet_table.remove(is_ended);

@@ -187,8 +187,8 @@ impl Trace {
         Self::open_live_in(&folders(scope)?, &SessionRef::Name(name.to_owned()))
     }
 
-    /// Opens a live session like [`live`](Self::live), in the daemon of this runtime folder, ignoring
-    /// `TRACEWEIR_RUNTIME_DIR`.
+    /// Opens a live session like [`live`](Self::live), in the daemon of this runtime folder,
+    /// ignoring `TRACEWEIR_RUNTIME_DIR`.
     pub fn live_at(folder: &Path, name: &str) -> Result<Self> {
         Self::open_live_in(&[RuntimeDir::from_path(folder)], &SessionRef::Name(name.to_owned()))
     }

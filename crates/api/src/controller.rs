@@ -34,9 +34,9 @@
 //!    A request that changes something and was sent is never repeated.
 //! 3. A session does not end with its controller.
 //!
-//! Sessions in this process need no controller. Private sessions that a controller may_start_daemon in the
-//! processes of a provider (`PRIVATE_LOGGER_MODE`, with the provider's GUID) open their files there,
-//! with the rights of each process.
+//! Sessions in this process need no controller. Private sessions that a controller starts in the
+//! processes of a provider (`PRIVATE_LOGGER_MODE`, with the provider's GUID) open their files
+//! there, with the rights of each process.
 
 pub mod access;
 mod ask;
@@ -91,7 +91,7 @@ impl Controller {
         Self::find_in(folders(scope)?)
     }
 
-    /// Finds a daemon like [`find`](Self::find), and may_start_daemon the user's daemon if none runs, or for
+    /// Finds a daemon like [`find`](Self::find), and starts the user's daemon if none runs, or for
     /// root the system's.
     pub fn find_or_start(scope: Option<Scope>) -> Result<Self> {
         Self::find_or_start_in(folders(scope)?)
@@ -108,7 +108,7 @@ impl Controller {
         Self::find_in(vec![RuntimeDir::from_path(folder)])
     }
 
-    /// Finds a daemon like [`find_at`](Self::find_at), and may_start_daemon one if none runs.
+    /// Finds a daemon like [`find_at`](Self::find_at), and starts one if none runs.
     pub fn find_or_start_at(folder: &Path) -> Result<Self> {
         Self::find_or_start_in(vec![RuntimeDir::from_path(folder)])
     }

@@ -42,8 +42,8 @@ use cells::CellWords;
 use compile::{IDS, NAMES, PAYLOAD, PROVIDER_DEFINED, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW, STACK_NAMES};
 pub(crate) use table::QuickResult;
 
-/// The filters of one session for one registration: the number of their cell, and whether they decide about
-/// events and stacks.
+/// The filters of one session for one registration: the number of their cell, and whether they
+/// decide about events and stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionFilters {
     /// The cell number, twelve bits; 0 for none.

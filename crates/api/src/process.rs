@@ -68,8 +68,8 @@ impl BlockedSignals {
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // SAFETY: the mask was filled by `pthread_sigmask`, and a null pointer for the old mask is
-            // allowed.
+            // SAFETY: the mask was filled by `pthread_sigmask`, and a null pointer for the old mask
+            // is allowed.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
         }
     }
@@ -177,8 +177,8 @@ fn close_copied_descriptors() {
 
 /// The nice value of a thread that other threads wait for, equal to that of a session's threads.
 const RAISED_NICE_VALUE: i32 = -10;
-/// The scheduler slice of a thread that other threads wait for: it runs for moments, and the scheduler prefers threads with short
-/// slices (Linux 6.12).
+/// The scheduler slice of a thread that other threads wait for: it runs for moments, and the
+/// scheduler prefers threads with short slices (Linux 6.12).
 const SLICE_NS: u64 = 100_000;
 
 /// `struct sched_attr` in its first version (sched_setattr(2)).
@@ -225,7 +225,8 @@ pub(crate) fn raise_priority() {
 pub(crate) fn install_fork_and_exit_handlers(forked: extern "C" fn(), exiting: extern "C" fn()) {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handlers live as long as this module, which `keep_module_loaded` keeps loaded.
+        // SAFETY: the handlers live as long as this module, which `keep_module_loaded` keeps
+        // loaded.
         unsafe {
             libc::pthread_atfork(None, None, Some(forked));
             libc::atexit(exiting);

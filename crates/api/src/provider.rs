@@ -51,7 +51,7 @@ pub use crate::write::{DataDescriptor, WriteError};
 pub use crate::write::{try_straight, try_straight_described};
 pub use information::set_information;
 
-/// A provider_ref provider, which is unregistered on drop.
+/// A registered provider, which is unregistered on drop.
 ///
 /// Dropping waits for a running callback, unless the drop happens inside the callback. All other
 /// functions are those of [`ProviderRef`].

@@ -160,8 +160,8 @@ impl RegistrationSlot {
     /// also change the header.
     #[inline(always)]
     pub(crate) fn traits_item(&self, another_follows: bool) -> Option<&'static [u64]> {
-        // SAFETY: null, or a leaked `ProviderTraits` (invariant 3) published by the release store in
-        // `set_traits`.
+        // SAFETY: null, or a leaked `ProviderTraits` (invariant 3) published by the release store
+        // in `set_traits`.
         let Some(traits) = (unsafe { self.traits.load(Ordering::Acquire).as_ref() }) else {
             return Some(&[]);
         };
@@ -180,8 +180,8 @@ impl RegistrationSlot {
     /// traits.
     #[inline]
     pub(crate) fn decoding(&self) -> Option<&'static DecodeGuidWords> {
-        // SAFETY: null, or a leaked `DecodeGuidWords` (invariant 3) published by the release store in
-        // `set_traits`.
+        // SAFETY: null, or a leaked `DecodeGuidWords` (invariant 3) published by the release store
+        // in `set_traits`.
         unsafe { self.decoding.load(Ordering::Acquire).as_ref() }
     }
 
@@ -236,8 +236,8 @@ impl RegistrationSlot {
 
     /// Returns the module that sessions record, if any.
     pub(crate) fn module(&self) -> Option<&'static ProviderModule> {
-        // SAFETY: null, or a leaked `ProviderModule` (invariant 3) published by the release store in
-        // `set_module`.
+        // SAFETY: null, or a leaked `ProviderModule` (invariant 3) published by the release store
+        // in `set_module`.
         unsafe { self.module.load(Ordering::Acquire).as_ref() }
     }
 

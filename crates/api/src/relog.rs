@@ -81,8 +81,8 @@ pub struct Settings {
     pub from: Option<FileTime>,
     /// The latest wanted time: the end in the header is not later, unless an event is.
     pub to: Option<FileTime>,
-    /// The file must not exist, not even as a link, when it gets its name (`ERROR_ALREADY_EXISTS`); otherwise it
-    /// replaces the former file, following links.
+    /// The file must not exist, not even as a link, when it gets its name (`ERROR_ALREADY_EXISTS`);
+    /// otherwise it replaces the former file, following links.
     pub new: bool,
 }
 

@@ -164,7 +164,8 @@ impl Session {
     /// Returns the final settings and counters of a session that ended recently; `end_status` gives
     /// the reason if it ended by itself.
     ///
-    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` while it runs, and when the daemon has forgotten it.
+    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` while it runs, and when the daemon has forgotten
+    /// it.
     pub fn outcome(&self) -> Result<SessionSummary> {
         self.control(
             |_| Err(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "the session is running")),
@@ -240,8 +241,8 @@ impl Session {
 
     /// Sets an information class of the session (TraceSetInformation).
     ///
-    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for most classes in a
-    /// session of this process.
+    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for most classes in
+    /// a session of this process.
     pub fn set_information(&self, set: &Set) -> Result<()> {
         match &self.host {
             SessionHost::InProcess(session) => session.set_information(set),

@@ -102,8 +102,8 @@ impl WriteError {
 
 /// Values that only some callers pass with an event.
 ///
-/// They are separate from [`CallerEvent`], and handled in separate functions, so that the usual event
-/// does not pay for them.
+/// They are separate from [`CallerEvent`], and handled in separate functions, so that the usual
+/// event does not pay for them.
 #[derive(Clone, Copy)]
 pub(crate) struct Options<'a> {
     /// The provider's metadata, for a registration without traits.

@@ -1,4 +1,4 @@
-//! MacroArguments of a macro call, and the errors found in them.
+//! Arguments of a macro call, and the errors found in them.
 
 use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::quote_spanned;

@@ -89,8 +89,9 @@ impl Logger {
         Err(reason)
     }
 
-    /// Writes a record: header words after [`PREFIX_WORDS`] words of space, of which `head` bytes are
-    /// used, then the data. The size goes into the first two bytes. At most [`MAX_DATA_BLOCKS`] blocks.
+    /// Writes a record: header words after [`PREFIX_WORDS`] words of space, of which `head` bytes
+    /// are used, then the data. The size goes into the first two bytes. At most [`MAX_DATA_BLOCKS`]
+    /// blocks.
     pub(super) fn write(
         &self,
         thread: u32,

@@ -64,7 +64,8 @@ impl CallbackThread {
 }
 
 /// The callback of the program that runs on the callback thread now, if one does. It consists of
-/// atomics: a callback may fork, and a lock that another thread held would stay locked in the child.
+/// atomics: a callback may fork, and a lock that another thread held would stay locked in the
+/// child.
 #[derive(Debug)]
 pub(super) struct CurrentCallback {
     created: Instant,

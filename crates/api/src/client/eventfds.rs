@@ -34,7 +34,8 @@ use crate::process;
 use crate::process::outlets::{MAX_OUTLETS, outlet_numbers};
 
 const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-/// Bytes of wake-up requests that one call reads. Unread requests wake the control thread once more.
+/// Bytes of wake-up requests that one call reads. Unread requests wake the control thread once
+/// more.
 const MAX_DRAINED_BYTES: usize = 4096;
 
 /// The descriptor that wakes the control thread.
@@ -85,7 +86,7 @@ impl Bell {
         }
     }
 
-    /// Forgets a bell that the program closed, before another one takes its outlet_numbers.
+    /// Forgets a bell that the program closed, before another one takes its numbers.
     pub(super) fn forget(&self) {
         if let Self::Pair { near, far } = self {
             process::forget_socket(near.as_fd());
@@ -179,7 +180,7 @@ impl Drop for Seal {
     }
 }
 
-/// The eventfds that wake the owner_fd of outlets.
+/// The eventfds that wake the owners of outlets.
 #[derive(Debug)]
 pub(super) struct WakeEventfds {
     eventfds: [Option<OwnedFd>; MAX_OUTLETS],
@@ -207,7 +208,7 @@ impl WakeEventfds {
     fn adopt(&mut self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
         if !self.seal.as_ref().is_some_and(Seal::is_own) {
             self.forget_closed(u64::MAX);
-            // Dropped before another one takes its outlet_numbers.
+            // Dropped before another one takes its numbers.
             self.seal = None;
             self.seal = Some(Seal::new()?);
         }
@@ -226,7 +227,7 @@ impl WakeEventfds {
         self.lost &= !outlets;
     }
 
-    /// Wakes the owner_fd of outlets; `false` if the program closed an eventfd.
+    /// Wakes the owners of outlets; `false` if the program closed an eventfd.
     pub(super) fn wake(&mut self, outlets: u64) -> bool {
         let mut closed = 0;
         for outlet in outlet_numbers(outlets) {
@@ -253,7 +254,7 @@ impl WakeEventfds {
         std::mem::take(&mut self.lost)
     }
 
-    /// Forgets eventfds without closing their outlet_numbers.
+    /// Forgets eventfds without closing their numbers.
     fn forget_closed(&mut self, outlets: u64) {
         for outlet in outlet_numbers(outlets) {
             if let Some(eventfd) = self.eventfds[usize::from(outlet)].take() {
@@ -354,7 +355,7 @@ mod tests {
             assert!(wakes.set(0, new_eventfd()));
             let number = wakes.eventfds[0].as_ref().unwrap().as_raw_fd();
             let epoll_number = wakes.seal.as_ref().unwrap().epoll.as_ref().unwrap().as_raw_fd();
-            // The program watches its own eventfd by its own instance, under the outlet_numbers of ours.
+            // The program watches its own eventfd by its own instance, under the numbers of ours.
             let program_fd = replace_descriptor(number, new_eventfd());
             let watch = replace_descriptor(epoll_number, epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
             epoll::add(&watch, &program_fd, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();

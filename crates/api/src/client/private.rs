@@ -2,8 +2,8 @@
 //!
 //! Files and eventfds of a session are in the library's descriptor table (`process`), where the
 //! program cannot close them: code that uses or drops them runs on threads that share that table
-//! (`Client::run_in_library`). If a sandbox refuses such a table, they are in the program's, which must
-//! not close them: only the eventfd that writers ring is checked there.
+//! (`Client::run_in_library`). If a sandbox refuses such a table, they are in the program's, which
+//! must not close them: only the eventfd that writers ring is checked there.
 
 mod file;
 mod track;
@@ -378,8 +378,8 @@ fn is_private(id: u64) -> impl Fn(&OpenSession) -> bool {
     move |open| open.owner == SessionOwner::Private && open.session == id
 }
 
-/// Closes the session to writers, runs callbacks, collects the remaining events and finalises the file. `None`
-/// if it did not end in time, or another thread ended it.
+/// Closes the session to writers, runs callbacks, collects the remaining events and finalises the
+/// file. `None` if it did not end in time, or another thread ended it.
 fn finish_session(client: &'static Client, id: u64, timeout: Duration) -> Option<Result<Properties>> {
     let closed = client.end_sessions(is_private(id));
     client.run_callbacks(closed.changed, Guid::NULL, None);

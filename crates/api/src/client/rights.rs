@@ -8,12 +8,12 @@
 //!   another user, or root by a user's daemon any                        no
 //! ```
 //!
-//! A process is more privileged than the supplementary_groups of its user if its program file granted rights when
-//! it was started (set-user-id, set-group-id, capabilities of the file: `AT_SECURE`), if its user
-//! ids or group ids are not all equal, if it may use a capability, or if it is in a group that the
-//! user's daemon is not in. All but the first are checked at each request: a process may gain and
-//! drop rights while it runs. A daemon of root has compared the groups of both connections before
-//! it forwards a user's request.
+//! A process is more privileged than the other processes of its user if its program file granted
+//! rights when it was started (set-user-id, set-group-id, capabilities of the file: `AT_SECURE`),
+//! if its user ids or group ids are not all equal, if it may use a capability, or if it is in a
+//! group that the user's daemon is not in. All but the first are checked at each request: a process
+//! may gain and drop rights while it runs. A daemon of root has compared the groups of both
+//! connections before it forwards a user's request.
 //!
 //! Only the system's daemon finds a program with rights of its file, and the program trusts only
 //! root: its user could run a daemon.

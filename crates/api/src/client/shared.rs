@@ -61,7 +61,7 @@ pub(super) struct SharedState {
     pub(super) pending_filters: Vec<(u32, Filter)>,
     /// Provider sockets, to be removed at exit.
     pub(super) sockets: Vec<PathBuf>,
-    /// RunningPrivateSession private sessions, and the number started so far.
+    /// Running private sessions, and the number started so far.
     pub(super) private_sessions: Vec<RunningPrivateSession>,
     pub(super) private_sessions_started: u64,
     /// Number of daemons that sent a Welcome.
@@ -286,14 +286,16 @@ impl SharedState {
         if let Some(filter) = provider_filter(&params.filters)
             && handle.slot().is_registering()
         {
-            // Of several sessions' filters the last one stays, as with a callback that runs for each.
+            // Of several sessions' filters the last one stays, as with a callback that runs for
+            // each.
             self.pending_filters.retain(|(number, _)| *number != handle.number());
             self.pending_filters.push((handle.number(), filter.clone()));
         }
         change
     }
 
-    /// Enables a new registration for the private sessions of this process that enable its provider.
+    /// Enables a new registration for the private sessions of this process that enable its
+    /// provider.
     pub(super) fn enable_for_private_sessions(&mut self, handle: Handle) {
         let provider = handle.slot().provider();
         for open in self.outlet_table.open.iter().filter(|o| o.owner == SessionOwner::Private) {

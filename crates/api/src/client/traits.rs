@@ -3,7 +3,7 @@
 //! ```text
 //!   set_traits ──command──▶ control thread ──SetTraits──▶ each daemon that knows the registration
 //!        ▲                                                     │ joins the group, applies enables
-//!        └── all have answered, or a second passed after ──────┘ Done, or UnusableSession
+//!        └── all have answered, or a second passed after ──────┘ Done, or Refused
 //!            sending (a second passed before: not waited for); or they could not be sent in time
 //! ```
 //!
@@ -114,8 +114,8 @@ impl SharedState {
         self.late_traits.append(&mut late);
     }
 
-    /// Removes pending traits and returns their result: refused if a daemon refused the traits and none
-    /// accepted them.
+    /// Removes pending traits and returns their result: refused if a daemon refused the traits and
+    /// none accepted them.
     fn take_traits_result(&mut self, registration: u32) -> Result<()> {
         let Some(at) = self.pending_traits.iter().position(|pending| pending.registration == registration)
         else {

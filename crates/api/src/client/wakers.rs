@@ -10,8 +10,8 @@
 //! session: that wakes the owner of the other session needlessly, which is harmless.
 //!
 //! It also starts a thread for each job that needs descriptors of this table
-//! ([`Client::run_in_library`]): the control thread may be waiting for a callback, and the callback for
-//! the job.
+//! ([`Client::run_in_library`]): the control thread may be waiting for a callback, and the callback
+//! for the job.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -11,7 +11,7 @@
 //! 3. Nothing is held back for later buffers: the feeding program may wait for its buffers before
 //!    it adds the next ones. So events are in time order among the buffers that are present
 //!    together, and within each processor.
-//! 4. FunctionHandler accepted buffer is returned, whatever happens to it.
+//! 4. Each accepted buffer is returned, whatever happens to it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

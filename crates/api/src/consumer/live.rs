@@ -14,7 +14,7 @@
 //!    everything of earlier flushes was written, so all processors are complete up to the latest
 //!    stamp of those.
 //! 3. The queue reports a stamp: once it is empty, all processors are complete up to that stamp.
-//!    FunctionHandler buffer carries the stamp as it was when it was added, so a queue need not be empty. A
+//!    Each buffer carries the stamp as it was when it was added, so a queue need not be empty. A
 //!    session that delivers much reports it often, also while processors are idle.
 //! 4. No record waits in a session for longer than the flush timer (with low latency: a few
 //!    milliseconds).
@@ -238,8 +238,8 @@ impl LiveSession {
         self.held_bytes >= self.cap
     }
 
-    /// Reads buffers from the queue until it is empty or enough are held. Calls `on_nonempty` for each
-    /// stream that is not empty any more.
+    /// Reads buffers from the queue until it is empty or enough are held. Calls `on_nonempty` for
+    /// each stream that is not empty any more.
     pub(super) fn fill(&mut self, mut on_nonempty: impl FnMut(usize, i64)) {
         // Before the queue is emptied: only then has everything up to this stamp arrived.
         let complete = self.reader.complete();
@@ -432,8 +432,8 @@ impl LiveSession {
         }
     }
 
-    /// Returns the time until a record of this stamp has the age `wait`; `None` if no buffer has come
-    /// yet.
+    /// Returns the time until a record of this stamp has the age `wait`; `None` if no buffer has
+    /// come yet.
     pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
         let ticks = self.now.read(&self.clock, self.anchor?).saturating_sub(stamp);
         Some(wait.saturating_sub(ticks_to_duration(ticks, self.clock.rate)))

@@ -1,9 +1,9 @@
-//! LiveSession sessions as one stream in time order.
+//! Live sessions as one stream in time order.
 //!
 //! ```text
-//!   LiveSession 0 ─ stream ─┐                      released when
+//!   Live 0 ─ stream ─┐                      released when
 //!          ─ stream ─┼─▶ heap (earliest) ──▶   every session is complete up to its time, or
-//!   LiveSession 1 ─ stream ─┘                         it is older than records can wait in any, or
+//!   Live 1 ─ stream ─┘                         it is older than records can wait in any, or
 //!                                              more is held than should be
 //! ```
 //!

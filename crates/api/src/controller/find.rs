@@ -16,7 +16,7 @@
 //!                         its queue is full           ─▶ the same; it need not be ended if it runs
 //! ```
 //!
-//! `launch` may_start_daemon daemons.
+//! `launch` starts daemons.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -187,7 +187,7 @@ impl DaemonLink {
         let (low, high) = VERSIONS;
         let reason = format!(
             "it speaks another version of the control protocol than this program ({low} to {high}): {what}; \
-             use the daemon and the library of one release (stop the daemon with SIGTERM, the next call may_start_daemon a new one)"
+             use the daemon and the library of one release (stop the daemon with SIGTERM, the next call starts a new one)"
         );
         Error::Unreachable { socket: self.socket.clone(), reason }
     }
@@ -240,11 +240,11 @@ fn is_not_running(error: &traceweir_transport::Error) -> bool {
         if matches!(source.kind(), NotFound | ConnectionRefused | NotADirectory))
 }
 
-/// Returns whether a daemon holds the lock of a folder. Only the daemon's own user can open the lock
-/// file; for other users the lock counts as held.
+/// Returns whether a daemon holds the lock of a folder. Only the daemon's own user can open the
+/// lock file; for other users the lock counts as held.
 fn is_running(dir: &RuntimeDir) -> bool {
     match File::open(dir.lock_file()) {
-        // A daemon that may_start_daemon at this moment tries again.
+        // A daemon that starts at this moment tries again.
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
         Err(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
     }

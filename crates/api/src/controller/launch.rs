@@ -8,7 +8,7 @@
 //!
 //! 1. Two controllers may do this at once: the daemon's lock decides, the second daemon exits, and
 //!    both controllers find the first.
-//! 2. Root may_start_daemon the system's daemon, which serves all users; if its folder cannot be made (a
+//! 2. Root starts the system's daemon, which serves all users; if its folder cannot be made (a
 //!    read-only file system), root's own. For other users the system's daemon is never started
 //!    here: the service manager does that.
 //! 3. The daemon outlives the controller and detaches itself; while the controller lives, one small

@@ -189,9 +189,9 @@ impl Controller {
 
     /// Enables a provider like [`enable`](Self::enable), and stores a name for it.
     ///
-    /// The name is for providers that report none; [`provider_entries`](Self::provider_entries) returns it as
-    /// [`EnableEntry::name`]. An empty name changes nothing. Fails with `ERROR_INVALID_PARAMETER`
-    /// past 255 UTF-16 units, and for control characters.
+    /// The name is for providers that report none; [`provider_entries`](Self::provider_entries)
+    /// returns it as [`EnableEntry::name`]. An empty name changes nothing. Fails with
+    /// `ERROR_INVALID_PARAMETER` past 255 UTF-16 units, and for control characters.
     pub(crate) fn enable_named(
         &mut self,
         session: &SessionRef,
@@ -217,7 +217,8 @@ impl Controller {
     pub fn provider_entries(&mut self) -> Result<Vec<ProviderEntry>> {
         let mut all: Vec<ProviderEntry> = Vec::new();
         loop {
-            // Pages continue after a key, not a number: other entries may appear or vanish meanwhile.
+            // Pages continue after a key, not a number: other entries may appear or vanish
+            // meanwhile.
             let after = all.last().map(|entry| (entry.provider, entry.is_group));
             match self.ask(&Message::QueryProviders { after }, &[], REPLY_TIMEOUT)? {
                 Message::Providers { more, providers } => {

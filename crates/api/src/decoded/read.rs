@@ -4,8 +4,8 @@
 //!   traces ──deliver──▶ EventReader: schema, fields ──bounded channel──▶ Decoded::next
 //! ```
 //!
-//! A live session delivers when its events arrive, and a file when its reader asks; the thread gives
-//! both the form of an iterator.
+//! A live session delivers when its events arrive, and a file when its reader asks; the thread
+//! gives both the form of an iterator.
 
 use std::collections::HashMap;
 use std::fs::File;

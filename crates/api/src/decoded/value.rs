@@ -41,8 +41,8 @@ impl Field {
 
 /// A value of a decoded event: a number, text, bytes, an array or a structure.
 ///
-/// `Display` formats it as the schema says: hexadecimal, by the names of a map, as a network address
-/// or a date. The functions `as_…` return `None` if the value is of another type; `TryFrom`
+/// `Display` formats it as the schema says: hexadecimal, by the names of a map, as a network
+/// address or a date. The functions `as_…` return `None` if the value is of another type; `TryFrom`
 /// converts to a number, text or GUID, or fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {

@@ -1,4 +1,4 @@
-//! The payload of an event as one run of bytes over its payload: positions, numbers, texts. Only
+//! The payload of an event as one run of bytes over its blocks: positions, numbers, texts. Only
 //! numbers are copied.
 
 use traceweir_format::filter::payload::fold;

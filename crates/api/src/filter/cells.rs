@@ -8,7 +8,7 @@
 //!
 //! A writer may be anywhere when a filter is replaced: on another processor, in a signal handler,
 //! in a thread that is stopped for an hour. It cannot be waited for, and reference counts would
-//! cost add_one than the filter. So nothing is ever freed during a read:
+//! cost more than the filter. So nothing is ever freed during a read:
 //!
 //! 1. The words of a cell stay in place for the life of the process, and are atomic: reading them
 //!    is sound at any time.
@@ -35,13 +35,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Number of cells; cell numbers have twelve bits. Number 0 means none.
 pub(super) const MAX_CELLS: usize = 1 << 12;
-/// CellWords of all cells of fitting size: 4 MiB.
+/// Words of all cells of fitting size: 4 MiB.
 const FITTED_WORDS: usize = 1 << 19;
 /// Number of cells that hold any filters, and words of each: 4 MiB together. A call has one filter
 /// of a type, and each type has a limit.
 const FULL_SIZE_CELLS: usize = 16;
 const FULL_SIZE_WORDS: usize = 1 << 15;
-/// CellWords before the content.
+/// Words before the content.
 const HEAD_WORDS: usize = 2;
 /// In `uses`: a thread is filling the cell.
 const CLAIMED: u32 = u32::MAX;
@@ -55,7 +55,7 @@ static TABLE: [FilterCell; MAX_CELLS] =
     [const { FilterCell { uses: AtomicU32::new(0), words: OnceLock::new() } }; MAX_CELLS];
 /// Cells that have ever been used, including the unused number 0 and the full-size ones.
 static USED_CELLS_END: AtomicUsize = AtomicUsize::new(1 + FULL_SIZE_CELLS);
-/// CellWords of all cells of fitting size so far.
+/// Words of all cells of fitting size so far.
 static FITTED_WORDS_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The content of a cell, which may change during a read.
@@ -127,7 +127,7 @@ fn find_equal(content: &[u64]) -> Option<usize> {
             && words.iter().skip(HEAD_WORDS).map(stored).take(content.len()).eq(content.iter().copied())
     };
     // Compared before the use is added, to leave other cells alone, and after it, when the content
-    // cannot change any add_one.
+    // cannot change any more.
     used_cells()
         .find(|(_, cell)| has_content(cell) && cell.add_use() && (has_content(cell) || cell.remove_use()))
         .map(|(n, _)| n)
@@ -277,7 +277,11 @@ mod tests {
             );
             release(large);
         }
-        assert_eq!(intern(&vec![0xD660_0000; FITTED_WORDS]), None, "add_one than there can be");
+        assert_eq!(
+            intern(&vec![0xD660_0000; FITTED_WORDS]),
+            None,
+            "a content larger than all cells was accepted"
+        );
     }
 
     #[test]

@@ -8,11 +8,11 @@
 //!   level/kw     level, in << 8 │ any │ all
 //!   payload      filters      filter…                                   see `payload`
 //!   schematized  bytes │ the filter as the controller sent it
-//!   provider_defined          filters      type << 32 + bytes │ the filter as the controller sent it…
+//!   provider-defined  filters      type << 32 + bytes │ the filter as the controller sent it…
 //! ```
 //!
 //! A search starts at the slot that the hash selects and ends at an empty slot; at most half of
-//! the size are used (`table`). The first word of a name filter shows whether there is a
+//! the slots are used (`table`). The first word of a name filter shows whether there is a
 //! level/keyword part: without one, only that word and the table are read.
 
 use traceweir_format::filter::{EventIds, EventNames, LevelKeyword, check, is_of_provider, payload};

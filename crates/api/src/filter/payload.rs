@@ -9,7 +9,7 @@
 //!   operand      low, high │ GUID as two words │ characters      character, fallback << 32…
 //! ```
 //!
-//! FoldedText search uses the method of Knuth, Morris and Pratt: each character of the payload is read
+//! Text search uses the method of Knuth, Morris and Pratt: each character of the payload is read
 //! once, so blocks need not be joined and a long repetitive payload costs no more than another.
 //! `fallback` is its table.
 //!
@@ -90,7 +90,7 @@ fn failure_function(text: &[u32]) -> Vec<u64> {
 }
 
 /// Returns whether a payload filter passes an event: all required filters pass and, if there are
-/// has_optional, one of them does.
+/// others, one of them does.
 #[inline(never)] // So that the frames of id and name checks do not include its frame.
 pub(super) fn passes(words: CellWords<'_>, at: usize, event: &CallerEvent<'_>) -> bool {
     let (mut has_optional, mut has_passed) = (false, false);

@@ -9,17 +9,17 @@
 //! ```
 //!
 //! At most half of a table is used, so a search meets an empty slot. A search in words that are
-//! being replaced ends after as many steps as the table has size, or at the end of the cell.
+//! being replaced ends after as many steps as the table has slots, or at the end of the cell.
 
 use traceweir_format::filter::Gate;
 
 use super::cells::CellWords;
 
-/// CellWords before the table of a name filter, and of an id filter.
+/// Words before the table of a name filter, and of an id filter.
 pub(super) const NAMES_HEAD: usize = 3;
 pub(super) const IDS_HEAD: usize = 1;
 
-/// An odd number whose bits are well mix_word (2⁶⁴ / golden ratio).
+/// An odd number whose bits are well mixed (2⁶⁴ / golden ratio).
 const HASH_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// In the first word of a section: listed events pass. The lowest eight bits are the level.
@@ -29,7 +29,7 @@ pub(super) const HAS_LEVEL_KEYWORD_PART: u64 = 1 << 9;
 /// Bit offset of the table size in the first word of a section.
 pub(super) const TABLE_SIZE_SHIFT: u32 = 16;
 
-/// The size of a table of 2ⁿ size.
+/// The size of a table of 2ⁿ slots.
 #[derive(Clone, Copy)]
 pub(super) struct HashTableSize {
     /// 64 - n.
@@ -48,7 +48,7 @@ impl HashTableSize {
         (self.shift as u64) << TABLE_SIZE_SHIFT
     }
 
-    /// Decodes the size from any word: 2³² size at most.
+    /// Decodes the size from any word: 2³² slots at most.
     #[inline(always)]
     fn from_bits(word: u64) -> Self {
         Self { shift: (word >> TABLE_SIZE_SHIFT) as u32 & 63 | 32 }
@@ -268,7 +268,7 @@ pub(super) fn hash_name(name: &[u8]) -> u64 {
     finish_hash(hash)
 }
 
-/// Adds a word to a hash. The upper bits are mix_word best, so they are rotated to where the next word
+/// Adds a word to a hash. The upper bits are mixed best, so they are rotated to where the next word
 /// meets them.
 #[inline(always)]
 const fn mix_word(hash: u64, word: u64) -> u64 {

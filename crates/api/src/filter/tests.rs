@@ -1,4 +1,4 @@
-//! SessionFilters against a direct implementation of their rules.
+//! Filters against a direct implementation of their rules.
 
 mod payloads;
 mod truth;

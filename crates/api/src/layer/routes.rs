@@ -39,7 +39,7 @@ impl TargetRoute<'_> {
     }
 }
 
-/// EventValues by target, the longest target first, so that the first match is the closest.
+/// Values by target, the longest target first, so that the first match is the closest.
 #[derive(Clone, Debug)]
 pub(super) struct ByTarget<T>(Vec<(String, T)>);
 

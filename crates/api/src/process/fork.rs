@@ -21,8 +21,8 @@
 //!
 //! 1. `ready` is 0 or the serial number of this very process.
 //! 2. Only the process that made a client uses it: it is found while `serial` is not 0, which is
-//!    set after it was made. A child makes its own and leaves the memory of its parent's client alone: locks
-//!    in it may be held by threads that do not exist in the child.
+//!    set after it was made. A child makes its own and leaves the memory of its parent's client
+//!    alone: locks in it may be held by threads that do not exist in the child.
 //!
 //! If the kernel has no MADV_WIPEONFORK (before 4.14), the page is plain memory and the fork
 //! handler zeroes it; a raw `clone` is not noticed there.
@@ -54,8 +54,8 @@ static SERIALS: AtomicU32 = AtomicU32::new(0);
 
 #[inline(always)]
 fn page() -> &'static ForkPage {
-    // SAFETY: `STATIC_PAGE`, or a page mapped by `map_wiped_page` and never unmapped; all zero bytes are a
-    // valid `ForkPage`, and so is the page after a fork.
+    // SAFETY: `STATIC_PAGE`, or a page mapped by `map_wiped_page` and never unmapped; all zero
+    // bytes are a valid `ForkPage`, and so is the page after a fork.
     unsafe { &*PAGE.load(Ordering::Acquire) }
 }
 

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! In a shared library the compiler finds such memory by a function of the loader, which may change
-//! most registers: 3 ns of an event. A descriptor (TLSDESC) gives the same address by a call that changes
-//! one register, also in a library that is loaded later; in a program the linker turns it into one
-//! addition. Stable Rust cannot request it, so the block is declared in assembly where that is
-//! known to work.
+//! most registers: 3 ns of an event. A descriptor (TLSDESC) gives the same address by a call that
+//! changes one register, also in a library that is loaded later; in a program the linker turns it
+//! into one addition. Stable Rust cannot request it, so the block is declared in assembly where
+//! that is known to work.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,4 +1,5 @@
-//! The enable state of a registration: the sessions that want its events, and which events each wants.
+//! The enable state of a registration: the sessions that want its events, and which events each
+//! wants.
 //!
 //! ```text
 //!   hot words    level │ strict │ any │ all       union of what all sessions want; checked first
@@ -84,7 +85,7 @@ pub(crate) struct SessionEnable {
     pub(crate) any: u64,
     pub(crate) all: u64,
     pub(crate) property: u32,
-    /// SessionFilters decide about events or about their stacks.
+    /// Filters decide about events or about their stacks.
     pub(crate) is_filtered: bool,
     pub(crate) filters: SessionFilters,
 }
@@ -385,7 +386,7 @@ impl RegistrationSlot {
         entry.write(&enable);
         self.active.fetch_or(bit, Ordering::Release);
         self.update_hot_words();
-        // SessionFilters of equal content have the same cell, so equal values mean that nothing changed.
+        // Filters of equal content have the same cell, so equal values mean that nothing changed.
         if let Some(before) = before {
             before.filters.release();
         }
@@ -488,8 +489,8 @@ impl RegistrationSlot {
         self.any.store(any, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
         self.strict.store(strict, Ordering::Relaxed);
-        // Stored last, so that a provider is not seen as enabled with masks that no session requested. On
-        // other processors the order may differ, which is harmless.
+        // Stored last, so that a provider is not seen as enabled with masks that no session
+        // requested. On other processors the order may differ, which is harmless.
         self.level.store(level, Ordering::Release);
         // Release: a writer that follows a hint finds the entry filled and the hot words of its
         // session.

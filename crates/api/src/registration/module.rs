@@ -13,7 +13,8 @@
 //!
 //! The record travels as events do and needs no daemon: sessions in the process and elsewhere get
 //! it alike, when they enable the provider and when they request its state; `traceweir_session`
-//! describes what they do with it. A record that does not fit into the ring is counted as lost like any other event.
+//! describes what they do with it. A record that does not fit into the ring is counted as lost like
+//! any other event.
 //!
 //! | The file was | The path is |
 //! |---|---|
@@ -49,7 +50,7 @@ pub(crate) struct ProviderModule {
 /// The suffix of a deleted file in /proc.
 const DELETED_SUFFIX: &[u8] = b" (deleted)";
 /// Name and type of the note with the build id.
-const GNU_NOTE_NAME: &[u8] = b"GNU_NOTE_NAME\0";
+const GNU_NOTE_NAME: &[u8] = b"GNU\0";
 const NT_GNU_BUILD_ID: u32 = 3;
 
 impl Handle {
@@ -208,8 +209,8 @@ struct ObjectSearch {
 impl LoadedObject {
     fn find_by_address(address: usize) -> Self {
         let mut search = ObjectSearch { address, found: Self::default() };
-        // SAFETY: the function calls `visit_object` with objects that are and stay loaded during the call,
-        // and with this pointer.
+        // SAFETY: the function calls `visit_object` with objects that are and stay loaded during
+        // the call, and with this pointer.
         unsafe { libc::dl_iterate_phdr(Some(visit_object), (&raw mut search).cast::<c_void>()) };
         search.found
     }
@@ -328,12 +329,8 @@ mod tests {
             }
             note
         };
-        let notes = [
-            note(b"GNU_NOTE_NAME\0", 1, b"abi"),
-            note(b"x", 3, b"no"),
-            note(b"GNU_NOTE_NAME\0", 3, b"\x01\x02\x03"),
-        ]
-        .concat();
+        let notes =
+            [note(b"GNU\0", 1, b"abi"), note(b"x", 3, b"no"), note(b"GNU\0", 3, b"\x01\x02\x03")].concat();
         assert_eq!(find_build_id(&notes), Some(&[1, 2, 3][..]));
         for length in 0..notes.len() - 1 {
             assert_eq!(find_build_id(&notes[..length]), None, "{length}");

@@ -42,7 +42,7 @@ pub struct TraceEvent {
     pub(super) cpu: u16,
     pub(super) stamp: EventStamp,
     family: Family,
-    /// The record, concatenate_padded to a multiple of eight.
+    /// The record, padded to a multiple of eight.
     bytes: Vec<u8>,
 }
 

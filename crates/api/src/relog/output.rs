@@ -253,7 +253,7 @@ impl Output {
         let done = self.write(cpu, time, &bytes);
         self.scratch = bytes;
         done?;
-        // Added events belong to the file, whenever the sessions inputs_end.
+        // Added events belong to the file, whenever the sessions ended.
         self.inputs_end = self.inputs_end.map(|end| end.max(self.clock.file_time(time)));
         self.earliest_times.note_injected(time);
         self.summary.injected = self.summary.injected.saturating_add(1);

@@ -156,8 +156,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the size limit of the log file in KiB, like [`maximum_file_mib`](Self::maximum_file_mib)
-    /// ([`LogFileMode::USE_KBYTES_FOR_SIZE`]).
+    /// Sets the size limit of the log file in KiB, like
+    /// [`maximum_file_mib`](Self::maximum_file_mib) ([`LogFileMode::USE_KBYTES_FOR_SIZE`]).
     pub fn maximum_file_kib(mut self, kib: u32) -> Self {
         self.config.log_file_mode |= LogFileMode::USE_KBYTES_FOR_SIZE.bits();
         self.config.maximum_file_size = kib;

@@ -85,9 +85,9 @@ impl<G: Id> ProviderOf<G> {
     /// Panics if it is registered already, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(&self) -> u32 {
-        // SAFETY: the context is a field of the provider. The caller promises that the provider is a
-        // static or stays in place until it is unregistered, and that a library unregisters it before
-        // it is unloaded.
+        // SAFETY: the context is a field of the provider. The caller promises that the provider is
+        // a static or stays in place until it is unregistered, and that a library unregisters it
+        // before it is unloaded.
         unsafe { self.context.register(self.id.into(), self.traits, None) }
     }
 
@@ -104,8 +104,8 @@ impl<G: Id> ProviderOf<G> {
     /// Panics as [`register`](Self::register) does.
     #[track_caller]
     pub unsafe fn register_with_callback(&self, callback: EnableFunction<G>, context: usize) -> u32 {
-        // SAFETY: the context is a field of the provider, which the caller keeps in place and loaded
-        // until it is unregistered; `callback` is a function pointer and needs no lifetime.
+        // SAFETY: the context is a field of the provider, which the caller keeps in place and
+        // loaded until it is unregistered; `callback` is a function pointer and needs no lifetime.
         unsafe { self.context.register(self.id.into(), self.traits, Some(make_callback(callback, context))) }
     }
 }

@@ -1,6 +1,6 @@
 //! Named numbers of TraceLogging.
 //!
-//! In types format_provider the layout of a value, out types its presentation; the table of both is in
+//! In types describe the layout of a value, out types its presentation; the table of both is in
 //! `traceweir_format::tracelogging`. Names are those of Microsoft's `tracelogging`, so that the
 //! same source compiles.
 

@@ -58,7 +58,8 @@ pub fn bytes<T: Plain>(value: &T) -> &[u8] {
 /// Returns the bytes of all values.
 #[inline(always)]
 fn all_bytes<T: Plain>(values: &[T]) -> &[u8] {
-    // SAFETY: initialised bytes without padding (`Plain`), side by side, borrowed as long as the result.
+    // SAFETY: initialised bytes without padding (`Plain`), side by side, borrowed as long as the
+    // result.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 

@@ -55,7 +55,8 @@ impl<'a> RecordSource<'a> {
             && Stage::can_stage_items(bytes.saturating_add(OTHER_ITEM_BYTES))
     }
 
-    /// Composes the plain record of an event for which [`is_small`](Self::is_small) holds, and returns its size in bytes.
+    /// Composes the plain record of an event for which [`is_small`](Self::is_small) holds, and
+    /// returns its size in bytes.
     #[inline(always)]
     pub(super) fn compose_small(&self, stage: &mut Stage<'a>) -> usize {
         let (event, traits) = (self.event, self.traits());
@@ -199,7 +200,7 @@ impl<'a> RecordItems<'a> {
     }
 }
 
-/// RecordItems that only some sessions get.
+/// Items that only some sessions get.
 pub(super) struct SessionItems<'a> {
     key: (ItemHead, Option<[u8; 8]>),
     stack: (ItemHead, Option<&'a [u8]>),

@@ -3,7 +3,7 @@
 //! ```text
 //!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16        16 bytes, a block each, 128 at most
 //!
-//!   type   0 payload                       ─▶ after the payload_blocks
+//!   type   0 payload                       ─▶ after the others
 //!          1 metadata of the event         ─▶ item 11
 //!          2 metadata of the provider      ─▶ item 12; dropped if the registration has traits
 //!          3 time stamp, 8 bytes           ─▶ header: the session keeps it
@@ -154,14 +154,15 @@ impl<'a> SortedBlocks<'a> {
             (payload_blocks, is_mixed) = trim_to_payload(payload_blocks);
         }
         let TypedBlocks { metadata, provider, stamp } = typed_blocks;
-        // SAFETY: the caller promises that the bytes of each block can be read; the loop refused blocks that have a size but no address.
+        // SAFETY: the caller promises that the bytes of each block can be read; the loop refused
+        // blocks that have a size but no address.
         let payload = unsafe { Block::from_described(payload_blocks.as_ptr().cast(), payload_blocks.len()) };
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
         Ok(Self { payload, is_mixed, metadata, provider, stamp })
     }
 }
 
-/// Returns the blocks from the first to the last payload block, and whether payload_blocks are between
+/// Returns the blocks from the first to the last payload block, and whether others are between
 /// them.
 #[cold]
 fn trim_to_payload(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {

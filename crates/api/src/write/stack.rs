@@ -21,7 +21,7 @@
 //! Invariants
 //!
 //! 1. The walk reads memory only in the thread's own stack, in its signal stack while it runs
-//!    there, and in the unwind tables of loaded objects. StageParts of a stack that are not certain to
+//!    there, and in the unwind tables of loaded objects. Parts of a stack that are not certain to
 //!    be mapped are read by the kernel, which finds holes and guard pages without a fault.
 //! 2. The walk allocates nothing and takes no lock: it may run in a signal handler.
 //!    `_dl_find_object` of glibc 2.35 is made for that; without it (other C libraries, static

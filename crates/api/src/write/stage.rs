@@ -12,16 +12,17 @@
 //! that the restartable sequence copies one run of bytes. A large block is copied once, from the
 //! caller's memory.
 //!
-//! The words lie on the writer's stack, and the remaining blocks are the end of the caller's list of blocks,
-//! so no list is built. Only a record whose items do not fit, or whose payload is not the end of
-//! such a list, needs its own list (`parts`), which is too large for a stack (scratch.rs).
+//! The words lie on the writer's stack, and the remaining blocks are the end of the caller's list
+//! of blocks, so no list is built. Only a record whose items do not fit, or whose payload is not
+//! the end of such a list, needs its own list (`parts`), which is too large for a stack
+//! (scratch.rs).
 //!
 //! Invariants
 //!
-//! 1. `words[..ceil(filled_bytes / 8)]` and `parts[..count]` are initialised; nothing else is ever read.
-//!    Clearing either array would cost as much as the whole event.
-//! 2. `filled_bytes <= CAPACITY_BYTES`; eight bytes of slack after it take the zeros that complete the last
-//!    word.
+//! 1. `words[..ceil(filled_bytes / 8)]` and `parts[..count]` are initialised; nothing else is ever
+//!    read. Clearing either array would cost as much as the whole event.
+//! 2. `filled_bytes <= CAPACITY_BYTES`; eight bytes of slack after it take the zeros that complete
+//!    the last word.
 //! 3. Once there is a part or a remaining block, nothing is added to the words: bytes keep their
 //!    order. There are no remaining blocks if there are parts.
 #![allow(unsafe_code)]
@@ -59,7 +60,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// StageWords before anything was written to them.
+    /// Words before anything was written to them.
     pub(super) const EMPTY: StageWords = [const { MaybeUninit::uninit() }; STAGE_WORDS];
 
     /// Creates an empty stage; [`begin`](Self::begin) comes next.
@@ -129,8 +130,8 @@ impl<'a> Stage<'a> {
             if bytes.len() > MAX_SMALL_BLOCK_BYTES || filled_bytes + bytes.len() > CAPACITY_BYTES {
                 break;
             }
-            // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`, which is
-            // borrowed mutably; `bytes` cannot overlap it.
+            // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`,
+            // which is borrowed mutably; `bytes` cannot overlap it.
             unsafe { copy_small(base.add(filled_bytes), bytes) };
             filled_bytes += bytes.len();
             staged += 1;
@@ -153,8 +154,8 @@ impl<'a> Stage<'a> {
     fn try_copy_small(&mut self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= MAX_SMALL_BLOCK_BYTES && self.filled_bytes + bytes.len() <= CAPACITY_BYTES;
         if fits {
-            // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`, which is
-            // borrowed mutably; `bytes` cannot overlap it.
+            // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`,
+            // which is borrowed mutably; `bytes` cannot overlap it.
             unsafe { copy_small(self.words.as_mut_ptr().cast::<u8>().add(self.filled_bytes), bytes) };
             self.filled_bytes += bytes.len();
         }
@@ -181,8 +182,8 @@ impl<'a> Stage<'a> {
         debug_assert_eq!(self.filled_bytes, filled_bytes);
         for (head, data) in items.into_iter().flatten() {
             // SAFETY: the caller checked the size; header and items are whole words, so everything
-            // ends at `CAPACITY_BYTES` at the latest. `words` is borrowed mutably, so `data` does not
-            // overlap it.
+            // ends at `CAPACITY_BYTES` at the latest. `words` is borrowed mutably, so `data` does
+            // not overlap it.
             unsafe {
                 base.add(filled_bytes).cast::<u64>().write(head.to_le());
                 copy_padded(base.add(filled_bytes + ITEM_HEAD), data);
@@ -215,9 +216,9 @@ impl<'a> Stage<'a> {
     #[inline(always)]
     pub(super) fn gather(&mut self) -> Gather<'_> {
         let base = self.words.as_mut_ptr().cast::<u8>();
-        // SAFETY: `filled_bytes <= CAPACITY_BYTES`, and `words` holds eight bytes more. The write completes the
-        // last word (invariant 2), so that all bytes of `words[..ceil(filled_bytes / 8)]` are
-        // initialised.
+        // SAFETY: `filled_bytes <= CAPACITY_BYTES`, and `words` holds eight bytes more. The write
+        // completes the last word (invariant 2), so that all bytes of `words[..ceil(filled_bytes /
+        // 8)]` are initialised.
         unsafe { base.add(self.filled_bytes).cast::<u64>().write_unaligned(0) };
         // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the
         // result.
@@ -236,12 +237,13 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Copies up to [`MAX_SMALL_BLOCK_BYTES`] bytes by a few moves that may overlap: a call to the general `memcpy`
-/// costs more than all other gathering.
+/// Copies up to [`MAX_SMALL_BLOCK_BYTES`] bytes by a few moves that may overlap: a call to the
+/// general `memcpy` costs more than all other gathering.
 ///
 /// # Safety
 ///
-/// `to` is valid for writes of `from.len()` bytes, at most [`MAX_SMALL_BLOCK_BYTES`], and does not overlap `from`.
+/// `to` is valid for writes of `from.len()` bytes, at most [`MAX_SMALL_BLOCK_BYTES`], and does not
+/// overlap `from`.
 #[inline(always)]
 unsafe fn copy_small(to: *mut u8, from: &[u8]) {
     let (at, n) = (from.as_ptr(), from.len());
@@ -320,8 +322,8 @@ unsafe fn copy_padded(to: *mut u8, from: &[u8]) {
 /// `to` is valid for writes and `from` for reads of `N` bytes.
 #[inline(always)]
 unsafe fn copy_array<const N: usize>(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller promises that both pointers are valid for `N` bytes; an array of bytes needs
-    // no alignment.
+    // SAFETY: the caller promises that both pointers are valid for `N` bytes; an array of bytes
+    // needs no alignment.
     unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) }
 }
 

@@ -30,8 +30,8 @@ pub(super) struct StraightTarget<'a> {
 }
 
 impl<'a> StraightTarget<'a> {
-    /// Finds the session if it wants an event with this descriptor, requests no extended data items, and has
-    /// no filters or those of the cell `passed_cell`.
+    /// Finds the session if it wants an event with this descriptor, requests no extended data
+    /// items, and has no filters or those of the cell `passed_cell`.
     #[inline(always)]
     pub(super) fn find(slot: &'a RegistrationSlot, descriptor: &[u8; 16], passed_cell: u16) -> Option<Self> {
         // The thread is read first, as in step 3: sessions that are read before it would be the

@@ -227,7 +227,7 @@ impl TestSession {
         Self { handle, memory }
     }
 
-    /// Returns the take_records records, each padded to a multiple of eight bytes.
+    /// Returns the new records, each padded to a multiple of eight bytes.
     fn take_records(&mut self) -> Vec<Vec<u8>> {
         let mut all: Vec<Vec<u8>> = self.memory.take_records().into_iter().map(|(_, bytes)| bytes).collect();
         all.iter_mut().for_each(|bytes| bytes.resize(bytes.len().next_multiple_of(8), 0));
@@ -318,7 +318,8 @@ fn straight_and_composed_events_have_the_same_bytes() {
                             (&raw const descriptor, activity.map_or(std::ptr::null(), std::ptr::from_ref));
                         let (count, first) = (descriptors.len() as u32, descriptors.as_ptr());
                         let raw = session.handle.to_raw();
-                        // SAFETY: the pointers are null, or to values and blocks that outlive the call.
+                        // SAFETY: the pointers are null, or to values and blocks that outlive the
+                        // call.
                         let was_straight = unsafe { try_straight(raw, d, a, std::ptr::null(), count, first) };
                         let can_be_straight = metadata.is_none_or(|m| m.len() >= SHORTEST_SCHEMA);
                         assert!(can_be_straight || !was_straight, "{traits_len} {lengths:?}");

@@ -63,7 +63,8 @@ impl ControlThread {
         let mut shared = self.client.lock();
         for enabled_session in wanted {
             if shared.enable_early(&mut self.peers[at], handle, pending, enabled_session) {
-                // Of several sessions' filters the last one stays, as with a callback that runs for each.
+                // Of several sessions' filters the last one stays, as with a callback that runs for
+                // each.
                 (is_changed, filter) = (true, provider_filter(&enabled_session.params.filters));
             }
         }

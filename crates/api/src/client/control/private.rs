@@ -5,7 +5,7 @@
 //!   PrivateStart ──▶ session in this process's memory, file opened with its rights ┐
 //!   PrivateEnable ─▶ providers of this process                                     ├▶ PrivateState
 //!   PrivateControl ▶ query: at once; update, flush, stop: on a separate thread     ┘
-//!   the daemon is session_not_found ─▶ the session ends, its file is finalised
+//!   the daemon disconnects ─▶ the session ends, its file is finalised
 //! ```
 //!
 //! 1. The control thread starts and enables sessions in order, with the callback thread for
@@ -192,7 +192,7 @@ impl ControlThread {
         }
     }
 
-    /// Ends the sessions of a daemon that is session_not_found, as if it had stopped them.
+    /// Ends the sessions of a daemon that has disconnected, as if it had stopped them.
     pub(super) fn end_private_sessions_of_peer(&mut self, peer: u64) {
         let (ended, remaining) =
             std::mem::take(&mut self.members).into_iter().partition(|member| member.peer == peer);

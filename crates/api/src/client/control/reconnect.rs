@@ -15,9 +15,9 @@
 //! while. Nothing is enabled until it is back, so events of that time are not offered to any
 //! session; the sessions count the process itself as a loss.
 //!
-//! Any user may exhaust the queue or the resources of the system's daemon for a while. When a later attempt
-//! succeeds, the registrations that continued in the meantime are reported to each session that has
-//! enabled them (`DaemonPeer::missed_registrations`), which counts the process.
+//! Any user may exhaust the queue or the resources of the system's daemon for a while. When a later
+//! attempt succeeds, the registrations that continued in the meantime are reported to each session
+//! that has enabled them (`DaemonPeer::missed_registrations`), which counts the process.
 
 use std::time::{Duration, Instant};
 
@@ -146,8 +146,8 @@ impl ControlThread {
         self.peers[at].missed_registrations = continued.map(|handle| handle.number()).collect();
     }
 
-    /// Handles the refusal of a daemon that closed the connection before it read a message. A failed
-    /// send reports the end of the connection, not the message before it.
+    /// Handles the refusal of a daemon that closed the connection before it read a message. A
+    /// failed send reports the end of the connection, not the message before it.
     pub(super) fn read_refusal(&mut self, at: usize) {
         if self.peers[at].has_welcomed || !self.peers[at].connection.is_own() {
             return;

@@ -7,9 +7,9 @@
 //!   register ───────▶ the new one, if the session enables it ─────┘
 //! ```
 //!
-//! A daemon does this for other sessions (`ReportModules`); here the calling thread does it. Modules
-//! are found without the client's lock: finding one takes the loader's lock, which a library that
-//! registers while it is loaded holds already.
+//! A daemon does this for other sessions (`ReportModules`); here the calling thread does it.
+//! Modules are found without the client's lock: finding one takes the loader's lock, which a
+//! library that registers while it is loaded holds already.
 
 use traceweir_format::info::Set;
 use traceweir_format::spec::info::InfoClass;
@@ -22,7 +22,8 @@ use crate::process::outlets::SessionOwner;
 use crate::registration::Handle;
 
 impl PrivateSession {
-    /// Records the modules that contain the session's providers, for providers enabled now and later.
+    /// Records the modules that contain the session's providers, for providers enabled now and
+    /// later.
     ///
     /// `false` ends this, but removes nothing that was recorded.
     pub fn track_binaries(&self, on: bool) -> Result<()> {

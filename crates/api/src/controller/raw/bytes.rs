@@ -41,7 +41,7 @@ pub enum Asked<'a> {
     /// This daemon; `None` is an idle system, without sessions and registrations.
     Daemon(Option<&'a mut Controller>),
     /// The daemon that [`Controller::find`] finds if the call needs one; a change of the system
-    /// that needs no existing state may_start_daemon one.
+    /// that needs no existing state starts one.
     WhoeverIsThere,
     /// The session of this process with the id of the call.
     Private(&'a PrivateSession),

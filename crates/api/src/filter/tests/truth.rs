@@ -25,12 +25,13 @@
 //! |
 //!
 //! Two sessions with all masks *and* all filters on both sides are not combined, as no code depends
-//! on both. The decision (`SessionEnable::wants_event`) gets one session's enable and the event; of the
-//! registration it reads the filters of that enable only. So the decision for a session is a
-//! function of its own parameters, and a table of one session together with others that differ in every
-//! respect shows this: each of the 640 × 27 together with none, an open, a strict and a filtered session
-//! decides as it does alone. Two sessions only share the hot words, which are tested for every pair
-//! of masks, and the hint that all have filters, which is tested for every pair of filters.
+//! on both. The decision (`SessionEnable::wants_event`) gets one session's enable and the event; of
+//! the registration it reads the filters of that enable only. So the decision for a session is a
+//! function of its own parameters, and a table of one session together with others that differ in
+//! every respect shows this: each of the 640 × 27 together with none, an open, a strict and a
+//! filtered session decides as it does alone. Two sessions only share the hot words, which are
+//! tested for every pair of masks, and the hint that all have filters, which is tested for every
+//! pair of filters.
 //!
 //! A registration after the enables gets them one by one, like an earlier one: for every pair of
 //! masks they are applied to a slot that had other sessions, in the other order.

@@ -19,9 +19,9 @@
 //! frames, which are in use. For all other mappings the list is not enough: the kernel merges
 //! neighbours into one, so that the mapping with the thread pointer may begin in unrelated memory,
 //! which is unmapped later; and guard pages may lie inside, unlisted (`MADV_GUARD_INSTALL`, as of
-//! glibc 2.42). There the kernel reads for us, a [`WINDOW_BYTES`] at a time: at a hole the captured stack
-//! ends, and the process goes on. (`pthread_getattr_np` knows the bounds, but allocates and locks,
-//! which a signal handler must not.)
+//! glibc 2.42). There the kernel reads for us, a [`WINDOW_BYTES`] at a time: at a hole the captured
+//! stack ends, and the process goes on. (`pthread_getattr_np` knows the bounds, but allocates and
+//! locks, which a signal handler must not.)
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -33,7 +33,7 @@ use rustix::fs::{Mode, OFlags};
 
 /// The smallest page size of all machines.
 const MIN_PAGE_BYTES: usize = 4096;
-/// TableReader that the kernel reads at once: a part of a page, so that all of them are mapped or none.
+/// Bytes that the kernel reads at once: a part of a page, so that all of them are mapped or none.
 const WINDOW_BYTES: usize = 1024;
 /// An upper limit of the size of all frames of a write, including its caller's frame.
 const MAX_WRITE_FRAME_BYTES: usize = 64 << 10;
@@ -62,7 +62,8 @@ impl OwnStackBounds {
     /// Returns the bounds, and whether all memory between them is certain to be mapped.
     #[inline(always)]
     fn get(&self) -> (Range<usize>, bool) {
-        // The end is read first, because it is set last: once it is set, the other words are set too.
+        // The end is read first, because it is set last: once it is set, the other words are set
+        // too.
         let high = self.high.load(Ordering::Relaxed);
         compiler_fence(Ordering::Acquire);
         (self.low.load(Ordering::Relaxed)..high, self.is_certain.load(Ordering::Relaxed))

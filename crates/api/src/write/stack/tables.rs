@@ -9,7 +9,7 @@
 //!
 //! Only the registers that lead out of the frame matter: stack pointer, frame pointer, return
 //! address. A frame that a rule cannot describe (found by another register or by a longer
-//! expression) gives no rule. Source: Documented (Linux Standard CfaBase, "Exception Frames"; DWARF 5,
+//! expression) gives no rule. Source: Documented (Linux Standard Base, "Exception Frames"; DWARF 5,
 //! section 6.4).
 //!
 //! The tables belong to the program and are trusted like its code; even so, no read leaves the
@@ -187,8 +187,8 @@ fn find_mapping(address: usize) -> Option<DlFindObject> {
     (missed == 0).then(|| unsafe { found.assume_init() })
 }
 
-/// Returns the mapping that contains the tables of the code in `code`. For an object whose segments leave
-/// gaps (as some linkers write them), the loader returns only the segment of the address; for
+/// Returns the mapping that contains the tables of the code in `code`. For an object whose segments
+/// leave gaps (as some linkers write them), the loader returns only the segment of the address; for
 /// others, all of it.
 fn find_tables(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>) -> Option<DlFindObject> {
     match code.eh_frame {

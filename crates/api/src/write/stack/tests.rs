@@ -182,7 +182,8 @@ fn tables_unwind_despite_a_wrong_frame_pointer() {
         walk(&mut frames, registers, StackStart { inside, caller: inside, skip: 0 }, &readable, |pc| {
             tables::find_rule(pc, &mut UnwindRows::new())
         });
-        // How far the walk gets depends on which functions keep frame pointers; the walk must only end.
+        // How far the walk gets depends on which functions keep frame pointers; the walk must only
+        // end.
         black_box(frames.addresses().len());
     }
 }

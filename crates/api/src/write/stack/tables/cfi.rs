@@ -23,7 +23,7 @@ mod register {
     pub(super) const RETURN: u64 = 30;
 }
 
-/// UnwindRows that a function may have on its remember stack.
+/// Rows that a function may have on its remember stack.
 const MAX_REMEMBERED_ROWS: usize = 4;
 
 /// A common information entry: the description that several FDEs share.
