@@ -471,7 +471,7 @@ impl Client {
     /// stored nor counted.
     fn end_sessions(&self, is_ended: impl Fn(&OpenSession) -> bool) -> EndedSessions {
         let mut shared = self.lock();
-        let outlets = shared.outlet_table.remove(is_ended);
+        let outlets = shared.outlets.remove(is_ended);
         let changed =
             Handle::iter_current().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
         drop(shared);
@@ -485,7 +485,7 @@ impl Client {
             wakers.clear(outlets);
         }
         let mut shared = self.lock();
-        shared.outlet_table.free(outlets);
+        shared.outlets.free(outlets);
         if !writers_finished {
             shared.add_note(
                 "a session was closed while a thread was stopped in the middle of a write".to_owned(),

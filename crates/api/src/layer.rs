@@ -97,7 +97,7 @@ use describe::{EventScratch, MetadataCache};
 pub use interest::EtwFilter;
 use interest::LayerSubscriber;
 pub use naming::MAX_TARGETS;
-use routes::{Routes, TargetRoute, etw_level};
+use routes::{LayerRoutes, TargetRoute, etw_level};
 use values::EventValues;
 
 // Opcodes as winmeta.h names them.
@@ -109,7 +109,7 @@ const OPCODE_RECEIVE: u8 = 240;
 /// A layer that writes events and spans; [`LayerBuilder`] creates it with its filter.
 #[derive(Debug)]
 pub struct EtwLayer {
-    routes: Arc<Routes>,
+    routes: Arc<LayerRoutes>,
     subscriber: Arc<LayerSubscriber>,
     /// Number of the layer in the process.
     number: u64,

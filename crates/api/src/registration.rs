@@ -24,7 +24,7 @@
 //!    the thread that moved the generation from odd to even empties it.
 //! 2. Only the thread that holds the `turn` (see `callback`) reads, calls or removes the callback,
 //!    so no callback is freed during a call.
-//! 3. Traits, the header words derived from them, lists of classes and modules are interned and
+//! 3. ProviderTraits, the header words derived from them, lists of classes and modules are interned and
 //!    never freed.
 //! 4. Traits are set once, by `fill` or later under the client's lock, after the words derived from
 //!    them: a writer that finds traits finds the derived words too.
@@ -53,7 +53,7 @@ pub(crate) use callback::provider_filter;
 pub use callback::{EnableCallback, EnableNotice};
 use enable::{AtomicSessionEnable, EnableChange, MAX_ENABLE_ENTRIES};
 pub(crate) use module::ProviderModule;
-pub(crate) use parts::{Classes, DecodeGuidWords, NewRegistration, Traits};
+pub(crate) use parts::{Classes, DecodeGuidWords, NewRegistration, ProviderTraits};
 pub use traceweir_transport::message::MAX_REGISTRATIONS;
 
 /// A registration, or a free slot for one.
@@ -65,7 +65,7 @@ pub(crate) struct RegistrationSlot {
     all: AtomicU64,
     active: AtomicU64,
     provider: [AtomicU64; 2],
-    traits: AtomicPtr<Traits>,
+    traits: AtomicPtr<ProviderTraits>,
     generation: AtomicU32,
     is_claimed: AtomicBool,
     /// Data descriptors have types even without traits.
@@ -145,9 +145,9 @@ impl RegistrationSlot {
     #[inline(always)]
     pub(crate) fn traits(&self) -> &'static [u8] {
         let traits = self.traits.load(Ordering::Acquire);
-        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in
+        // SAFETY: null, or a leaked `ProviderTraits` (invariant 3) published by the release store in
         // `set_traits`.
-        unsafe { traits.as_ref() }.map_or(&[], Traits::bytes)
+        unsafe { traits.as_ref() }.map_or(&[], ProviderTraits::bytes)
     }
 
     /// Returns whether the registration has traits.
@@ -189,7 +189,7 @@ impl RegistrationSlot {
     /// registration is published.
     pub(crate) fn set_traits(
         &self,
-        traits: Option<&'static Traits>,
+        traits: Option<&'static ProviderTraits>,
         decoding: Option<&'static DecodeGuidWords>,
     ) {
         self.decoding.store(to_atomic_pointer(decoding), Ordering::Release);
@@ -349,7 +349,7 @@ impl Handle {
     #[cfg(test)]
     pub(crate) fn claim_plain(
         provider: Guid,
-        traits: Option<&'static Traits>,
+        traits: Option<&'static ProviderTraits>,
         callback: Option<EnableCallback>,
     ) -> Result<Self> {
         Self::claim_slot(NewRegistration {

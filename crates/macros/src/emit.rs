@@ -18,7 +18,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 
 use crate::event::{Constant, EventCall, EventField};
-use crate::fields::Encoding;
+use crate::fields::ValueEncoding;
 
 /// A part of the payload.
 enum PayloadPiece {
@@ -151,38 +151,40 @@ impl EventCall {
     fn make_pieces(&self, field: &EventField, value: &Ident) -> Vec<PayloadPiece> {
         let tlg = &self.tlg;
         match field.field_type.kind {
-            Encoding::Scalar => vec![PayloadPiece::Fixed(quote!(*#value))],
-            Encoding::Time(_) => vec![PayloadPiece::Fixed(quote!(#value))],
-            Encoding::CountedScalar => {
+            ValueEncoding::Scalar => vec![PayloadPiece::Fixed(quote!(*#value))],
+            ValueEncoding::Time(_) => vec![PayloadPiece::Fixed(quote!(#value))],
+            ValueEncoding::CountedScalar => {
                 vec![
                     PayloadPiece::Fixed(quote!(#tlg::counted_size(#value))),
                     PayloadPiece::Fixed(quote!(*#value)),
                 ]
             }
-            Encoding::Counted => {
+            ValueEncoding::Counted => {
                 vec![
                     PayloadPiece::Fixed(quote!(#tlg::counted_size(#value))),
                     PayloadPiece::Bytes(quote!(#tlg::counted(#value))),
                 ]
             }
-            Encoding::Slice => {
+            ValueEncoding::Slice => {
                 vec![
                     PayloadPiece::Fixed(quote!(#tlg::slice_count(#value))),
                     PayloadPiece::Bytes(quote!(#tlg::elements(#value))),
                 ]
             }
-            Encoding::Terminated => {
+            ValueEncoding::Terminated => {
                 let unit = field.field_type.value(tlg, Span::mixed_site());
                 vec![
                     PayloadPiece::Bytes(quote!(#tlg::until_zero(#value))),
                     PayloadPiece::Fixed(quote!({ const ZERO: #unit = 0; ZERO })),
                 ]
             }
-            Encoding::Sid => vec![PayloadPiece::Bytes(quote!(#tlg::sid(#value)))],
-            Encoding::RawField { .. } | Encoding::RawData => {
+            ValueEncoding::Sid => vec![PayloadPiece::Bytes(quote!(#tlg::sid(#value)))],
+            ValueEncoding::RawField { .. } | ValueEncoding::RawData => {
                 vec![PayloadPiece::Bytes(quote!(#tlg::counted(#value)))]
             }
-            Encoding::Struct | Encoding::RawMeta { .. } | Encoding::RawStruct { .. } => Vec::new(),
+            ValueEncoding::Struct | ValueEncoding::RawMeta { .. } | ValueEncoding::RawStruct { .. } => {
+                Vec::new()
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::arguments::{
     strip_invisible_groups,
 };
 use crate::constants::{CHANNEL, IN_TYPE, LEVEL, NamedConstants, OPCODE, OUT_TYPE};
-use crate::fields::{self, Encoding, FieldType};
+use crate::fields::{self, FieldType, ValueEncoding};
 
 /// Documented limit, which includes the two blocks of metadata.
 const MAX_BLOCKS: usize = 128;
@@ -175,17 +175,17 @@ impl EventCall {
     fn add_field(&mut self, field_type: FieldType, call: MacroCall, is_member: bool, errors: &mut Errors) {
         let at = call.name.span();
         let mut arguments = call.arguments;
-        let has_name = field_type.kind != Encoding::RawData;
+        let has_name = field_type.kind != ValueEncoding::RawData;
         let name =
             has_name.then(|| arguments.next_string(errors, EXPECTED_FIELD).map(|n| n.0).unwrap_or_default());
         let mut field =
             EventField { field_type, at, name, value: quote!(), input: None, out: None, tag: None };
         match field_type.kind {
-            Encoding::RawField { .. } | Encoding::RawMeta { .. } => {
+            ValueEncoding::RawField { .. } | ValueEncoding::RawMeta { .. } => {
                 let input = arguments.next(errors, IN_TYPE.expected);
                 field.input = input.map(|i| IN_TYPE.expand(&self.tlg, i.tokens, at));
             }
-            Encoding::RawStruct { .. } => {
+            ValueEncoding::RawStruct { .. } => {
                 if is_member {
                     errors.add(at, "a raw structure cannot be inside another structure: its members are counted by the caller, those of the other one by the macro");
                 }
@@ -200,7 +200,7 @@ impl EventCall {
         if field_type.kind.blocks() != 0 {
             field.value = arguments.next(errors, EXPECTED_VALUE).map(|v| v.tokens).unwrap_or_default();
         }
-        if field_type.kind == Encoding::Struct {
+        if field_type.kind == ValueEncoding::Struct {
             self.add_structure(field, arguments, errors)
         } else {
             self.add_leaf(field, arguments, errors)
@@ -253,7 +253,7 @@ impl EventCall {
                 errors.add(call.name.span(), describe_unknown_name(&call.name.to_string()));
                 continue;
             };
-            count = count.saturating_add(usize::from(field_type.kind != Encoding::RawData));
+            count = count.saturating_add(usize::from(field_type.kind != ValueEncoding::RawData));
             if count == MAX_MEMBERS + 1 {
                 errors.add(call.name.span(), "too many members: a structure has 127 at most");
             }
@@ -266,10 +266,10 @@ impl EventCall {
         let at = call.name.span();
         let takes_format = !matches!(
             field.field_type.kind,
-            Encoding::Struct | Encoding::RawStruct { .. } | Encoding::RawData
+            ValueEncoding::Struct | ValueEncoding::RawStruct { .. } | ValueEncoding::RawData
         );
         match call.name.to_string().as_str() {
-            "tag" if field.field_type.kind != Encoding::RawData => {
+            "tag" if field.field_type.kind != ValueEncoding::RawData => {
                 set_once(
                     &mut field.tag,
                     next_constant(&mut call.arguments, at, EXPECTED_TAG, errors),
@@ -290,7 +290,7 @@ impl EventCall {
                     format!(
                         "unknown option {name}: this field takes {}",
                         match (field.field_type.kind, takes_format) {
-                            (Encoding::RawData, _) => "none",
+                            (ValueEncoding::RawData, _) => "none",
                             (_, true) => "tag(…) and format(…)",
                             (_, false) => "tag(…)",
                         }

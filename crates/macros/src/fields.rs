@@ -6,7 +6,7 @@ use quote::{quote, quote_spanned};
 
 /// The encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub(crate) enum ValueEncoding {
     /// The bytes of the value.
     Scalar,
     /// The number of elements, then their bytes.
@@ -33,7 +33,7 @@ pub(crate) enum Encoding {
     RawData,
 }
 
-impl Encoding {
+impl ValueEncoding {
     /// Returns the number of data blocks that the documented interface counts for the field.
     pub(crate) const fn blocks(self) -> usize {
         match self {
@@ -61,7 +61,7 @@ pub(crate) struct FieldType {
     value: &'static str,
     pub(crate) input: &'static str,
     pub(crate) out: &'static str,
-    pub(crate) kind: Encoding,
+    pub(crate) kind: ValueEncoding,
 }
 
 /// Types that also exist as slices, with `_slice` after the name.
@@ -86,27 +86,27 @@ const TYPES_WITH_SLICES: &[(&str, &str, &str, &str)] = &[
 
 /// All other types.
 #[rustfmt::skip]
-const OTHER_TYPES: &[(&str, &str, &str, &str, Encoding)] = &[
-    ("ipv6", "[u8; 16]", "Binary", "IPv6", Encoding::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", Encoding::CountedScalar),
-    ("socketaddress", "u8", "Binary", "SocketAddress", Encoding::Counted), ("socketaddressc", "u8", "BinaryC", "SocketAddress", Encoding::Counted),
-    ("binary", "u8", "Binary", "Default", Encoding::Counted), ("binaryc", "u8", "BinaryC", "Default", Encoding::Counted),
-    ("str8", "u8", "Str8", "Utf8", Encoding::Counted), ("str8_cp1252", "u8", "Str8", "Default", Encoding::Counted),
-    ("str8_json", "u8", "Str8", "Json", Encoding::Counted), ("str8_xml", "u8", "Str8", "Xml", Encoding::Counted),
-    ("cstr8", "u8", "CStr8", "Utf8", Encoding::Terminated), ("cstr8_cp1252", "u8", "CStr8", "Default", Encoding::Terminated),
-    ("cstr8_json", "u8", "CStr8", "Json", Encoding::Terminated), ("cstr8_xml", "u8", "CStr8", "Xml", Encoding::Terminated),
-    ("str16", "u16", "Str16", "Default", Encoding::Counted),
-    ("str16_json", "u16", "Str16", "Json", Encoding::Counted), ("str16_xml", "u16", "Str16", "Xml", Encoding::Counted),
-    ("cstr16", "u16", "CStr16", "Default", Encoding::Terminated),
-    ("cstr16_json", "u16", "CStr16", "Json", Encoding::Terminated), ("cstr16_xml", "u16", "CStr16", "Xml", Encoding::Terminated),
-    ("systemtime", "i64", "FileTime", "Default", Encoding::Time("filetime_from_systemtime")),
-    ("time32", "i64", "FileTime", "Default", Encoding::Time("filetime_from_time32")),
-    ("time64", "i64", "FileTime", "Default", Encoding::Time("filetime_from_time64")),
-    ("win_sid", "u8", "Sid", "Default", Encoding::Sid),
-    ("struct", "", "Struct", "Default", Encoding::Struct),
-    ("raw_field", "u8", "", "Default", Encoding::RawField { array: false }), ("raw_field_slice", "u8", "", "Default", Encoding::RawField { array: true }),
-    ("raw_meta", "", "", "Default", Encoding::RawMeta { array: false }), ("raw_meta_slice", "", "", "Default", Encoding::RawMeta { array: true }),
-    ("raw_struct", "", "Struct", "Default", Encoding::RawStruct { array: false }), ("raw_struct_slice", "", "Struct", "Default", Encoding::RawStruct { array: true }),
-    ("raw_data", "u8", "", "", Encoding::RawData),
+const OTHER_TYPES: &[(&str, &str, &str, &str, ValueEncoding)] = &[
+    ("ipv6", "[u8; 16]", "Binary", "IPv6", ValueEncoding::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", ValueEncoding::CountedScalar),
+    ("socketaddress", "u8", "Binary", "SocketAddress", ValueEncoding::Counted), ("socketaddressc", "u8", "BinaryC", "SocketAddress", ValueEncoding::Counted),
+    ("binary", "u8", "Binary", "Default", ValueEncoding::Counted), ("binaryc", "u8", "BinaryC", "Default", ValueEncoding::Counted),
+    ("str8", "u8", "Str8", "Utf8", ValueEncoding::Counted), ("str8_cp1252", "u8", "Str8", "Default", ValueEncoding::Counted),
+    ("str8_json", "u8", "Str8", "Json", ValueEncoding::Counted), ("str8_xml", "u8", "Str8", "Xml", ValueEncoding::Counted),
+    ("cstr8", "u8", "CStr8", "Utf8", ValueEncoding::Terminated), ("cstr8_cp1252", "u8", "CStr8", "Default", ValueEncoding::Terminated),
+    ("cstr8_json", "u8", "CStr8", "Json", ValueEncoding::Terminated), ("cstr8_xml", "u8", "CStr8", "Xml", ValueEncoding::Terminated),
+    ("str16", "u16", "Str16", "Default", ValueEncoding::Counted),
+    ("str16_json", "u16", "Str16", "Json", ValueEncoding::Counted), ("str16_xml", "u16", "Str16", "Xml", ValueEncoding::Counted),
+    ("cstr16", "u16", "CStr16", "Default", ValueEncoding::Terminated),
+    ("cstr16_json", "u16", "CStr16", "Json", ValueEncoding::Terminated), ("cstr16_xml", "u16", "CStr16", "Xml", ValueEncoding::Terminated),
+    ("systemtime", "i64", "FileTime", "Default", ValueEncoding::Time("filetime_from_systemtime")),
+    ("time32", "i64", "FileTime", "Default", ValueEncoding::Time("filetime_from_time32")),
+    ("time64", "i64", "FileTime", "Default", ValueEncoding::Time("filetime_from_time64")),
+    ("win_sid", "u8", "Sid", "Default", ValueEncoding::Sid),
+    ("struct", "", "Struct", "Default", ValueEncoding::Struct),
+    ("raw_field", "u8", "", "Default", ValueEncoding::RawField { array: false }), ("raw_field_slice", "u8", "", "Default", ValueEncoding::RawField { array: true }),
+    ("raw_meta", "", "", "Default", ValueEncoding::RawMeta { array: false }), ("raw_meta_slice", "", "", "Default", ValueEncoding::RawMeta { array: true }),
+    ("raw_struct", "", "Struct", "Default", ValueEncoding::RawStruct { array: false }), ("raw_struct_slice", "", "Struct", "Default", ValueEncoding::RawStruct { array: true }),
+    ("raw_data", "u8", "", "", ValueEncoding::RawData),
 ];
 
 impl FieldType {
@@ -117,8 +117,8 @@ impl FieldType {
             return Some(Self { value, input, out, kind });
         }
         let (base, kind) = match name.strip_suffix("_slice") {
-            Some(base) => (base, Encoding::Slice),
-            None => (name, Encoding::Scalar),
+            Some(base) => (base, ValueEncoding::Slice),
+            None => (name, ValueEncoding::Scalar),
         };
         let &(_, value, input, out) = TYPES_WITH_SLICES.iter().find(|s| s.0 == base)?;
         Some(Self { value, input, out, kind })
@@ -145,22 +145,24 @@ impl FieldType {
     pub(crate) fn convert(&self, tlg: &TokenStream, tokens: &TokenStream, at: Span) -> TokenStream {
         let value = if self.value.is_empty() { quote!() } else { self.value(tlg, at) };
         match self.kind {
-            Encoding::Scalar | Encoding::CountedScalar => {
+            ValueEncoding::Scalar | ValueEncoding::CountedScalar => {
                 quote_spanned!(at=> ::core::convert::identity::<&#value>(#tokens))
             }
-            Encoding::Time(function) => {
+            ValueEncoding::Time(function) => {
                 let function = Ident::new(function, at);
                 quote_spanned!(at=> #tlg::#function(#tokens))
             }
-            Encoding::Slice
-            | Encoding::Counted
-            | Encoding::Terminated
-            | Encoding::Sid
-            | Encoding::RawField { .. }
-            | Encoding::RawData => {
+            ValueEncoding::Slice
+            | ValueEncoding::Counted
+            | ValueEncoding::Terminated
+            | ValueEncoding::Sid
+            | ValueEncoding::RawField { .. }
+            | ValueEncoding::RawData => {
                 quote_spanned!(at=> ::core::convert::AsRef::<[#value]>::as_ref(#tokens))
             }
-            Encoding::Struct | Encoding::RawMeta { .. } | Encoding::RawStruct { .. } => quote!(),
+            ValueEncoding::Struct | ValueEncoding::RawMeta { .. } | ValueEncoding::RawStruct { .. } => {
+                quote!()
+            }
         }
     }
 }
@@ -180,9 +182,9 @@ mod tests {
     #[test]
     fn every_type_is_found_by_name_and_as_a_slice() {
         for (name, ..) in TYPES_WITH_SLICES {
-            assert_eq!(FieldType::find(name).map(|t| t.kind), Some(Encoding::Scalar));
+            assert_eq!(FieldType::find(name).map(|t| t.kind), Some(ValueEncoding::Scalar));
             let slice = FieldType::find(&format!("{name}_slice")).unwrap();
-            assert_eq!((slice.kind, slice.kind.is_array()), (Encoding::Slice, true));
+            assert_eq!((slice.kind, slice.kind.is_array()), (ValueEncoding::Slice, true));
         }
         for (name, .., kind) in OTHER_TYPES {
             assert_eq!(FieldType::find(name).map(|t| t.kind), Some(*kind));

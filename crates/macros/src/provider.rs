@@ -20,7 +20,7 @@ const NAME_LIMIT_BYTES: usize = 32_768;
 
 /// The arguments of a call.
 #[derive(Default)]
-struct ProviderDefinition {
+struct ProviderCall {
     symbol: Option<Ident>,
     name: String,
     id: Option<Guid>,
@@ -33,7 +33,7 @@ struct ProviderDefinition {
 pub(crate) fn expand_define_provider(input: TokenStream) -> TokenStream {
     let (tlg, arguments) = crate::event::split_crate_path(input);
     let mut errors = Errors::default();
-    let definition = ProviderDefinition::parse(arguments, &mut errors);
+    let definition = ProviderCall::parse(arguments, &mut errors);
     let traits = definition.build_traits(&mut errors);
     if let Some(errors) = errors.into_items() {
         return errors;
@@ -51,7 +51,7 @@ pub(crate) fn expand_define_provider(input: TokenStream) -> TokenStream {
     tokens
 }
 
-impl ProviderDefinition {
+impl ProviderCall {
     fn parse(tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut definition = Self::default();
         let mut arguments = MacroArguments::new(tokens, Span::call_site());

@@ -55,7 +55,7 @@ pub fn trace_message(
     let thread = logger.thread()?;
     let stored = (flags & STORED_FLAGS) as u16 & !TRACE_MESSAGE_POINTER32 | TRACE_MESSAGE_POINTER64;
     let (number, stored) = (number.to_le_bytes(), stored.to_le_bytes());
-    let mut head = MessageHeader { bytes: [0; HEADER_BUFFER_BYTES], length: 0 };
+    let mut head = MessageHeaderBuilder { bytes: [0; HEADER_BUFFER_BYTES], length: 0 };
     head.push(&[0, 0, 0, 0x90, number[0], number[1], stored[0], stored[1]]);
     if has(TRACE_MESSAGE_SEQUENCE) {
         head.push(&[0; 4]);
@@ -76,12 +76,12 @@ pub fn trace_message(
 }
 
 /// A header under construction.
-struct MessageHeader {
+struct MessageHeaderBuilder {
     bytes: [u8; HEADER_BUFFER_BYTES],
     length: usize,
 }
 
-impl MessageHeader {
+impl MessageHeaderBuilder {
     fn push<const N: usize>(&mut self, more: &[u8; N]) {
         if let Some(target) = self.bytes.get_mut(self.length..self.length + N) {
             target.copy_from_slice(more);

@@ -37,8 +37,8 @@ use super::shared::{AwaitedAnswer, ControlCommand, UNSENT};
 use super::wakers::Wakers;
 use super::{Client, REPLY_TIMEOUT, notify_callbacks};
 use crate::process::{self, fork, outlets};
-use crate::registration::{Handle, Traits};
-use private::Member;
+use crate::registration::{Handle, ProviderTraits};
+use private::PrivateMember;
 use reconnect::ReconnectSchedule;
 use repair::MissedSessions;
 
@@ -60,7 +60,7 @@ pub(super) struct ControlThread {
     next_peer: u64,
     program: String,
     /// Private sessions that daemons started.
-    members: Vec<Member>,
+    members: Vec<PrivateMember>,
     /// When a forked child drops the sessions that it inherited.
     inherited_sessions_deadline: Instant,
     /// Runs work that needs the program's descriptors.
@@ -120,17 +120,17 @@ impl ControlThread {
 
     /// Tries folders that were not tried yet or lacked a descriptor.
     fn open_untried_folders(&mut self) {
-        for at in 0..self.folders.len() {
-            if !self.folders[at].needs_attempt() {
+        for index in 0..self.folders.len() {
+            if !self.folders[index].needs_attempt() {
                 continue;
             }
-            match self.folders[at].open() {
-                Ok((connection, kind)) => self.greet_daemon(connection, kind, at),
+            match self.folders[index].open() {
+                Ok((connection, kind)) => self.greet_daemon(connection, kind, index),
                 // The daemon runs, and its queue of connections is full.
-                Err(Error::TimedOut) => self.reconnects.schedule_after_failure(at),
+                Err(Error::TimedOut) => self.reconnects.schedule_after_failure(index),
                 Err(_) => {}
             }
-            let (folder, mut shared) = (&self.folders[at], self.client.lock());
+            let (folder, mut shared) = (&self.folders[index], self.client.lock());
             shared.add_note(folder.description.clone());
             if let Some(socket) = folder.socket_path().filter(|socket| !shared.sockets.contains(socket)) {
                 shared.sockets.push(socket);
@@ -149,43 +149,43 @@ impl ControlThread {
     pub(super) fn greet_daemon(&mut self, connection: Connection, kind: ConnectionKind, folder: usize) {
         self.client.lock().unanswered_greetings += 1;
         self.add_peer(connection, folder, Some(kind));
-        let at = self.peers.len() - 1;
+        let index = self.peers.len() - 1;
         if self.reconnects.has_failed(folder) {
-            self.mark_missed_registrations(at);
+            self.mark_missed_registrations(index);
         }
-        self.send_hello(at);
+        self.send_hello(index);
         // Queue the registrations right after Hello: the daemon reads them even if this process has
         // exited by then.
         let numbers: Vec<u32> = Handle::iter_current().map(|handle| handle.number()).collect();
         for number in numbers {
-            self.announce_to(at, number);
+            self.announce_to(index, number);
         }
     }
 
     /// Announces a registration to one daemon, unless the daemon knows it.
-    fn announce_to(&mut self, at: usize, number: u32) {
-        if self.peers[at].announced_registrations.contains(&number) {
+    fn announce_to(&mut self, index: usize, number: u32) {
+        if self.peers[index].announced_registrations.contains(&number) {
             return;
         }
         let traits = Handle::from_number(number).map(|handle| handle.slot().traits());
         let pending = PendingRequest::Register(number);
-        let wanted = self.prepare_early_enables(at, pending, traits.unwrap_or_default());
-        let (peer, mut shared) = (&mut self.peers[at], self.client.lock());
+        let wanted = self.prepare_early_enables(index, pending, traits.unwrap_or_default());
+        let (peer, mut shared) = (&mut self.peers[index], self.client.lock());
         if queue_register(peer, number) {
             shared.awaited_registrations.push(AwaitedAnswer { peer: peer.id, registration: number });
         }
         drop(shared);
-        self.send_and_enable_early(at, pending, &wanted);
+        self.send_and_enable_early(index, pending, &wanted);
     }
 
     /// Sends the memory of the regions, then the request, and enables the registration. The memory
     /// goes first: the process may end at any time, and its events must still reach the daemon.
-    fn send_and_enable_early(&mut self, at: usize, pending: PendingRequest, wanted: &[Enabled]) {
-        let peer = &mut self.peers[at];
+    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[Enabled]) {
+        let peer = &mut self.peers[index];
         // Ignore the error: the next `flush` reports it and drops the peer.
         let _ = peer.flush();
         if peer.has_sent_all() {
-            self.apply_early_enables(at, pending, wanted);
+            self.apply_early_enables(index, pending, wanted);
         }
     }
 
@@ -194,7 +194,7 @@ impl ControlThread {
         self.next_peer += 1;
     }
 
-    fn send_hello(&mut self, at: usize) {
+    fn send_hello(&mut self, index: usize) {
         let program = self.program.chars().take(255).collect();
         let hello = Message::Hello {
             versions: VERSIONS,
@@ -202,7 +202,7 @@ impl ControlThread {
             instance: self.client.instance,
             program,
         };
-        self.peers[at].queue_request(hello);
+        self.peers[index].queue_request(hello);
     }
 
     /// Forgets the parent's sessions in a forked child, once the daemons have sent their enables or
@@ -224,10 +224,10 @@ impl ControlThread {
     }
 
     fn flush_peers(&mut self) {
-        for at in (0..self.peers.len()).rev() {
-            if self.peers[at].flush().is_err() {
-                self.read_refusal(at);
-                self.drop_peer(at);
+        for index in (0..self.peers.len()).rev() {
+            if self.peers[index].flush().is_err() {
+                self.read_refusal(index);
+                self.drop_peer(index);
             }
         }
     }
@@ -327,9 +327,9 @@ impl ControlThread {
 
     /// Announces a registration to all daemons.
     fn announce(&mut self, number: u32) {
-        for at in 0..self.peers.len() {
-            if self.peers[at].takes_registrations() {
-                self.announce_to(at, number);
+        for index in 0..self.peers.len() {
+            if self.peers[index].takes_registrations() {
+                self.announce_to(index, number);
             }
         }
         let mut shared = self.client.lock();
@@ -339,34 +339,34 @@ impl ControlThread {
     }
 
     fn accept_daemons(&mut self) {
-        for at in 0..self.folders.len() {
-            if self.folders[at].resume_if_due() {
+        for index in 0..self.folders.len() {
+            if self.folders[index].resume_if_due() {
                 // While the listener was paused, a daemon may have failed to connect.
-                self.reconnects.schedule_after_loss(at);
+                self.reconnects.schedule_after_loss(index);
             }
-            while let Some(connection) = self.folders[at].accept() {
+            while let Some(connection) = self.folders[index].accept() {
                 if self.peers.len() >= MAX_PEERS {
                     let oldest = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
                     self.drop_peer(oldest);
                 }
-                self.add_peer(connection, at, None);
+                self.add_peer(connection, index, None);
             }
         }
     }
 
     fn receive_messages(&mut self) {
-        for at in (0..self.peers.len()).rev() {
+        for index in (0..self.peers.len()).rev() {
             for _ in 0..MAX_MESSAGES_PER_BATCH {
-                match self.peers[at].connection.receive(Duration::ZERO) {
+                match self.peers[index].connection.receive(Duration::ZERO) {
                     Ok(Some(envelope)) => {
-                        if self.handle_message(at, envelope).is_err() {
-                            self.drop_peer(at);
+                        if self.handle_message(index, envelope).is_err() {
+                            self.drop_peer(index);
                             break;
                         }
                     }
                     Ok(None) => break,
                     Err(_) => {
-                        self.drop_peer(at);
+                        self.drop_peer(index);
                         break;
                     }
                 }
@@ -375,20 +375,22 @@ impl ControlThread {
     }
 
     /// Handles a message; an error ends the connection.
-    fn handle_message(&mut self, at: usize, envelope: Envelope) -> Result<(), Error> {
-        self.peers[at].has_answered = true;
+    fn handle_message(&mut self, index: usize, envelope: Envelope) -> Result<(), Error> {
+        self.peers[index].has_answered = true;
         match envelope.message {
-            Message::Knock { .. } if !self.peers[at].has_welcomed && !self.peers[at].is_outgoing => {
-                self.send_hello(at)
+            Message::Knock { .. } if !self.peers[index].has_welcomed && !self.peers[index].is_outgoing => {
+                self.send_hello(index)
             }
-            Message::Welcome { version, .. } if !self.peers[at].has_welcomed => {
-                self.handle_welcome(at, version)?
+            Message::Welcome { version, .. } if !self.peers[index].has_welcomed => {
+                self.handle_welcome(index, version)?
             }
             Message::Refused { status, reason } => {
-                self.handle_refused(at, envelope.request, Status(status), &reason)?
+                self.handle_refused(index, envelope.request, Status(status), &reason)?
             }
-            Message::Done if self.peers[at].has_welcomed => self.handle_done(at, envelope.request),
-            message if self.peers[at].has_welcomed => self.handle_order(at, message, envelope.descriptors)?,
+            Message::Done if self.peers[index].has_welcomed => self.handle_done(index, envelope.request),
+            message if self.peers[index].has_welcomed => {
+                self.handle_order(index, message, envelope.descriptors)?
+            }
             _ => return Err(Error::Invalid("a message before Welcome")),
         }
         Ok(())
@@ -396,8 +398,14 @@ impl ControlThread {
 
     /// Handles a refusal. A refused greeting ends the connection. A refused registration, or
     /// refused traits, only mean that this daemon does not know them.
-    fn handle_refused(&mut self, at: usize, request: u32, status: Status, reason: &str) -> Result<(), Error> {
-        let peer = &mut self.peers[at];
+    fn handle_refused(
+        &mut self,
+        index: usize,
+        request: u32,
+        status: Status,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let peer = &mut self.peers[index];
         let mut shared = self.client.lock();
         if !peer.has_welcomed {
             shared.add_note(format!("a daemon refuses this process: {reason}"));
@@ -417,13 +425,13 @@ impl ControlThread {
                 shared.record_answer(peer.id, registration, refusal);
                 shared.add_note(format!("a daemon refuses a registration: {reason}"));
                 drop(shared);
-                self.revert_early_enables(at, PendingRequest::Register(registration));
+                self.revert_early_enables(index, PendingRequest::Register(registration));
             }
             Some(PendingRequest::SetTraits(registration)) => {
                 shared.record_traits_answer(peer.id, registration, refusal);
                 shared.add_note(format!("a daemon refuses the traits of a registration: {reason}"));
                 drop(shared);
-                self.revert_early_enables(at, PendingRequest::SetTraits(registration));
+                self.revert_early_enables(index, PendingRequest::SetTraits(registration));
             }
             None => return Ok(()),
         }
@@ -432,49 +440,49 @@ impl ControlThread {
     }
 
     /// Handles Done: the daemon accepted traits. Done for an Unregister is ignored.
-    fn handle_done(&mut self, at: usize, request: u32) {
-        let peer = &mut self.peers[at];
+    fn handle_done(&mut self, index: usize, request: u32) {
+        let peer = &mut self.peers[index];
         if let Some(pending @ PendingRequest::SetTraits(registration)) =
             peer.take_answered_request(request, false)
         {
             self.client.lock().record_traits_answer(peer.id, registration, None);
-            self.revert_early_enables(at, pending);
+            self.revert_early_enables(index, pending);
             self.client.changed.notify_all();
         }
     }
 
     /// Sends the traits of a registration to all daemons that know it.
-    fn send_traits(&mut self, number: u32, traits: &'static Traits) {
-        for at in 0..self.peers.len() {
-            if !self.peers[at].announced_registrations.contains(&number) {
+    fn send_traits(&mut self, number: u32, traits: &'static ProviderTraits) {
+        for index in 0..self.peers.len() {
+            if !self.peers[index].announced_registrations.contains(&number) {
                 continue;
             }
             let pending = PendingRequest::SetTraits(number);
-            let wanted = self.prepare_early_enables(at, pending, traits.bytes());
-            let peer = &mut self.peers[at];
+            let wanted = self.prepare_early_enables(index, pending, traits.bytes());
+            let peer = &mut self.peers[index];
             peer.queue_request(Message::SetTraits {
                 registration: number,
                 traits: traits_to_send(traits.bytes()),
             });
             self.client.lock().mark_traits_sent(number, Some(peer.id));
-            self.send_and_enable_early(at, pending, &wanted);
+            self.send_and_enable_early(index, pending, &wanted);
         }
         self.client.lock().mark_traits_sent(number, None);
         self.client.changed.notify_all();
     }
 
     /// Handles a Welcome: announces all registrations to the daemon.
-    fn handle_welcome(&mut self, at: usize, version: u16) -> Result<(), Error> {
+    fn handle_welcome(&mut self, index: usize, version: u16) -> Result<(), Error> {
         if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
             return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
         }
-        self.peers[at].has_welcomed = true;
-        self.reconnects.cancel(self.peers[at].folder);
+        self.peers[index].has_welcomed = true;
+        self.reconnects.cancel(self.peers[index].folder);
         let numbers: Vec<u32> = Handle::iter_current().map(|handle| handle.number()).collect();
         for number in &numbers {
-            self.announce_to(at, *number);
+            self.announce_to(index, *number);
         }
-        let peer = &mut self.peers[at];
+        let peer = &mut self.peers[index];
         let mut shared = self.client.lock();
         for number in numbers {
             shared.queue_pending_traits(peer, number);
@@ -487,12 +495,12 @@ impl ControlThread {
     }
 
     /// Drops a connection and everything that came over it.
-    pub(super) fn drop_peer(&mut self, at: usize) {
-        let is_closed_by_program = self.peers[at].is_closed_by_program();
+    pub(super) fn drop_peer(&mut self, index: usize) {
+        let is_closed_by_program = self.peers[index].is_closed_by_program();
         if is_closed_by_program {
-            self.remember_missed_sessions(at);
+            self.remember_missed_sessions(index);
         }
-        let peer = self.peers.swap_remove(at);
+        let peer = self.peers.swap_remove(index);
         let mut shared = self.client.lock();
         shared.awaited_registrations.retain(|awaited| awaited.peer != peer.id);
         shared.late_registrations.retain(|late| late.peer != peer.id);

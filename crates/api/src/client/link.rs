@@ -321,14 +321,14 @@ pub(super) struct OfferedRegion {
 
 /// A message that waits to be sent.
 #[derive(Debug)]
-struct QueuedMessage {
+struct OutgoingMessage {
     /// Number of the request; 0 if no answer is expected.
     request: u32,
     message: Message,
     memory: Option<Held>,
 }
 
-impl QueuedMessage {
+impl OutgoingMessage {
     /// Returns whether the program closed the memory of the message.
     fn has_lost_memory(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| !memory.is_own())
@@ -358,7 +358,7 @@ pub(super) struct DaemonPeer {
     /// Unanswered requests by request number.
     pending: HashMap<u32, PendingRequest>,
     last_request: u32,
-    outbox: VecDeque<QueuedMessage>,
+    outbox: VecDeque<OutgoingMessage>,
     /// Registrations that were enabled before the daemon's enable arrived.
     pub(super) early_enables: Vec<EarlyEnable>,
     /// Regions that this process made and the daemon has not taken yet.
@@ -409,7 +409,7 @@ impl DaemonPeer {
         let is_shared = process::shares_descriptors();
         let memory =
             if is_shared { Held::guarded(memory, process::lowest_library_fd()) } else { Held::plain(memory) };
-        self.outbox.push_back(QueuedMessage {
+        self.outbox.push_back(OutgoingMessage {
             request: 0,
             message: Message::Region { session, params },
             memory: Some(memory),
@@ -418,7 +418,7 @@ impl DaemonPeer {
 
     /// Returns whether the program closed the connection, or memory that waits to be sent.
     pub(super) fn is_closed_by_program(&self) -> bool {
-        !self.connection.is_own() || self.outbox.iter().any(QueuedMessage::has_lost_memory)
+        !self.connection.is_own() || self.outbox.iter().any(OutgoingMessage::has_lost_memory)
     }
 
     /// Returns whether this process made memory for a session that the daemon has not taken yet.
@@ -434,7 +434,7 @@ impl DaemonPeer {
     /// Queues a message that expects no answer. The control thread never waits for a full
     /// connection.
     pub(super) fn queue(&mut self, message: Message) {
-        self.outbox.push_back(QueuedMessage { request: 0, message, memory: None });
+        self.outbox.push_back(OutgoingMessage { request: 0, message, memory: None });
     }
 
     /// Queues a message that expects an answer.
@@ -446,7 +446,7 @@ impl DaemonPeer {
             _ => None,
         };
         self.pending.extend(pending.map(|pending| (self.last_request, pending)));
-        self.outbox.push_back(QueuedMessage { request: self.last_request, message, memory: None });
+        self.outbox.push_back(OutgoingMessage { request: self.last_request, message, memory: None });
     }
 
     /// Returns whether the daemon has not answered a request.

@@ -114,10 +114,8 @@ impl PrivateSession {
         }
         check_filters(provider, &params.filters)?;
         let mut shared = client.lock();
-        let open = shared
-            .outlet_table
-            .find(SessionOwner::Private, self.id)
-            .ok_or(traceweir_session::Error::Ended)?;
+        let open =
+            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
         open.enables.retain(|(p, _)| *p != provider);
         // Later registrations are enabled with these parameters; their callbacks get no source.
         open.enables.push((provider, params.clone()));
@@ -143,10 +141,8 @@ impl PrivateSession {
     pub fn disable(&self, provider: Guid) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
-        let open = shared
-            .outlet_table
-            .find(SessionOwner::Private, self.id)
-            .ok_or(traceweir_session::Error::Ended)?;
+        let open =
+            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
         open.enables.retain(|(p, _)| *p != provider);
         let outlet = open.outlet;
         let changed = Handle::iter_current()
@@ -166,10 +162,8 @@ impl PrivateSession {
         let handles: Vec<Handle> =
             Handle::iter_current().filter(|h| h.slot().provider() == provider).collect();
         let mut shared = client.lock();
-        let open = shared
-            .outlet_table
-            .find(SessionOwner::Private, self.id)
-            .ok_or(traceweir_session::Error::Ended)?;
+        let open =
+            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
         if handles.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
             let reason = "the provider is neither registered nor enabled";
             return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason));
@@ -195,8 +189,7 @@ impl PrivateSession {
     /// error. Always false in a forked child.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.client()
-            .is_ok_and(|client| client.lock().outlet_table.find(SessionOwner::Private, self.id).is_some())
+        self.client().is_ok_and(|client| client.lock().outlets.find(SessionOwner::Private, self.id).is_some())
     }
 
     /// Writes buffered events to the file; a flight recorder writes its snapshot to `file` or its
@@ -363,7 +356,7 @@ fn start_session(
 
 fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
     let (params, wake) = session.region_params()?;
-    let reader = client.lock().outlet_table.open(SessionOwner::Private, id, |line, outlet| {
+    let reader = client.lock().outlets.open(SessionOwner::Private, id, |line, outlet| {
         if !client.set_wake_eventfd(line, wake) {
             return Err(no_thread_error());
         }

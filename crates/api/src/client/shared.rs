@@ -13,7 +13,9 @@ use crate::process::fork;
 use crate::process::outlets::{OutletTable, SessionOwner};
 use crate::process::promise::Promise;
 use crate::registration::enable::EnableChange;
-use crate::registration::{Classes, DecodeGuidWords, Handle, ProviderModule, Traits, provider_filter};
+use crate::registration::{
+    Classes, DecodeGuidWords, Handle, ProviderModule, ProviderTraits, provider_filter,
+};
 
 /// Maximum number of lines that `link_state` returns.
 const MAX_NOTES: usize = 32;
@@ -30,7 +32,7 @@ pub(super) struct AwaitedAnswer {
 }
 
 /// Work for a separate thread.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+pub(super) type LibraryJob = Box<dyn FnOnce() + Send>;
 
 /// The state under the lock.
 #[derive(Default)]
@@ -50,8 +52,8 @@ pub(super) struct SharedState {
     pub(super) late_traits: Vec<AwaitedAnswer>,
     pub(super) commands: Vec<ControlCommand>,
     /// Work that waits for a thread that shares the library's descriptors.
-    pub(super) jobs: Vec<Job>,
-    pub(super) outlet_table: OutletTable,
+    pub(super) jobs: Vec<LibraryJob>,
+    pub(super) outlets: OutletTable,
     pub(super) interned: Interned,
     /// Traits that were sent to daemons and that not all have accepted.
     pub(super) pending_traits: Vec<PendingTraits>,
@@ -75,15 +77,15 @@ pub(super) struct SharedState {
 /// Values that registrations refer to for the life of the process, each stored once.
 #[derive(Debug, Default)]
 pub(super) struct Interned {
-    traits: Vec<&'static Traits>,
+    traits: Vec<&'static ProviderTraits>,
     decodings: Vec<&'static DecodeGuidWords>,
     classes: Vec<&'static Classes>,
     modules: Vec<&'static ProviderModule>,
 }
 
 impl Interned {
-    pub(super) fn intern_traits(&mut self, traits: &[u8]) -> &'static Traits {
-        intern(&mut self.traits, |known| *known.bytes() == *traits, || Traits::new(traits))
+    pub(super) fn intern_traits(&mut self, traits: &[u8]) -> &'static ProviderTraits {
+        intern(&mut self.traits, |known| *known.bytes() == *traits, || ProviderTraits::new(traits))
     }
 
     pub(super) fn intern_decoding(&mut self, decoding: DecodeGuidWords) -> &'static DecodeGuidWords {
@@ -119,7 +121,7 @@ fn intern<T>(
 #[derive(Debug)]
 pub(super) struct PendingTraits {
     pub(super) registration: u32,
-    pub(super) traits: &'static Traits,
+    pub(super) traits: &'static ProviderTraits,
     /// The control thread has sent them to all daemons that know the registration.
     pub(super) is_sent: bool,
     /// Connections whose answers are missing.
@@ -184,7 +186,7 @@ pub(super) enum ControlCommand {
     Register(u32),
     Unregister(u32),
     /// Send traits that were set after the registration to the daemons.
-    SetTraits(u32, &'static Traits),
+    SetTraits(u32, &'static ProviderTraits),
     /// Send a message to a daemon.
     Send {
         peer: u64,
@@ -210,7 +212,7 @@ impl std::fmt::Debug for SharedState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SharedState")
             .field("control_thread", &self.control_thread)
-            .field("outlet_table", &self.outlet_table)
+            .field("outlets", &self.outlets)
             .finish_non_exhaustive()
     }
 }
@@ -298,7 +300,7 @@ impl SharedState {
     /// provider.
     pub(super) fn enable_for_private_sessions(&mut self, handle: Handle) {
         let provider = handle.slot().provider();
-        for open in self.outlet_table.open.iter().filter(|o| o.owner == SessionOwner::Private) {
+        for open in self.outlets.open.iter().filter(|o| o.owner == SessionOwner::Private) {
             for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
                 handle.enable_session(open.outlet, open.ticket, params);
             }

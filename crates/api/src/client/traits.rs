@@ -24,7 +24,7 @@ use super::link::DaemonPeer;
 use super::shared::{AwaitedAnswer, ControlCommand, ControlThreadState, PendingTraits, SharedState, UNSENT};
 use super::{Client, RequestDeadline, callbacks};
 use crate::error::{Error, Result};
-use crate::registration::{DecodeGuidWords, Handle, Traits};
+use crate::registration::{DecodeGuidWords, Handle, ProviderTraits};
 
 /// Sets the traits of a registration that has none.
 pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
@@ -65,7 +65,7 @@ fn invalid(reason: impl Into<String>) -> Error {
 }
 
 impl PendingTraits {
-    fn new(registration: u32, traits: &'static Traits) -> Self {
+    fn new(registration: u32, traits: &'static ProviderTraits) -> Self {
         Self { registration, traits, is_sent: false, awaited: Vec::new(), accepted: false, refused: None }
     }
 }

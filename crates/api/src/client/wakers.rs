@@ -23,7 +23,7 @@ use traceweir_transport::ring::Doorbell;
 
 use super::Client;
 use super::eventfds::{Bell, WakeEventfds};
-use super::shared::{ControlThreadState, Job};
+use super::shared::{ControlThreadState, LibraryJob};
 use crate::process;
 use crate::process::promise::Promise;
 
@@ -127,7 +127,7 @@ impl Client {
         let jobs = std::mem::take(&mut self.lock().jobs);
         for job in jobs {
             let job = Arc::new(Mutex::new(Some(job)));
-            let run = |job: &Mutex<Option<Job>>| {
+            let run = |job: &Mutex<Option<LibraryJob>>| {
                 let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();
                 job.into_iter().for_each(|job| job());
             };

@@ -8,12 +8,12 @@ use crate::event::{CallerEvent, PayloadBlocks};
 
 /// The payload blocks of an event.
 #[derive(Clone, Copy)]
-pub(super) struct PayloadBytes<'e, 'a> {
+pub(super) struct PayloadReader<'e, 'a> {
     event: &'e CallerEvent<'a>,
     length: u32,
 }
 
-impl<'e, 'a> PayloadBytes<'e, 'a> {
+impl<'e, 'a> PayloadReader<'e, 'a> {
     pub(super) fn new(event: &'e CallerEvent<'a>) -> Self {
         // An event with more bytes than a record is refused later; here it is read up to that
         // limit.

@@ -19,7 +19,7 @@
 use traceweir_format::filter::payload::{Count, Field, Filters, MAX_FIELDS, Shape, Type, Value, fold};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
 
-use super::bytes::{FoldedText, PayloadBytes};
+use super::bytes::{FoldedText, PayloadReader};
 use super::cells::CellWords;
 use crate::event::CallerEvent;
 
@@ -115,7 +115,7 @@ pub(super) fn passes(words: CellWords<'_>, at: usize, event: &CallerEvent<'_>) -
 
 fn filter_passes(words: CellWords<'_>, at: usize, head: u64, event: &CallerEvent<'_>) -> bool {
     let (fields, predicates) = ((head >> 32) as usize & 0xFF, head >> 40 & 0xFF);
-    let payload = PayloadBytes::new(event);
+    let payload = PayloadReader::new(event);
     let mut positions = FieldPositions { found: [(0, 0); MAX_FIELDS], count: 0 };
     find_fields(&mut positions, words, at + FILTER_HEAD_WORDS, fields, payload);
     let any = head & FLAG_ANY != 0;
@@ -159,7 +159,7 @@ fn find_fields(
     words: CellWords<'_>,
     at: usize,
     count: usize,
-    payload: PayloadBytes<'_, '_>,
+    payload: PayloadReader<'_, '_>,
 ) {
     let mut start = 0;
     for index in 0..count {
@@ -179,7 +179,7 @@ fn measure_field(
     field: Field,
     start: u32,
     number: impl Fn(u8) -> Option<u32>,
-    payload: PayloadBytes<'_, '_>,
+    payload: PayloadReader<'_, '_>,
 ) -> Option<(u32, u32)> {
     let count = match field.count {
         Count::Fixed(count) => u32::from(count),
@@ -206,7 +206,7 @@ fn measure_field(
 }
 
 /// Returns the bytes of an element that encodes its own length.
-fn measure_element(shape: Shape, start: u32, payload: PayloadBytes<'_, '_>) -> Option<u32> {
+fn measure_element(shape: Shape, start: u32, payload: PayloadReader<'_, '_>) -> Option<u32> {
     let bytes = match shape {
         Shape::Utf16Z => payload.bytes_until_nul(start, 2)?,
         Shape::AnsiZ => payload.bytes_until_nul(start, 1)?,
@@ -224,7 +224,7 @@ fn predicate_holds(
     words: CellWords<'_>,
     at: usize,
     positions: &FieldPositions,
-    payload: PayloadBytes<'_, '_>,
+    payload: PayloadReader<'_, '_>,
 ) -> Option<bool> {
     let head = words.get(at + 1);
     let (field, kind, operator) =

@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::EtwLayer;
 use super::interest::{EtwFilter, LayerSubscriber};
 use super::naming::{MAX_TARGETS, NamedProviders, NamingRule};
-use super::routes::{ByTarget, Routes};
+use super::routes::{ByTarget, LayerRoutes};
 use crate::Provider;
 use crate::error::{Error, Result};
 use crate::provider::EnableNotice;
@@ -144,7 +144,7 @@ impl LayerBuilder {
         let by_rule = Box::new(move |name: &str| {
             register(name, Guid::from_provider_name(name), group.as_ref(), &of_named)
         });
-        let routes = Arc::new(Routes {
+        let routes = Arc::new(LayerRoutes {
             provider: register(&self.name, self.id, self.group.as_ref(), &subscriber)?,
             target_providers: self.register_target_providers(&subscriber)?,
             rule_providers: self.rule.map(|rule| NamedProviders::new(rule, by_rule)),

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use traceweir_format::tracelogging::MetadataBuilder;
 use tracing_core::Metadata;
 
-use super::values::{EventValues, FieldShape};
+use super::values::{EventValues, RecordedField};
 
 /// Number of cache entries; a power of two.
 const CACHE_ENTRIES: usize = 64;
@@ -56,7 +56,7 @@ pub(super) struct MetadataCache {
 struct CacheEntry {
     /// Address of the callsite's description, which is never freed; 0 for none.
     callsite: usize,
-    shape: Vec<FieldShape>,
+    shape: Vec<RecordedField>,
     blob: MetadataBuilder,
 }
 
@@ -66,7 +66,7 @@ impl MetadataCache {
     pub(super) fn metadata(
         &mut self,
         callsite: &'static Metadata<'static>,
-        shape: &[FieldShape],
+        shape: &[RecordedField],
     ) -> Option<&[u8]> {
         let address = std::ptr::from_ref(callsite).addr();
         if self.entries.is_empty() {
@@ -86,22 +86,22 @@ impl MetadataCache {
 }
 
 impl CacheEntry {
-    fn rebuild(&mut self, callsite: &Metadata<'_>, shape: &[FieldShape]) {
+    fn rebuild(&mut self, callsite: &Metadata<'_>, shape: &[RecordedField]) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
         self.blob.reset(callsite.name(), 0);
-        for field_shape in shape {
-            let (input, out) = field_shape.types();
-            let field = callsite.fields().iter().nth(field_shape.index());
+        for recorded_field in shape {
+            let (input, out) = recorded_field.types();
+            let field = callsite.fields().iter().nth(recorded_field.index());
             self.blob.add_field(field.as_ref().map_or("", |f| f.name()), input, out, 0);
         }
     }
 }
 
-fn entry_index(address: usize, shape: &[FieldShape]) -> usize {
+fn entry_index(address: usize, shape: &[RecordedField]) -> usize {
     const FACTOR: usize = 0x9E37_79B9_7F4A_7C15_u64 as usize;
-    let mixed = shape.iter().fold(address.wrapping_mul(FACTOR), |hash, field_shape| {
-        (hash.rotate_left(5) ^ usize::from(field_shape.word())).wrapping_mul(FACTOR)
+    let mixed = shape.iter().fold(address.wrapping_mul(FACTOR), |hash, recorded_field| {
+        (hash.rotate_left(5) ^ usize::from(recorded_field.word())).wrapping_mul(FACTOR)
     });
     mixed >> (usize::BITS.saturating_sub(ENTRY_BITS))
 }

@@ -45,7 +45,7 @@ use tracing_log::NormalizeEvent;
 use tracing_subscriber::layer::{Context, Filter};
 
 use super::naming;
-use super::routes::Routes;
+use super::routes::LayerRoutes;
 
 /// How long a thread waits for the rebuild of another, which may be waiting for this thread's
 /// callback to end.
@@ -180,7 +180,7 @@ impl Drop for Rebuilding {
 /// It applies to its layer only: rejected events still reach other layers of the subscriber.
 #[derive(Clone, Debug)]
 pub struct EtwFilter {
-    pub(super) routes: Arc<Routes>,
+    pub(super) routes: Arc<LayerRoutes>,
     pub(super) subscriber: Arc<LayerSubscriber>,
 }
 

@@ -72,7 +72,7 @@ impl<T> ByTarget<T> {
 
 /// All routes of a layer.
 #[derive(Debug)]
-pub(super) struct Routes {
+pub(super) struct LayerRoutes {
     /// The layer's own provider.
     pub(super) provider: Provider,
     /// The providers of named targets.
@@ -85,7 +85,7 @@ pub(super) struct Routes {
     pub(super) only_targets: ByTarget<()>,
 }
 
-impl Routes {
+impl LayerRoutes {
     /// Returns the route of a target; `None` if its events are not written.
     pub(super) fn find(&self, target: &str) -> Option<TargetRoute<'_>> {
         if self.only_targets.len() != 0 && self.only_targets.find(target).is_none() {

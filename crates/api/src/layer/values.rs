@@ -49,9 +49,9 @@ enum ValueKind {
 
 /// A field's number and the kind of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FieldShape(u16);
+pub(super) struct RecordedField(u16);
 
-impl FieldShape {
+impl RecordedField {
     /// Combines field number and kind; `None` for a field beyond the 8192nd.
     fn new(field: &Field, kind: ValueKind) -> Option<Self> {
         let index = u16::try_from(field.index()).ok()?;
@@ -111,12 +111,12 @@ impl FieldShape {
 /// The values in the order in which they were recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventValues {
-    shape: Vec<FieldShape>,
+    shape: Vec<RecordedField>,
     payload: Vec<u8>,
 }
 
 impl EventValues {
-    pub(super) fn shape(&self) -> &[FieldShape] {
+    pub(super) fn shape(&self) -> &[RecordedField] {
         &self.shape
     }
 
@@ -138,25 +138,25 @@ impl EventValues {
     }
 
     /// Iterates over the values with their bytes.
-    fn entries(&self) -> impl Iterator<Item = (FieldShape, &[u8])> {
+    fn entries(&self) -> impl Iterator<Item = (RecordedField, &[u8])> {
         let mut remaining = self.payload.as_slice();
-        self.shape.iter().map_while(move |field_shape| {
-            let (value, tail) = field_shape.split(remaining)?;
+        self.shape.iter().map_while(move |recorded_field| {
+            let (value, tail) = recorded_field.split(remaining)?;
             remaining = tail;
-            Some((*field_shape, value))
+            Some((*recorded_field, value))
         })
     }
 
     /// Merges newer values: they replace older ones of the same field, or are inserted in field
     /// order. The excess is cut.
     pub(super) fn merge_newer(&mut self, newer: &Self) {
-        let is_replaced = |index| newer.shape.iter().any(|field_shape| field_shape.index() == index);
-        let kept = self.entries().filter(|(field_shape, _)| !is_replaced(field_shape.index()));
+        let is_replaced = |index| newer.shape.iter().any(|recorded_field| recorded_field.index() == index);
+        let kept = self.entries().filter(|(recorded_field, _)| !is_replaced(recorded_field.index()));
         let mut all: Vec<_> = kept.chain(newer.entries()).collect();
-        all.sort_by_key(|(field_shape, _)| field_shape.index());
+        all.sort_by_key(|(recorded_field, _)| recorded_field.index());
         let mut merged = Self::default();
-        for (field_shape, bytes) in all {
-            merged.append_entry(field_shape, bytes);
+        for (recorded_field, bytes) in all {
+            merged.append_entry(recorded_field, bytes);
         }
         *self = merged;
     }
@@ -172,37 +172,37 @@ impl EventValues {
     }
 
     fn append_value(&mut self, field: &Field, kind: ValueKind, bytes: &[u8]) {
-        if let Some(field_shape) = FieldShape::new(field, kind) {
-            self.append_uncut(field_shape, bytes);
+        if let Some(recorded_field) = RecordedField::new(field, kind) {
+            self.append_uncut(recorded_field, bytes);
         }
     }
 
-    fn append_uncut(&mut self, field_shape: FieldShape, bytes: &[u8]) {
+    fn append_uncut(&mut self, recorded_field: RecordedField, bytes: &[u8]) {
         if self.can_append(bytes.len()) {
-            self.shape.push(field_shape);
+            self.shape.push(recorded_field);
             self.payload.extend_from_slice(bytes);
         }
     }
 
     /// Appends a value of [`entries`](Self::entries).
-    fn append_entry(&mut self, field_shape: FieldShape, bytes: &[u8]) {
-        match (field_shape.kind(), bytes.split_at_checked(2)) {
+    fn append_entry(&mut self, recorded_field: RecordedField, bytes: &[u8]) {
+        match (recorded_field.kind(), bytes.split_at_checked(2)) {
             (ValueKind::Text, Some((_, text))) => {
                 // The bytes were UTF-8 when they were recorded.
-                self.append_counted(field_shape, |values| {
+                self.append_counted(recorded_field, |values| {
                     values.append_text(str::from_utf8(text).unwrap_or_default())
                 });
             }
             // Numbers of 128 bits stay complete.
             (ValueKind::Binary, Some((_, value))) if value.len() > size_of::<u128>() => {
-                self.append_counted(field_shape, |values| values.append_bytes(value));
+                self.append_counted(recorded_field, |values| values.append_bytes(value));
             }
-            _ => self.append_uncut(field_shape, bytes),
+            _ => self.append_uncut(recorded_field, bytes),
         }
     }
 
     /// Appends a value after its count, which is set when `fill` has appended the value.
-    fn append_counted(&mut self, field_shape: FieldShape, fill: impl FnOnce(&mut Self)) {
+    fn append_counted(&mut self, recorded_field: RecordedField, fill: impl FnOnce(&mut Self)) {
         if !self.can_append(2) {
             return;
         }
@@ -215,7 +215,7 @@ impl EventValues {
         if let Some(place) = self.payload.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
             *place = count.to_le_bytes();
         }
-        self.shape.push(field_shape);
+        self.shape.push(recorded_field);
     }
 
     /// Appends as much of a text as fits.
@@ -239,8 +239,8 @@ impl EventValues {
     }
 
     fn append_display(&mut self, field: &Field, text: fmt::Arguments<'_>) {
-        let Some(field_shape) = FieldShape::new(field, ValueKind::Text) else { return };
-        self.append_counted(field_shape, |values| {
+        let Some(recorded_field) = RecordedField::new(field, ValueKind::Text) else { return };
+        self.append_counted(recorded_field, |values| {
             // A text that ends early, by its own error or for lack of space, is written up to
             // that point.
             let _ = TextAppender(values).write_fmt(text);
@@ -295,14 +295,14 @@ impl Visit for EventValues {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if let Some(field_shape) = FieldShape::new(field, ValueKind::Text) {
-            self.append_counted(field_shape, |values| values.append_text(value));
+        if let Some(recorded_field) = RecordedField::new(field, ValueKind::Text) {
+            self.append_counted(recorded_field, |values| values.append_text(value));
         }
     }
 
     fn record_bytes(&mut self, field: &Field, value: &[u8]) {
-        if let Some(field_shape) = FieldShape::new(field, ValueKind::Binary) {
-            self.append_counted(field_shape, |values| values.append_bytes(value));
+        if let Some(recorded_field) = RecordedField::new(field, ValueKind::Binary) {
+            self.append_counted(recorded_field, |values| values.append_bytes(value));
         }
     }
 
@@ -333,7 +333,7 @@ mod tests {
         let values = |list: &[(u16, &str)]| {
             let mut values = EventValues::default();
             for (index, text) in list {
-                values.shape.push(FieldShape(index << KIND_BITS | ValueKind::Text as u16));
+                values.shape.push(RecordedField(index << KIND_BITS | ValueKind::Text as u16));
                 values.payload.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
                 values.payload.extend_from_slice(text.as_bytes());
             }

@@ -10,14 +10,14 @@ use crate::event::item_head;
 
 /// The traits of a provider, as every event carries them.
 #[derive(Debug)]
-pub(crate) struct Traits {
+pub(crate) struct ProviderTraits {
     bytes: Box<[u8]>,
     /// The extended data item, padded to words: as the last item of an event, and as an item that
     /// another one follows.
     items: [Box<[u64]>; 2],
 }
 
-impl Traits {
+impl ProviderTraits {
     /// Stores these bytes, which must not be empty.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let item = |another_follows| {
@@ -81,7 +81,7 @@ pub(crate) struct Classes(pub(crate) Box<[Guid]>);
 /// The contents of a new registration.
 pub(crate) struct NewRegistration {
     pub(crate) provider: Guid,
-    pub(crate) traits: Option<&'static Traits>,
+    pub(crate) traits: Option<&'static ProviderTraits>,
     pub(crate) decoding: Option<&'static DecodeGuidWords>,
     /// The event classes of a classic provider.
     pub(crate) classes: Option<&'static Classes>,

@@ -351,31 +351,35 @@ mod tests {
         DataDescriptor::of_kind(kind, data)
     }
 
+    fn payload(data: &'static [u8]) -> DataDescriptor {
+        block(NONE, data)
+    }
+
+    fn metadata(data: &'static [u8]) -> DataDescriptor {
+        block(EVENT_METADATA, data)
+    }
+
+    fn traits(data: &'static [u8]) -> DataDescriptor {
+        block(PROVIDER_METADATA, data)
+    }
+
+    fn stamp(data: &'static [u8]) -> DataDescriptor {
+        block(TIMESTAMP_OVERRIDE, data)
+    }
+
     const STAMP: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0x10];
     const REFUSED: SortResult = Err(WriteError::InvalidParameter);
 
     #[test]
     fn without_types_every_block_is_payload() {
-        let blocks = [
-            block(EVENT_METADATA, b"one"),
-            block(PROVIDER_METADATA, b""),
-            block(TIMESTAMP_OVERRIDE, b"x"),
-            block(255, b"y"),
-            block(EVENT_METADATA, b"again"),
-        ];
+        let blocks = [metadata(b"one"), traits(b""), stamp(b"x"), block(255, b"y"), metadata(b"again")];
         let all = [&b"one"[..], b"", b"x", b"y", b"again"].map(<[u8]>::to_vec).to_vec();
         assert_eq!(sort_blocks(&blocks, false), Ok(SortedCopy { payload: all, ..SortedCopy::default() }));
     }
 
     #[test]
     fn typed_blocks_are_sorted_at_any_position() {
-        let blocks = [
-            block(NONE, b"a"),
-            block(TIMESTAMP_OVERRIDE, STAMP),
-            block(EVENT_METADATA, b"meta"),
-            block(NONE, b""),
-            block(PROVIDER_METADATA, b"traits"),
-        ];
+        let blocks = [payload(b"a"), stamp(STAMP), metadata(b"meta"), payload(b""), traits(b"traits")];
         let expected = SortedCopy {
             payload: vec![b"a".to_vec(), Vec::new()],
             metadata: Some(b"meta".to_vec()),
@@ -383,13 +387,7 @@ mod tests {
             stamp: Some(0x1000_0000_0000_0001),
         };
         assert_eq!(sort_blocks(&blocks, true).as_ref(), Ok(&expected));
-        let blocks = [
-            block(PROVIDER_METADATA, b"traits"),
-            block(EVENT_METADATA, b"meta"),
-            block(NONE, b"a"),
-            block(TIMESTAMP_OVERRIDE, STAMP),
-            block(NONE, b""),
-        ];
+        let blocks = [traits(b"traits"), metadata(b"meta"), payload(b"a"), stamp(STAMP), payload(b"")];
         assert_eq!(sort_blocks(&blocks, true), Ok(expected));
     }
 
@@ -399,22 +397,13 @@ mod tests {
             assert_eq!(sort_blocks(&[block(kind, b"x")], true), REFUSED, "{kind}");
         }
         for kind in [EVENT_METADATA, PROVIDER_METADATA, TIMESTAMP_OVERRIDE] {
-            assert_eq!(
-                sort_blocks(&[block(kind, STAMP), block(NONE, b"x"), block(kind, STAMP)], true),
-                REFUSED
-            );
+            assert_eq!(sort_blocks(&[block(kind, STAMP), payload(b"x"), block(kind, STAMP)], true), REFUSED);
         }
         for repeated in [EVENT_METADATA, PROVIDER_METADATA] {
-            assert_eq!(
-                sort_blocks(
-                    &[block(PROVIDER_METADATA, b"t"), block(EVENT_METADATA, b"m"), block(repeated, b"x")],
-                    true
-                ),
-                REFUSED
-            );
+            assert_eq!(sort_blocks(&[traits(b"t"), metadata(b"m"), block(repeated, b"x")], true), REFUSED);
         }
         for wrong in [&b""[..], b"1234567", b"123456789"] {
-            assert_eq!(sort_blocks(&[block(TIMESTAMP_OVERRIDE, wrong)], true), REFUSED, "{wrong:?}");
+            assert_eq!(sort_blocks(&[stamp(wrong)], true), REFUSED, "{wrong:?}");
         }
     }
 
@@ -426,7 +415,7 @@ mod tests {
                 sort_blocks(&[null(0, NONE)], has_types),
                 Ok(SortedCopy { payload: vec![Vec::new()], ..SortedCopy::default() })
             );
-            assert_eq!(sort_blocks(&[block(NONE, b"x"), null(1, NONE)], has_types), REFUSED);
+            assert_eq!(sort_blocks(&[payload(b"x"), null(1, NONE)], has_types), REFUSED);
         }
         assert_eq!(
             sort_blocks(&[null(0, EVENT_METADATA)], true),
@@ -437,7 +426,7 @@ mod tests {
 
     #[test]
     fn more_than_128_blocks_are_refused() {
-        let blocks = vec![block(NONE, b"b"); MAX_BLOCKS + 1];
+        let blocks = vec![payload(b"b"); MAX_BLOCKS + 1];
         assert_eq!(sort_blocks(&blocks, true), REFUSED);
         assert_eq!(sort_blocks(&blocks[1..], true).unwrap().payload.len(), MAX_BLOCKS);
         assert_eq!(sort_blocks(&[], true), Ok(SortedCopy::default()));

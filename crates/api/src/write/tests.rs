@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::process::memory::TestRegion;
 use crate::process::thread;
 use crate::provider::{ProviderRef, activity};
-use crate::registration::{DecodeGuidWords, Handle, Traits};
+use crate::registration::{DecodeGuidWords, Handle, ProviderTraits};
 
 const THREAD_ID: u32 = 4711;
 const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
@@ -105,7 +105,7 @@ fn every_event_has_the_bytes_of_the_format() {
     activity::set(thread_activity);
     let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
     for traits_len in [0, 5, 8, 70, 900] {
-        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&long[..traits_len])));
+        let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&long[..traits_len])));
         let handle = Handle::claim_plain(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
         for metadata in [None, Some(&long[..0]), Some(&long[..13]), Some(&long[7..1200])] {
             for (activity, related) in [(None, None), (Some(&other), Some(&thread_activity))] {
@@ -135,7 +135,7 @@ fn decode_guid_is_in_the_header_and_provider_in_an_item() {
     let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
     let decoding: &'static DecodeGuidWords =
         Box::leak(Box::new(DecodeGuidWords::from_traits(&traits, PROVIDER).unwrap()));
-    let leaked_traits: &'static Traits = Box::leak(Box::new(Traits::new(&traits)));
+    let leaked_traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&traits)));
     let handle = Handle::claim_plain(PROVIDER, None, None).unwrap();
     handle.slot().set_traits(Some(leaked_traits), Some(decoding));
     let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
@@ -175,7 +175,7 @@ fn key_and_stack_follow_all_other_items() {
     let bytes = key.to_le_bytes();
     let blocks = [&stack[..100]; MAX_BLOCKS];
     for traits_len in [0, 70] {
-        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&stack[..traits_len])));
+        let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&stack[..traits_len])));
         let handle = Handle::claim_plain(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
         for (metadata, related) in [(None, None), (Some(&stack[..333]), Some(&related))] {
             for data in [&[][..], &[&stack[..5]], &blocks] {
@@ -218,7 +218,7 @@ struct TestSession {
 
 impl TestSession {
     /// Uses an outlet that no other test of this crate uses.
-    fn start(outlet: u8, traits: Option<&'static Traits>) -> Self {
+    fn start(outlet: u8, traits: Option<&'static ProviderTraits>) -> Self {
         Client::get();
         let memory = TestRegion::open(outlet);
         let handle = Handle::claim_plain(PROVIDER, traits, None).unwrap();
@@ -285,7 +285,7 @@ fn straight_and_composed_events_have_the_same_bytes() {
     let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
     let thread = thread::thread_id();
     for traits_len in [0, 5, 8, 70, 900] {
-        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&long[..traits_len])));
+        let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&long[..traits_len])));
         let mut session = TestSession::start(60, (traits_len != 0).then_some(traits));
         let slot = session.handle.slot();
         for metadata in [None, Some(&long[..15]), Some(&long[..16]), Some(&long[..29]), Some(&long[7..1200])]
@@ -393,7 +393,7 @@ fn only_the_usual_event_of_one_session_takes_the_straight_path() {
 
 #[test]
 fn metadata_blocks_may_be_at_any_position() {
-    let traits: &'static Traits = Box::leak(Box::new(Traits::new(b"\x06\0Name\0")));
+    let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(b"\x06\0Name\0")));
     let mut session = TestSession::start(59, Some(traits));
     let descriptor = EventDescriptor { id: 8, ..EventDescriptor::default() };
     let long = [7; 100];

@@ -34,11 +34,11 @@ impl ControlThread {
     /// of those sessions.
     pub(super) fn prepare_early_enables(
         &mut self,
-        at: usize,
+        index: usize,
         pending: PendingRequest,
         traits: &[u8],
     ) -> Vec<Enabled> {
-        let peer = &mut self.peers[at];
+        let peer = &mut self.peers[index];
         let Some(handle) = Handle::from_number(pending.registration()) else { return Vec::new() };
         let enabled = self.folders.get(peer.folder).map(|folder| folder.read_enables_of(peer));
         let mut wanted = find_enables(&handle, traits, &enabled.unwrap_or_default());
@@ -47,7 +47,7 @@ impl ControlThread {
         // The daemon repeats no enable that traits do not change: existing enables stay until it
         // answers.
         wanted.retain(|enabled_session| {
-            let outlet = shared.outlet_table.find(owner, enabled_session.session).map(|open| open.outlet);
+            let outlet = shared.outlets.find(owner, enabled_session.session).map(|open| open.outlet);
             outlet.is_none_or(|outlet| handle.slot().find_enable(outlet).is_none())
         });
         // Sessions whose memory cannot be made here wait for the daemon.
@@ -57,12 +57,12 @@ impl ControlThread {
 
     /// Enables a registration for the sessions that it was prepared for. The memory was sent
     /// before: the process may end as soon as it has written an event.
-    pub(super) fn apply_early_enables(&mut self, at: usize, pending: PendingRequest, wanted: &[Enabled]) {
+    pub(super) fn apply_early_enables(&mut self, index: usize, pending: PendingRequest, wanted: &[Enabled]) {
         let Some(handle) = Handle::from_number(pending.registration()) else { return };
         let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
         for enabled_session in wanted {
-            if shared.enable_early(&mut self.peers[at], handle, pending, enabled_session) {
+            if shared.enable_early(&mut self.peers[index], handle, pending, enabled_session) {
                 // Of several sessions' filters the last one stays, as with a callback that runs for
                 // each.
                 (is_changed, filter) = (true, provider_filter(&enabled_session.params.filters));
@@ -76,15 +76,15 @@ impl ControlThread {
 
     /// Reverts early enables that a daemon has not confirmed when it answers a registration or its
     /// traits.
-    pub(super) fn revert_early_enables(&mut self, at: usize, answered: PendingRequest) {
-        let peer = &mut self.peers[at];
+    pub(super) fn revert_early_enables(&mut self, index: usize, answered: PendingRequest) {
+        let peer = &mut self.peers[index];
         let (owner, registration) = (SessionOwner::Peer(peer.id), answered.registration());
         let unwanted: Vec<EarlyEnable> =
             peer.early_enables.extract_if(.., |early| early.pending == answered).collect();
         let mut is_changed = false;
         let mut shared = self.client.lock();
         for EarlyEnable { session, .. } in unwanted {
-            let outlet = shared.outlet_table.find(owner, session).map(|open| open.outlet);
+            let outlet = shared.outlets.find(owner, session).map(|open| open.outlet);
             if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
                 is_changed |= handle.slot().disable_sessions(1 << outlet);
             }
@@ -120,12 +120,12 @@ impl SharedState {
         wanted: &Enabled,
     ) -> Result<()> {
         let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
-        if self.outlet_table.find(owner, session).is_some() {
+        if self.outlets.find(owner, session).is_some() {
             return Ok(());
         }
         let memory = create_memory(&wanted.region)?;
         let shared = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
-        self.outlet_table.open(owner, session, |line, outlet| {
+        self.outlets.open(owner, session, |line, outlet| {
             let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
             Ok((outlet.open(source, &wanted.region)?, ()))
         })?;
@@ -142,8 +142,7 @@ impl SharedState {
         wanted: &Enabled,
     ) -> bool {
         let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
-        let Some((outlet, ticket)) =
-            self.outlet_table.find(owner, session).map(|open| (open.outlet, open.ticket))
+        let Some((outlet, ticket)) = self.outlets.find(owner, session).map(|open| (open.outlet, open.ticket))
         else {
             return false;
         };

@@ -49,14 +49,14 @@ impl ControlThread {
     /// Carries out an order; an error ends the connection.
     pub(super) fn handle_order(
         &mut self,
-        at: usize,
+        index: usize,
         message: Message,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), traceweir_transport::Error> {
-        let owner = SessionOwner::Peer(self.peers[at].id);
+        let owner = SessionOwner::Peer(self.peers[index].id);
         match message {
-            Message::Region { session, params } if self.peers[at].has_offered_region(session) => {
-                self.peers[at].offered_regions.retain(|offered| offered.session != session);
+            Message::Region { session, params } if self.peers[index].has_offered_region(session) => {
+                self.peers[index].offered_regions.retain(|offered| offered.session != session);
                 if descriptors.len() == 1 {
                     self.wake_owner_of_taken_region(owner, session, descriptors);
                 } else {
@@ -64,61 +64,61 @@ impl ControlThread {
                     // dropped.
                     let _ = self.client.end_sessions(|o| o.owner == owner && o.session == session);
                     if let Err(failure) = self.map_region(owner, session, &params, descriptors) {
-                        self.report_failure(at, 0, session, failure);
+                        self.report_failure(index, 0, session, failure);
                     }
                 }
             }
             Message::Region { session, params } => {
                 if let Err(failure) = self.map_region(owner, session, &params, descriptors) {
-                    self.report_failure(at, 0, session, failure);
+                    self.report_failure(index, 0, session, failure);
                 }
             }
             Message::Registered { registration } => {
-                self.peers[at].mark_registered(registration);
-                self.revert_early_enables(at, PendingRequest::Register(registration));
-                self.finish_registration(at, registration);
+                self.peers[index].mark_registered(registration);
+                self.revert_early_enables(index, PendingRequest::Register(registration));
+                self.finish_registration(index, registration);
             }
             Message::Enable { order, registrations, session, code, params } => {
                 for registration in registrations {
-                    let early = self.take_early_enable(at, registration, session);
-                    self.report_missed_events(at, registration, session, code, early.is_some());
+                    let early = self.take_early_enable(index, registration, session);
+                    self.report_missed_events(index, registration, session, code, early.is_some());
                     let done =
                         self.enable_registration(owner, registration, session, code, &params, early.as_ref());
                     let Err(failure) = done else { continue };
                     let is_of_session = failure.registration.is_none();
                     // The missing memory of the session was reported when it arrived.
                     if order != 0 || !is_of_session {
-                        self.report_failure(at, order, session, failure);
+                        self.report_failure(index, order, session, failure);
                     }
                     if is_of_session {
                         break;
                     }
                 }
-                self.acknowledge(at, order);
+                self.acknowledge(index, order);
             }
             Message::ReportModules { registrations, session } => {
-                let (owner, session) = self.find_session_owner(at, session);
+                let (owner, session) = self.find_session_owner(index, session);
                 for registration in registrations {
                     self.send_module(owner, registration, session);
                 }
             }
-            Message::CloseSession { order, session } => self.close_session(at, order, session),
+            Message::CloseSession { order, session } => self.close_session(index, order, session),
             Message::PrivateStart { order, session, starter, config } => {
-                self.start_private_session(at, order, session, starter, &config);
+                self.start_private_session(index, order, session, starter, &config);
             }
             Message::PrivateControl { order, session, user, control } => {
-                self.control_private_session(at, (order, session), user, control);
+                self.control_private_session(index, (order, session), user, control);
             }
             Message::PrivateEnable { order, session, provider, code, params } => {
-                self.enable_private_session(at, (order, session), provider, code, &params);
+                self.enable_private_session(index, (order, session), provider, code, &params);
             }
             other => return Err(traceweir_transport::Error::Unexpected(other.kind())),
         }
         Ok(())
     }
 
-    fn finish_registration(&self, at: usize, registration: u32) {
-        let id = self.peers[at].id;
+    fn finish_registration(&self, index: usize, registration: u32) {
+        let id = self.peers[index].id;
         let mut shared = self.client.lock();
         shared.record_answer(id, registration, None);
         shared
@@ -128,23 +128,23 @@ impl ControlThread {
         self.client.changed.notify_all();
     }
 
-    fn acknowledge(&mut self, at: usize, order: u32) {
+    fn acknowledge(&mut self, index: usize, order: u32) {
         if order != 0 {
-            self.peers[at].queue(Message::Ack { order });
+            self.peers[index].queue(Message::Ack { order });
         }
     }
 
-    fn report_failure(&mut self, at: usize, order: u32, session: u64, failure: OrderFailure) {
+    fn report_failure(&mut self, index: usize, order: u32, session: u64, failure: OrderFailure) {
         let OrderFailure { registration, status, reason } = failure;
-        self.peers[at].queue(Message::Failed { order, registration, session, status: status.0, reason });
+        self.peers[index].queue(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
     /// Removes and returns the early enable that the daemon decides about now, if there was one.
-    fn take_early_enable(&mut self, at: usize, registration: u32, session: u64) -> Option<EarlyEnable> {
+    fn take_early_enable(&mut self, index: usize, registration: u32, session: u64) -> Option<EarlyEnable> {
         let is_meant = |early: &mut EarlyEnable| {
             (early.pending.registration(), early.session) == (registration, session)
         };
-        self.peers[at].early_enables.extract_if(.., is_meant).last()
+        self.peers[index].early_enables.extract_if(.., is_meant).last()
     }
 
     /// Reports a registration of which the session may have missed events: the process continued
@@ -153,16 +153,16 @@ impl ControlThread {
     /// the connection.
     fn report_missed_events(
         &mut self,
-        at: usize,
+        index: usize,
         registration: u32,
         session: u64,
         code: EnableCode,
         was_early: bool,
     ) {
-        let id = self.peers[at].id;
-        let is_missed = self.peers[at].missed_registrations.contains(&registration);
+        let id = self.peers[index].id;
+        let is_missed = self.peers[index].missed_registrations.contains(&registration);
         let is_late = || is_missed || (!was_early && self.client.lock().is_late(id, registration));
-        let reason = if self.take_missed_session(at, session, code) {
+        let reason = if self.take_missed_session(index, session, code) {
             "the program closed descriptors of the library"
         } else if code == EnableCode::Enable && is_late() {
             "the process went on before the daemon answered its registration or its traits"
@@ -171,18 +171,18 @@ impl ControlThread {
         };
         let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
         self.report_failure(
-            at,
+            index,
             0,
             session,
             OrderFailure { registration: Some(registration), status, reason },
         );
         // Before the registration is enabled: the process may end at any time after that.
-        let _ = self.peers[at].flush();
+        let _ = self.peers[index].flush();
     }
 
     /// Sets the eventfd to wake the daemon, which has taken the memory that this process made.
     fn wake_owner_of_taken_region(&self, owner: SessionOwner, session: u64, descriptors: Vec<OwnedFd>) {
-        let outlet = self.client.lock().outlet_table.find(owner, session).map(|open| open.outlet);
+        let outlet = self.client.lock().outlets.find(owner, session).map(|open| open.outlet);
         let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
         if let (Some(outlet), Some(wake)) = (outlet, wake) {
             self.wakers.set(outlet, wake);
@@ -219,8 +219,7 @@ impl ControlThread {
     ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
         let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
-        let Some((outlet, ticket)) = shared.outlet_table.find(owner, session).map(|o| (o.outlet, o.ticket))
-        else {
+        let Some((outlet, ticket)) = shared.outlets.find(owner, session).map(|o| (o.outlet, o.ticket)) else {
             return shared.check_session_usable(owner, session);
         };
         let change = match code {
@@ -257,27 +256,27 @@ impl ControlThread {
         // Takes the loader's lock, which must not be waited for under the client's lock (see
         // `client::track_binary`).
         let module = handle.find_module();
-        let outlet = self.client.lock().outlet_table.find(owner, session).map(|open| open.outlet);
+        let outlet = self.client.lock().outlets.find(owner, session).map(|open| open.outlet);
         if let Some(outlet) = outlet {
             handle.slot().send_module_to(outlet, &module);
         }
     }
 
     /// Closes a session to writers and acknowledges it. Callbacks come last: they may take long.
-    fn close_session(&mut self, at: usize, order: u32, session: u64) {
-        let owner = SessionOwner::Peer(self.peers[at].id);
-        self.peers[at].offered_regions.retain(|offered| offered.session != session);
-        self.peers[at].early_enables.retain(|early| early.session != session);
+    fn close_session(&mut self, index: usize, order: u32, session: u64) {
+        let owner = SessionOwner::Peer(self.peers[index].id);
+        self.peers[index].offered_regions.retain(|offered| offered.session != session);
+        self.peers[index].early_enables.retain(|early| early.session != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
         self.client.lock().unusable_sessions.retain(|r| (r.owner, r.session) != (owner, session));
         if !closed.writers_finished {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
             let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
-            self.report_failure(at, order, session, OrderFailure { registration: None, status, reason });
+            self.report_failure(index, order, session, OrderFailure { registration: None, status, reason });
         }
-        self.acknowledge(at, order);
+        self.acknowledge(index, order);
         // Ignore the error: the next flush reports it and drops the peer.
-        let _ = self.peers[at].flush();
+        let _ = self.peers[index].flush();
         self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 
@@ -305,11 +304,11 @@ impl SharedState {
         let (Some(memory), Some(wake)) = (descriptors.next(), descriptors.next()) else {
             return refuse("memory comes with two descriptors");
         };
-        if self.outlet_table.find(owner, session).is_some() {
+        if self.outlets.find(owner, session).is_some() {
             return refuse("the session has memory in this process already");
         }
         prepare_wake(wake.as_fd())?;
-        self.outlet_table.open(owner, session, |line, outlet| {
+        self.outlets.open(owner, session, |line, outlet| {
             let ticket = outlet.open(RegionSource::Doorbell { memory, doorbell: &DOORBELL, line }, params)?;
             // No entry names the outlet yet, so nothing rings before this.
             wakers.set(line, wake);

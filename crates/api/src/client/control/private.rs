@@ -43,7 +43,7 @@ static DISK_ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A session that a daemon started in this process.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct PrivateMember {
     peer: u64,
     /// The number that the daemon gave the session.
     session: u64,
@@ -73,16 +73,16 @@ impl ControlThread {
     /// Starts a private session that a controller requested through a daemon.
     pub(super) fn start_private_session(
         &mut self,
-        at: usize,
+        index: usize,
         order: u32,
         session: u64,
         starter: u32,
         config: &SessionConfig,
     ) {
-        let target = self.reply_target(at, order, session);
-        let daemon = self.daemon_credentials(at);
+        let target = self.reply_target(index, order, session);
+        let daemon = self.daemon_credentials(index);
         let outcome = self.begin_private_session(target, &daemon, starter, config);
-        self.peers[at].queue(target.make_reply(outcome));
+        self.peers[index].queue(target.make_reply(outcome));
     }
 
     fn begin_private_session(
@@ -101,7 +101,7 @@ impl ControlThread {
         }
         let run = PrivateSession::start_for_controller(config)?;
         let properties = run.query();
-        self.members.push(Member {
+        self.members.push(PrivateMember {
             peer: target.peer,
             session: target.session,
             private_session: Arc::new(run),
@@ -112,13 +112,13 @@ impl ControlThread {
     /// Enables or disables a provider, or requests its state.
     pub(super) fn enable_private_session(
         &mut self,
-        at: usize,
+        index: usize,
         (order, session): (u32, u64),
         provider: traceweir_format::Guid,
         code: EnableCode,
         params: &EnableParams,
     ) {
-        let target = self.reply_target(at, order, session);
+        let target = self.reply_target(index, order, session);
         let (client, params) = (self.client, params.clone());
         let outcome = self.find_member(target).ok_or_else(session_not_found).and_then(|run| {
             self.run_in_program(move || {
@@ -128,7 +128,7 @@ impl ControlThread {
                     EnableCode::CaptureState => {
                         let open = client
                             .lock()
-                            .outlet_table
+                            .outlets
                             .find(SessionOwner::Private, run.id())
                             .map(|open| open.outlet);
                         let outlet = open.ok_or_else(session_not_found)?;
@@ -142,42 +142,42 @@ impl ControlThread {
                 Ok(run.query())
             })
         });
-        self.peers[at].queue(target.make_reply(outcome));
+        self.peers[index].queue(target.make_reply(outcome));
     }
 
     /// Queries, changes or ends a session.
     pub(super) fn control_private_session(
         &mut self,
-        at: usize,
+        index: usize,
         (order, session): (u32, u64),
         requesting_user: u32,
         operation: Operation,
     ) {
-        let target = self.reply_target(at, order, session);
+        let target = self.reply_target(index, order, session);
         let Some(run) = self.find_member(target) else {
-            return self.peers[at].queue(target.make_reply(Err(session_not_found())));
+            return self.peers[index].queue(target.make_reply(Err(session_not_found())));
         };
-        let daemon = self.daemon_credentials(at);
+        let daemon = self.daemon_credentials(index);
         match operation {
-            Operation::Query => self.peers[at].queue(target.make_reply(Ok(run.query()))),
+            Operation::Query => self.peers[index].queue(target.make_reply(Ok(run.query()))),
             Operation::Stop => {
                 self.members.retain(|member| (member.peer, member.session) != (target.peer, session));
-                self.run_on_separate_thread(at, target, move || run.end());
+                self.run_on_separate_thread(index, target, move || run.end());
             }
             Operation::Update(Update { flush_timer, log_file, .. }) => {
-                self.run_on_separate_thread(at, target, move || {
+                self.run_on_separate_thread(index, target, move || {
                     log_file.as_ref().map_or(Ok(()), |_| daemon.check(requesting_user))?;
                     // The daemon has refused other changes that would have had an effect.
                     run.update(&Update { flush_timer, log_file, ..Update::default() })
                 })
             }
-            Operation::Flush { log_file } => self.run_on_separate_thread(at, target, move || {
+            Operation::Flush { log_file } => self.run_on_separate_thread(index, target, move || {
                 log_file.as_ref().map_or(Ok(()), |_| daemon.check(requesting_user))?;
                 run.flush(log_file.as_deref())
             }),
             Operation::Outcome | Operation::Increment | Operation::ConvertToRealTime => {
                 let reason = "private sessions do not support this operation";
-                self.peers[at]
+                self.peers[index]
                     .queue(target.make_reply(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
             }
         }
@@ -185,10 +185,10 @@ impl ControlThread {
 
     /// Returns the owner and number of a session that a daemon names: a session of the daemon, or a
     /// private session in this process.
-    pub(super) fn find_session_owner(&self, at: usize, session: u64) -> (SessionOwner, u64) {
-        match self.find_member(self.reply_target(at, 0, session)) {
+    pub(super) fn find_session_owner(&self, index: usize, session: u64) -> (SessionOwner, u64) {
+        match self.find_member(self.reply_target(index, 0, session)) {
             Some(run) => (SessionOwner::Private, run.id()),
-            None => (SessionOwner::Peer(self.peers[at].id), session),
+            None => (SessionOwner::Peer(self.peers[index].id), session),
         }
     }
 
@@ -197,23 +197,24 @@ impl ControlThread {
         let (ended, remaining) =
             std::mem::take(&mut self.members).into_iter().partition(|member| member.peer == peer);
         self.members = remaining;
-        let ended: Vec<Member> = ended;
+        let ended: Vec<PrivateMember> = ended;
         if !ended.is_empty() {
             // Dropping a session finalises its file; without a thread for that, it happens here.
             let _ = process::spawn_without_signals("traceweir-end", move || drop(ended));
         }
     }
 
-    fn reply_target(&self, at: usize, order: u32, session: u64) -> ReplyTarget {
-        ReplyTarget { peer: self.peers[at].id, order, session }
+    fn reply_target(&self, index: usize, order: u32, session: u64) -> ReplyTarget {
+        ReplyTarget { peer: self.peers[index].id, order, session }
     }
 
-    fn daemon_credentials(&self, at: usize) -> DaemonCredentials {
-        DaemonCredentials::from_connection(&self.peers[at].connection)
+    fn daemon_credentials(&self, index: usize) -> DaemonCredentials {
+        DaemonCredentials::from_connection(&self.peers[index].connection)
     }
 
     fn find_member(&self, target: ReplyTarget) -> Option<Arc<PrivateSession>> {
-        let is_meant = |member: &&Member| (member.peer, member.session) == (target.peer, target.session);
+        let is_meant =
+            |member: &&PrivateMember| (member.peer, member.session) == (target.peer, target.session);
         self.members.iter().find(is_meant).map(|member| Arc::clone(&member.private_session))
     }
 
@@ -230,7 +231,7 @@ impl ControlThread {
     /// Runs work that may wait for a disk on a separate thread.
     fn run_on_separate_thread(
         &mut self,
-        at: usize,
+        index: usize,
         target: ReplyTarget,
         work: impl FnOnce() -> Result<Properties> + Send + 'static,
     ) {
@@ -239,7 +240,7 @@ impl ControlThread {
             || Error::refused(Status::ERROR_BUSY, "too many changes of private sessions are under way");
         if DISK_ORDERS.fetch_add(1, Ordering::Relaxed) >= MAX_DISK_ORDERS {
             DISK_ORDERS.fetch_sub(1, Ordering::Relaxed);
-            return self.peers[at].queue(target.make_reply(Err(busy())));
+            return self.peers[index].queue(target.make_reply(Err(busy())));
         }
         let spawned = process::spawn_without_signals("traceweir-priv", move || {
             let reply = target.make_reply(work());
@@ -248,7 +249,7 @@ impl ControlThread {
         });
         if spawned.is_err() {
             DISK_ORDERS.fetch_sub(1, Ordering::Relaxed);
-            self.peers[at].queue(target.make_reply(Err(busy())));
+            self.peers[index].queue(target.make_reply(Err(busy())));
         }
     }
 }

@@ -119,43 +119,43 @@ impl ControlThread {
     /// Connects to daemons that dropped the connection or lacked resources, unless they connected
     /// first.
     pub(super) fn reconnect_due_folders(&mut self) {
-        for at in self.reconnects.take_due_folders() {
-            if self.peers.iter().any(|peer| peer.folder == at) {
+        for index in self.reconnects.take_due_folders() {
+            if self.peers.iter().any(|peer| peer.folder == index) {
                 // The connection may still be refused, or end without an answer.
-                if self.reconnects.has_failed(at) {
-                    self.reconnects.schedule_after_failure(at);
+                if self.reconnects.has_failed(index) {
+                    self.reconnects.schedule_after_failure(index);
                 }
                 continue;
             }
-            match self.folders.get(at).map(|folder| folder.connect()) {
-                Some(Ok((connection, kind))) => self.greet_daemon(connection, kind, at),
-                Some(Err(e)) if link::may_daemon_run(&e) => self.reconnects.schedule_after_failure(at),
-                Some(Err(_)) | None => self.reconnects.cancel(at),
+            match self.folders.get(index).map(|folder| folder.connect()) {
+                Some(Ok((connection, kind))) => self.greet_daemon(connection, kind, index),
+                Some(Err(e)) if link::may_daemon_run(&e) => self.reconnects.schedule_after_failure(index),
+                Some(Err(_)) | None => self.reconnects.cancel(index),
             }
         }
     }
 
     /// Remembers the registrations that continued before this process could connect to the daemon.
-    pub(super) fn mark_missed_registrations(&mut self, at: usize) {
+    pub(super) fn mark_missed_registrations(&mut self, index: usize) {
         let shared = self.client.lock();
         let is_waited_for = |handle: &Handle| {
             handle.slot().is_registering()
                 && shared.awaited_registrations.iter().any(|awaited| awaited.registration == handle.number())
         };
         let continued = Handle::iter_current().filter(|handle| !is_waited_for(handle));
-        self.peers[at].missed_registrations = continued.map(|handle| handle.number()).collect();
+        self.peers[index].missed_registrations = continued.map(|handle| handle.number()).collect();
     }
 
     /// Handles the refusal of a daemon that closed the connection before it read a message. A
     /// failed send reports the end of the connection, not the message before it.
-    pub(super) fn read_refusal(&mut self, at: usize) {
-        if self.peers[at].has_welcomed || !self.peers[at].connection.is_own() {
+    pub(super) fn read_refusal(&mut self, index: usize) {
+        if self.peers[index].has_welcomed || !self.peers[index].connection.is_own() {
             return;
         }
-        if let Some((status, reason)) = link::read_last_refusal(&self.peers[at].connection) {
-            self.peers[at].has_answered = true;
+        if let Some((status, reason)) = link::read_last_refusal(&self.peers[index].connection) {
+            self.peers[index].has_answered = true;
             // The connection ends in any case.
-            let _ = self.handle_refused(at, 0, status, &reason);
+            let _ = self.handle_refused(index, 0, status, &reason);
         }
     }
 }

@@ -61,18 +61,18 @@ impl ControlThread {
         let _ = self.wakers.renew_bell();
         let lost = self.wakers.take_lost();
         let shared = self.client.lock();
-        let lost_sessions = shared.outlet_table.open.iter().filter(|open| lost & (1 << open.outlet) != 0);
+        let lost_sessions = shared.outlets.open.iter().filter(|open| lost & (1 << open.outlet) != 0);
         let owners: Vec<SessionOwner> = lost_sessions.map(|open| open.owner).collect();
         drop(shared);
-        for at in (0..self.peers.len()).rev() {
-            let peer = &self.peers[at];
+        for index in (0..self.peers.len()).rev() {
+            let peer = &self.peers[index];
             if peer.is_closed_by_program() {
-                self.drop_peer(at);
+                self.drop_peer(index);
             } else if owners.contains(&SessionOwner::Peer(peer.id)) {
                 let folder = peer.folder;
-                self.remember_missed_sessions(at);
+                self.remember_missed_sessions(index);
                 self.reconnects.schedule_after_program_close(folder);
-                self.drop_peer(at);
+                self.drop_peer(index);
             }
         }
         let replaced =
@@ -84,18 +84,18 @@ impl ControlThread {
     }
 
     /// Remembers which sessions of a connection miss events from now on.
-    pub(super) fn remember_missed_sessions(&mut self, at: usize) {
-        let peer = &self.peers[at];
+    pub(super) fn remember_missed_sessions(&mut self, index: usize) {
+        let peer = &self.peers[index];
         let owner = SessionOwner::Peer(peer.id);
         let shared = self.client.lock();
-        for open in shared.outlet_table.open.iter().filter(|open| open.owner == owner) {
+        for open in shared.outlets.open.iter().filter(|open| open.owner == owner) {
             self.missed.add(peer.folder, open.session);
         }
     }
 
     /// Returns whether a session that enables a registration has missed events, and forgets it.
-    pub(super) fn take_missed_session(&mut self, at: usize, session: u64, code: EnableCode) -> bool {
-        let folder = self.peers[at].folder;
+    pub(super) fn take_missed_session(&mut self, index: usize, session: u64, code: EnableCode) -> bool {
+        let folder = self.peers[index].folder;
         let before = self.missed.0.len();
         if code == EnableCode::Enable {
             self.missed.0.retain(|missed| *missed != (folder, session));

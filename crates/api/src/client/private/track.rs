@@ -29,10 +29,8 @@ impl PrivateSession {
     pub fn track_binaries(&self, on: bool) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
-        let open = shared
-            .outlet_table
-            .find(SessionOwner::Private, self.id)
-            .ok_or(traceweir_session::Error::Ended)?;
+        let open =
+            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
         open.tracks_binaries = on;
         drop(shared);
         if on {
@@ -68,14 +66,14 @@ impl Client {
             let module = handle.find_module();
             // Under the lock the outlet still belongs to the session.
             let mut shared = self.lock();
-            if let Some(open) = shared.outlet_table.find(SessionOwner::Private, session) {
+            if let Some(open) = shared.outlets.find(SessionOwner::Private, session) {
                 handle.slot().send_module_to(open.outlet, &module);
             }
         }
     }
 
     fn find_outlet(&self, session: u64) -> Option<u8> {
-        self.lock().outlet_table.find(SessionOwner::Private, session).map(|open| open.outlet)
+        self.lock().outlets.find(SessionOwner::Private, session).map(|open| open.outlet)
     }
 
     /// Sends the module of a new registration to all private sessions that track binaries and
@@ -83,7 +81,7 @@ impl Client {
     pub(crate) fn send_module_to_private(&self, handle: Handle) {
         let provider = handle.slot().provider();
         let shared = self.lock();
-        let tracking = shared.outlet_table.open.iter().filter(|open| {
+        let tracking = shared.outlets.open.iter().filter(|open| {
             open.tracks_binaries && open.enables.iter().any(|(enabled, _)| *enabled == provider)
         });
         let sessions: Vec<u64> = tracking.map(|open| open.session).collect();

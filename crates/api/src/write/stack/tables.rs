@@ -23,7 +23,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::process::weak;
-use bytes::TableReader;
+use bytes::UnwindTableReader;
 pub(super) use cfi::UnwindRows;
 
 /// Number of cached rules: 16 KiB.
@@ -200,7 +200,7 @@ fn find_tables(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>)
 
 /// A loaded object: the memory around its tables, and the address of its function table.
 struct MappedObject {
-    mapped: TableReader,
+    mapped: UnwindTableReader,
     table: usize,
 }
 
@@ -210,7 +210,7 @@ impl MappedObject {
         let tables = find_tables(find_mapping(pc)?, find_mapping)?;
         // SAFETY: the loader reports this range as mapped; it stays while the thread has frames in
         // the object.
-        let mapped = unsafe { TableReader::new(tables.map_start, tables.map_end) };
+        let mapped = unsafe { UnwindTableReader::new(tables.map_start, tables.map_end) };
         Some(Self { mapped, table: tables.eh_frame })
     }
 

@@ -2,13 +2,13 @@
 
 /// A read position in the memory of an object.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TableReader {
+pub(super) struct UnwindTableReader {
     start: usize,
     end: usize,
     at: usize,
 }
 
-impl TableReader {
+impl UnwindTableReader {
     /// Creates a reader of the object's memory.
     ///
     /// # Safety

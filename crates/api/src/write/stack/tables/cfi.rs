@@ -6,7 +6,7 @@
 //!        augmentation │ instructions
 //! ```
 
-use super::bytes::TableReader;
+use super::bytes::UnwindTableReader;
 use super::{CfaBase, UnwindRule};
 
 /// Register numbers (processor supplements of the System V ABI).
@@ -33,12 +33,12 @@ struct Cie {
     encoding: u8,
     has_augmentation: bool,
     is_signal: bool,
-    instructions: TableReader,
+    instructions: UnwindTableReader,
 }
 
 impl Cie {
     #[inline(never)]
-    fn parse(mut entry: TableReader) -> Option<Self> {
+    fn parse(mut entry: UnwindTableReader) -> Option<Self> {
         let length = entry.read_u32()?;
         let mut entry = entry.read_part(usize::try_from(length).ok()?)?;
         let (id, version) = (entry.read_u32()?, entry.read_u8()?);
@@ -110,7 +110,7 @@ struct UnwindRow {
 /// Returns the rule at an address of the function whose FDE lies at `fde`; `None` if the address is
 /// not in the function or no rule can describe it.
 pub(super) fn compute_rule(
-    object: &TableReader,
+    object: &UnwindTableReader,
     fde: usize,
     pc: usize,
     rows: &mut UnwindRows,
@@ -181,7 +181,7 @@ impl UnwindRow {
     fn execute_register_instruction(
         &mut self,
         instruction: u8,
-        code: &mut TableReader,
+        code: &mut UnwindTableReader,
         cie: &Cie,
         initial: &Self,
     ) -> Option<bool> {
@@ -228,7 +228,7 @@ impl UnwindRow {
     fn execute_cfa_instruction(
         &mut self,
         instruction: u8,
-        code: &mut TableReader,
+        code: &mut UnwindTableReader,
         cie: &Cie,
     ) -> Option<bool> {
         self.cfa = match (instruction, self.cfa) {
@@ -297,7 +297,7 @@ impl UnwindRows {
 /// Runs instructions until they pass the address. Each takes at least one byte, so the loop ends.
 #[inline(never)]
 fn run_instructions(
-    mut code: TableReader,
+    mut code: UnwindTableReader,
     cie: &Cie,
     rows: &mut UnwindRows,
     start: usize,
@@ -335,7 +335,12 @@ fn run_instructions(
 }
 
 /// Returns the address that an instruction advances to; `Some(None)` if it does not advance.
-fn advance(instruction: u8, code: &mut TableReader, cie: &Cie, location: usize) -> Option<Option<usize>> {
+fn advance(
+    instruction: u8,
+    code: &mut UnwindTableReader,
+    cie: &Cie,
+    location: usize,
+) -> Option<Option<usize>> {
     let delta = match instruction {
         ADVANCE_LOC..OFFSET => u64::from(instruction & OPERAND_MASK),
         // DW_CFA_set_loc, advance_loc1, advance_loc2, advance_loc4
@@ -353,14 +358,14 @@ fn scale_offset(offset: u64, cie: &Cie) -> Option<i64> {
     i64::try_from(offset).ok()?.checked_mul(cie.data_align)
 }
 
-fn read_block(code: &mut TableReader) -> Option<TableReader> {
+fn read_block(code: &mut UnwindTableReader) -> Option<UnwindTableReader> {
     let length = usize::try_from(code.read_uleb()?).ok()?;
     code.read_part(length)
 }
 
 /// Recognizes the one expression that compilers write for whole functions: the word at frame
 /// pointer + n.
-fn parse_frame_slot(mut expression: TableReader) -> Cfa {
+fn parse_frame_slot(mut expression: UnwindTableReader) -> Cfa {
     const BASE_REGISTER: u8 = 0x70;
     const DEREF: u8 = 0x06;
     let mut parse = || {
