@@ -118,7 +118,7 @@ impl Payload {
 
     /// Appends a UTF-16 text with its NUL; a NUL inside ends it.
     pub fn text16(&mut self, text: &str) {
-        self.units(text.encode_utf16().take_while(|unit| *unit != 0).chain([0]));
+        self.put_units(text.encode_utf16().take_while(|unit| *unit != 0).chain([0]));
     }
 
     /// Appends a text of 8-bit characters with its NUL; a NUL inside ends it.
@@ -132,7 +132,7 @@ impl Payload {
     pub fn text16_of(&mut self, text: &str, units: usize) {
         let length = utf16_len(text);
         self.agree(length <= units);
-        self.units(text.encode_utf16().chain(std::iter::repeat(0)).take(units));
+        self.put_units(text.encode_utf16().chain(std::iter::repeat(0)).take(units));
     }
 
     /// Appends a text of exactly `bytes` bytes, padded with NUL.
@@ -148,7 +148,7 @@ impl Payload {
     pub fn counted16(&mut self, text: &str) {
         let size: u16 = self.number(utf16_len(text).saturating_mul(2));
         self.put(&size.to_le_bytes());
-        self.units(text.encode_utf16());
+        self.put_units(text.encode_utf16());
     }
 
     /// Appends bytes after their count.
@@ -166,7 +166,7 @@ impl Payload {
         self.put(sid);
     }
 
-    fn units(&mut self, units: impl Iterator<Item = u16>) {
+    fn put_units(&mut self, units: impl Iterator<Item = u16>) {
         for unit in units {
             self.put(&unit.to_le_bytes());
         }

@@ -20,7 +20,7 @@ use quote::{format_ident, quote, quote_spanned};
 use crate::event::{Constant, EventCall, EventField};
 use crate::fields::ValueEncoding;
 
-/// A part of the payload.
+/// A piece of the payload.
 enum PayloadPiece {
     /// A value of fixed size.
     Fixed(TokenStream),
@@ -43,15 +43,15 @@ impl EventCall {
     /// Returns the code of the event: an expression of type `u32`.
     pub(crate) fn emit(&self) -> TokenStream {
         let (tlg, provider) = (&self.tlg, &self.provider);
-        let level = self.level();
-        let keyword = self.keyword();
-        let statics = self.statics();
+        let level = self.emit_level();
+        let keyword = self.emit_keyword();
+        let statics = self.emit_statics();
         let FieldValues { expressions, names, pieces } = self.collect_values();
         let (blocks, data) = join_pieces(tlg, pieces);
         let activity = optional_id(&self.activity, "activity");
         let related = optional_id(&self.related, "related");
-        let (activity_value, activity_name) = self.id_value(&self.activity, "activity");
-        let (related_value, related_name) = self.id_value(&self.related, "related");
+        let (activity_value, activity_name) = self.emit_id(&self.activity, "activity");
+        let (related_value, related_name) = self.emit_id(&self.related, "related");
         quote! {{
             const __TLG_LEVEL: #tlg::Level = #level;
             const __TLG_KEYWORD: ::core::primitive::u64 = #keyword;
@@ -69,28 +69,28 @@ impl EventCall {
         }}
     }
 
-    fn level(&self) -> TokenStream {
+    fn emit_level(&self) -> TokenStream {
         let tlg = &self.tlg;
         self.level.as_ref().map_or_else(|| quote!(#tlg::Level::Verbose), |level| level.tokens.clone())
     }
 
     /// Returns all given keywords combined, or 1 if there are none.
-    fn keyword(&self) -> TokenStream {
+    fn emit_keyword(&self) -> TokenStream {
         let each = self.keywords.iter().map(|k| typed_number(k, "u64"));
         if self.keywords.is_empty() { quote!(1) } else { quote!(#(#each)|*) }
     }
 
-    fn statics(&self) -> TokenStream {
+    fn emit_statics(&self) -> TokenStream {
         let (tlg, name) = (&self.tlg, &self.name);
         let zero = || quote!(0);
         let id = self.id.as_ref().map_or_else(zero, |c| typed_number(c, "u16"));
         let version = self.version.as_ref().map_or_else(zero, |c| typed_number(c, "u8"));
         let task = self.task.as_ref().map_or_else(zero, |c| typed_number(c, "u16"));
-        let tag = self.tag(&self.tag);
+        let tag = self.emit_tag(&self.tag);
         let or_default = |c: &Option<Constant>, otherwise| c.as_ref().map_or(otherwise, |c| c.tokens.clone());
         let channel = or_default(&self.channel, quote!(#tlg::Channel::TraceLogging));
         let opcode = or_default(&self.opcode, quote!(#tlg::Opcode::Info));
-        let fields = self.fields.iter().filter_map(|field| self.metadata(field));
+        let fields = self.fields.iter().filter_map(|field| self.emit_metadata(field));
         quote! {
             static __TLG_EVENT: #tlg::EventDescriptor =
                 #tlg::descriptor(#id, #version, #channel, __TLG_LEVEL, #opcode, #task, __TLG_KEYWORD);
@@ -104,7 +104,7 @@ impl EventCall {
     }
 
     /// Returns the metadata of a field, or `None` for raw data, which has none.
-    fn metadata(&self, field: &EventField) -> Option<TokenStream> {
+    fn emit_metadata(&self, field: &EventField) -> Option<TokenStream> {
         let (tlg, at) = (&self.tlg, field.at);
         let name = field.name.as_ref()?;
         let constant = |kind: &str, value: &str| {
@@ -113,12 +113,12 @@ impl EventCall {
         };
         let input = field.input.clone().unwrap_or_else(|| constant("InType", field.field_type.input));
         let out = field.out.clone().unwrap_or_else(|| constant("OutType", field.field_type.out));
-        let tag = self.tag(&field.tag);
+        let tag = self.emit_tag(&field.tag);
         let shape = Ident::new(if field.field_type.kind.is_array() { "array" } else { "scalar" }, at);
         Some(quote! { #tlg::FieldMetadata::#shape(#name, #input.as_int(), #out.as_int(), #tag) })
     }
 
-    fn tag(&self, tag: &Option<Constant>) -> TokenStream {
+    fn emit_tag(&self, tag: &Option<Constant>) -> TokenStream {
         let tlg = &self.tlg;
         tag.as_ref().map_or_else(
             || quote!(0),
@@ -129,7 +129,9 @@ impl EventCall {
         )
     }
 
-    fn id_value(&self, id: &Option<Constant>, name: &str) -> (TokenStream, TokenStream) {
+    /// Returns the expression of an activity id and the variable that holds it; both empty without
+    /// an id.
+    fn emit_id(&self, id: &Option<Constant>, name: &str) -> (TokenStream, TokenStream) {
         let tlg = &self.tlg;
         id.as_ref().map_or_else(Default::default, |id| {
             let (value, name) = (&id.tokens, local_ident(name));

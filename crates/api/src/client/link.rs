@@ -232,7 +232,7 @@ impl DaemonFolder {
         self.refusals.resume_if_due(Instant::now())
     }
 
-    /// Accepts the next connection of a daemon, and refuses those of others on the way.
+    /// Accepts the next connection of a daemon, and refuses connections of other processes before it.
     pub(super) fn accept(&mut self) -> Option<Connection> {
         loop {
             let connection = self.active_listener()?.accept().ok()??;

@@ -28,16 +28,16 @@ use crate::registration::{DecodeGuidWords, Handle, ProviderTraits};
 
 /// Sets the traits of a registration that has none.
 pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
-    tracelogging::Traits::parse_strict(traits).map_err(|e| invalid(e.to_string()))?;
+    tracelogging::Traits::parse_strict(traits).map_err(|e| invalid_error(e.to_string()))?;
     let client = Client::get();
     let mut shared = client.lock();
     let number = handle.number();
     if !handle.is_current() || handle.slot().is_classic() {
-        return Err(invalid("the registration has ended"));
+        return Err(invalid_error("the registration has ended"));
     }
     let is_being_set = shared.pending_traits.iter().any(|pending| pending.registration == number);
     if is_being_set || !handle.slot().traits().is_empty() {
-        return Err(invalid("the traits of a registration are set once"));
+        return Err(invalid_error("the traits of a registration are set once"));
     }
     let decoding = DecodeGuidWords::from_traits(traits, handle.slot().provider());
     let decoding = decoding.map(|decoding| shared.interned.intern_decoding(decoding));
@@ -60,7 +60,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn invalid(reason: impl Into<String>) -> Error {
+fn invalid_error(reason: impl Into<String>) -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }
 

@@ -309,7 +309,7 @@ impl BatchMerge {
             let (cpu, held) = match unpacked {
                 Some(header) => (header.processor_index, HeldBuffer::new(bytes, &header, None)),
                 // The header of the buffer is valid, but its packed contents are not.
-                None => (u16::MAX, HeldBuffer::notice(Lost { buffers: 1, events: 0 }, head.clock.anchor)),
+                None => (u16::MAX, HeldBuffer::from_loss(Lost { buffers: 1, events: 0 }, head.clock.anchor)),
             };
             self.hold_buffer(cpu, held, head);
         }

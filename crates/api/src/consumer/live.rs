@@ -284,7 +284,7 @@ impl LiveSession {
     /// be lower.
     fn release_late(&mut self, on_nonempty: &mut impl FnMut(usize, i64)) {
         for (cpu, held) in std::mem::take(&mut self.late) {
-            let stream = ProcessorStream::late(cpu, self.header.has_old_instances());
+            let stream = ProcessorStream::new_late(cpu, self.header.has_old_instances());
             let index = self.free_streams.pop().unwrap_or(self.streams.len());
             match self.streams.get_mut(index) {
                 Some(free) => *free = stream,
@@ -301,7 +301,7 @@ impl LiveSession {
             // The events of an unreadable buffer are lost.
             _ => {
                 let (lost, at) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
-                return self.hold_buffer(NO_PROCESSOR, HeldBuffer::notice(lost, at), on_nonempty);
+                return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, at), on_nonempty);
             }
         };
         let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
@@ -384,7 +384,7 @@ impl LiveSession {
         self.end = Some(end);
         if let Some(lost) = self.take_new_loss() {
             let last = self.streams.iter().map(|s| s.through).max().unwrap_or(0);
-            self.hold_buffer(NO_PROCESSOR, HeldBuffer::notice(lost, last), on_nonempty);
+            self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, last), on_nonempty);
         }
     }
 

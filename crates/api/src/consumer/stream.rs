@@ -39,7 +39,7 @@ impl HeldBuffer {
     }
 
     /// Holds a loss without a buffer.
-    pub(super) fn notice(lost: Lost, at: i64) -> Self {
+    pub(super) fn from_loss(lost: Lost, at: i64) -> Self {
         Self { bytes: Vec::new(), end: 0, at: 0, stamp: at, lost: Some(lost) }
     }
 
@@ -77,7 +77,7 @@ impl ProcessorStream {
     }
 
     /// Creates a stream for one late buffer.
-    pub(super) fn late(cpu: u16, old_instances: bool) -> Self {
+    pub(super) fn new_late(cpu: u16, old_instances: bool) -> Self {
         Self { is_late: true, ..Self::new(cpu, old_instances) }
     }
 

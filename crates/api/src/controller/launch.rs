@@ -1,7 +1,7 @@
 //! Starting a daemon on demand.
 //!
 //! ```text
-//!   weir: TRACEWEIR_DAEMON, else beside the program, beside the library, on PATH
+//!   weir: TRACEWEIR_DAEMON, else in the folder of the program, of the library, on PATH
 //!   weir daemon --on-demand … ──▶ stdin, stdout: null; stderr: daemon.log in the runtime folder
 //!                             ◀── a connection as soon as it answers
 //! ```
@@ -156,7 +156,7 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &DaemonLog) -> Result<Child> {
     {
         command.env_remove(variable);
     }
-    // The daemon must serve the folder in which this program looks for it: variables that are not
+    // The daemon must serve the folder in which this program searches for it: variables that are not
     // trusted here must not decide there.
     for variable in [RUNTIME_VARIABLE, "XDG_RUNTIME_DIR", "TMPDIR"] {
         if trusted_variable(variable).is_none() {

@@ -159,7 +159,7 @@ fn filters_for_the_provider_are_kept_unchanged() {
     let own = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
     let schematized = Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: header.clone() };
     let (slot, enable) = enable(0, vec![own(3, 0), schematized, own(1, 1024), own(2, 9)]);
-    assert!(!enable.is_filtered, "events are not checked");
+    assert!(!enable.is_filtered, "filters of the provider must not filter events");
     assert_eq!(enable.filters.schematized(), Some(header));
     let lengths: Vec<_> =
         enable.filters.provider_defined().into_iter().map(|(kind, data)| (kind, data.len())).collect();

@@ -108,7 +108,7 @@ impl LayerBuilder {
         self
     }
 
-    /// Sets a rule that gives targets separate providers, besides those named one by one. The id is
+    /// Sets a rule that gives targets separate providers, in addition to those named one by one. The id is
     /// derived from the name.
     ///
     /// The rule is called once for each target, before the first event or span of it is written,

@@ -50,7 +50,9 @@ impl ProviderRef {
                 self.slot().set_descriptor_types(is_typed != 0);
                 Ok(())
             }
-            _ => Err(invalid(format!("the buffer has the wrong size for information class {}", class.0))),
+            _ => {
+                Err(invalid_error(format!("the buffer has the wrong size for information class {}", class.0)))
+            }
         }
     }
 }
@@ -68,9 +70,9 @@ fn check_class(class: u32) -> Result<Class> {
 }
 
 fn ended_error() -> Error {
-    invalid("the registration has ended: register the provider first".to_owned())
+    invalid_error("the registration has ended: register the provider first".to_owned())
 }
 
-fn invalid(reason: String) -> Error {
+fn invalid_error(reason: String) -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }

@@ -205,7 +205,7 @@ impl<'e> EventDelivery<'e> {
         })
     }
 
-    /// Returns the items that a session gets besides the plain record.
+    /// Returns the items that a session gets in addition to the plain record.
     fn items_for_session(&self, enable: &SessionEnable) -> SessionItems<'_> {
         let key = (self.with_key & enable.bit() != 0).then_some(self.key);
         let has_stack = self.with_stack & enable.bit() != 0;

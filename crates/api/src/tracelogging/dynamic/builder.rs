@@ -34,7 +34,7 @@ impl<G: Id> BuilderOf<G> {
         Self::new_with_capacity(256, 256)
     }
 
-    /// Creates a builder with room for this many bytes of metadata and data; it grows if needed.
+    /// Creates a builder with space for this many bytes of metadata and data; it grows if needed.
     pub fn new_with_capacity(metadata: u16, data: u16) -> Self {
         let mut builder = MetadataBuilder::new("", 0);
         builder.reserve(usize::from(metadata));

@@ -44,9 +44,9 @@ pub(super) struct TestEvent {
 }
 
 impl RuleParams {
-    /// "pass = level_ok && keyword_ok", and "all filters must pass".
+    /// "pass = is_level_accepted && is_keyword_accepted", and "all filters must pass".
     pub(super) fn gets_event(&self, e: &TestEvent) -> bool {
-        self.takes(e)
+        self.accepts(e)
             && passes_ids(self.ids.as_ref(), e)
             && passes_names(self.names.as_ref(), e)
             && self.passes_payload(e)
@@ -62,15 +62,15 @@ impl RuleParams {
             && self.stack_part.is_none_or(|(part, filter_in)| is_in(part, e) == filter_in)
     }
 
-    fn takes(&self, e: &TestEvent) -> bool {
-        let level_ok = self.level == 0 || e.level <= self.level;
+    fn accepts(&self, e: &TestEvent) -> bool {
+        let is_level_accepted = self.level == 0 || e.level <= self.level;
         let any = if self.any == 0 { u64::MAX } else { self.any };
-        let keyword_ok = if e.keyword == 0 {
+        let is_keyword_accepted = if e.keyword == 0 {
             !self.ignore_keyword_0
         } else {
             (e.keyword & any) != 0 && (e.keyword & self.all) == self.all
         };
-        level_ok && keyword_ok
+        is_level_accepted && is_keyword_accepted
     }
 
     fn passes_payload(&self, e: &TestEvent) -> bool {
@@ -104,8 +104,8 @@ fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
 
 /// "MatchAllKeyword is unused when MatchAnyKeyword is 0."
 fn is_in((any, all, level): Part, e: &TestEvent) -> bool {
-    let level_ok = level == 0 || e.level <= level;
-    level_ok && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
+    let is_level_accepted = level == 0 || e.level <= level;
+    is_level_accepted && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
 }
 
 /// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is
@@ -130,17 +130,17 @@ impl CombinedRules {
 
     /// The enabled test "on the combined values".
     pub(super) fn is_enabled(&self, e: &TestEvent) -> bool {
-        let keyword_ok = match e.keyword {
+        let is_keyword_accepted = match e.keyword {
             0 => !self.strict,
             keyword => (keyword & self.any) != 0 && (keyword & self.all) == self.all,
         };
-        self.level.is_some_and(|level| e.level <= level) && keyword_ok
+        self.level.is_some_and(|level| e.level <= level) && is_keyword_accepted
     }
 }
 
 /// Like `enabled`, and "also looks at id filters" if every session has filters.
 pub(super) fn is_event_enabled(sessions: &[&RuleParams], e: &TestEvent) -> bool {
-    let by_id = sessions.iter().any(|s| s.takes(e) && passes_ids(s.ids.as_ref(), e));
+    let by_id = sessions.iter().any(|s| s.accepts(e) && passes_ids(s.ids.as_ref(), e));
     let all_are_filtered = sessions.iter().all(|s| s.is_filtered());
     CombinedRules::combine(sessions).is_enabled(e) && (!all_are_filtered || e.tracelogging || by_id)
 }
