@@ -69,7 +69,7 @@ use crate::process::promise::Promise;
 use crate::process::{self, fork, outlets};
 use crate::registration::{DecodeGuidWords, EnableCallback, Handle, NewRegistration};
 use callbacks::{CallbackThread, CurrentCallback};
-use shared::{AwaitedAnswer, ControlCommand, ControlThreadState, SharedState, UNSENT};
+use shared::{AwaitedAnswer, ControlCommand, ControlThreadState, SharedState};
 pub(crate) use traits::set_traits;
 use wakers::{DOORBELL, Wakers};
 
@@ -262,11 +262,6 @@ impl Client {
         client
     }
 
-    /// Returns the client of this process, if it has one.
-    fn get_existing() -> Option<&'static Self> {
-        CLIENT.get()
-    }
-
     fn new(is_original_process: bool) -> Self {
         process::install_fork_and_exit_handlers(after_fork, at_exit);
         process::keep_module_loaded();
@@ -312,7 +307,7 @@ impl Client {
         let mut shared = self.lock();
         self.start_thread(&mut shared, Duration::ZERO);
         if matches!(shared.control_thread, ControlThreadState::Running) {
-            shared.awaited_registrations.push(AwaitedAnswer { peer: UNSENT, registration: number });
+            shared.awaited_registrations.push(AwaitedAnswer::unsent(number));
             shared.commands.push(ControlCommand::Register(number));
             self.wake_control_thread();
             if callbacks::may_wait_for_control() {
@@ -344,7 +339,7 @@ impl Client {
             let mut late = shared.awaited_registrations.clone();
             late.retain(|awaited| awaited.registration == number);
             if late.is_empty() {
-                late.push(AwaitedAnswer { peer: UNSENT, registration: number });
+                late.push(AwaitedAnswer::unsent(number));
             }
             shared.late_registrations.append(&mut late);
         }

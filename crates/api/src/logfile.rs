@@ -35,7 +35,6 @@ pub(crate) struct OpenedLogFile {
 }
 
 impl OpenedLogFile {
-    /// Opens or creates the file.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         if path.as_os_str().is_empty() {
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "the log file has no name"));
@@ -59,7 +58,6 @@ impl OpenedLogFile {
         Self::open(&sequence_file_name(pattern, 1))
     }
 
-    /// Returns the opened file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }

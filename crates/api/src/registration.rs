@@ -52,7 +52,7 @@ use callback::CallbackTurn;
 pub(crate) use callback::provider_filter;
 pub use callback::{EnableCallback, EnableNotice};
 use enable::{AtomicSessionEnable, EnableChange, MAX_ENABLE_ENTRIES};
-pub(crate) use module::ProviderModule;
+pub(crate) use module::{ProviderModule, find_mapped_path};
 pub(crate) use parts::{Classes, DecodeGuidWords, NewRegistration, ProviderTraits};
 pub use traceweir_transport::message::MAX_REGISTRATIONS;
 
@@ -150,7 +150,6 @@ impl RegistrationSlot {
         unsafe { traits.as_ref() }.map_or(&[], ProviderTraits::bytes)
     }
 
-    /// Returns whether the registration has traits.
     #[inline(always)]
     pub(crate) fn has_traits(&self) -> bool {
         !self.traits.load(Ordering::Relaxed).is_null()
@@ -246,7 +245,6 @@ impl RegistrationSlot {
         self.module.store(to_atomic_pointer(module), Ordering::Release);
     }
 
-    /// Returns whether the registration has a callback.
     pub(crate) fn has_callback(&self) -> bool {
         !self.callback.load(Ordering::Acquire).is_null()
     }

@@ -47,7 +47,6 @@ pub(super) fn class_handle(handle: Handle, class: usize) -> u64 {
     handle.to_raw() | (class as u64).saturating_add(1) << CLASS_SHIFT
 }
 
-/// Returns the class of a handle.
 fn find_class(class_handle: u64) -> Option<Guid> {
     let low = class_handle & 0xFFFF_FFFF;
     let handle = Handle::from_raw_any_kind(class_handle & !0xFFFF_FFFF | low & SLOT_MASK)?;

@@ -33,7 +33,7 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 use super::callbacks::CallbackThread;
 use super::link::{ConnectionKind, DaemonFolder, DaemonPeer, PendingRequest};
-use super::shared::{AwaitedAnswer, ControlCommand, UNSENT};
+use super::shared::{AwaitedAnswer, ControlCommand};
 use super::wakers::Wakers;
 use super::{Client, REPLY_TIMEOUT, notify_callbacks};
 use crate::process::{self, fork, outlets};
@@ -333,7 +333,7 @@ impl ControlThread {
             }
         }
         let mut shared = self.client.lock();
-        shared.awaited_registrations.retain(|a| *a != AwaitedAnswer { peer: UNSENT, registration: number });
+        shared.awaited_registrations.retain(|a| *a != AwaitedAnswer::unsent(number));
         drop(shared);
         self.client.changed.notify_all();
     }

@@ -21,9 +21,9 @@ use traceweir_session::{Config, Done, Identity, Session, StartOptions};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 
-use super::Client;
 use super::shared::{FileId, RunningPrivateSession, SharedState};
 use super::wakers::DOORBELL;
+use super::{CLIENT, Client};
 use crate::error::{Error, Result};
 use crate::logfile::OpenedLogFile;
 use crate::process::outlets::{OpenSession, SessionOwner};
@@ -244,7 +244,7 @@ impl PrivateSession {
     }
 
     fn client(&self) -> Result<&'static Client> {
-        let own_client = Client::get_existing().filter(|_| fork::serial() == self.serial);
+        let own_client = CLIENT.get().filter(|_| fork::serial() == self.serial);
         own_client.ok_or_else(|| {
             let reason = "a private session belongs to the process that started it";
             Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)

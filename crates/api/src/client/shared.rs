@@ -31,6 +31,12 @@ pub(super) struct AwaitedAnswer {
     pub(super) registration: u32,
 }
 
+impl AwaitedAnswer {
+    pub(super) fn unsent(registration: u32) -> Self {
+        Self { peer: UNSENT, registration }
+    }
+}
+
 /// Work for a separate thread.
 pub(super) type LibraryJob = Box<dyn FnOnce() + Send>;
 
@@ -264,8 +270,7 @@ impl SharedState {
 
     /// Returns whether the control thread has not yet sent a registration to the daemons.
     pub(super) fn is_unsent(&self, number: u32) -> bool {
-        self.is_starting
-            || self.awaited_registrations.contains(&AwaitedAnswer { peer: UNSENT, registration: number })
+        self.is_starting || self.awaited_registrations.contains(&AwaitedAnswer::unsent(number))
     }
 
     pub(super) fn is_unanswered(&self, number: u32) -> bool {

@@ -89,7 +89,6 @@ impl DaemonLink {
         }
     }
 
-    /// Returns the path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }

@@ -14,9 +14,10 @@
 //! 3. The daemon outlives the controller and detaches itself; while the controller lives, one small
 //!    thread waits for its exit status.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -30,6 +31,7 @@ use traceweir_transport::runtime::{RUNTIME_VARIABLE, RuntimeDir, Scope, trusted_
 use super::find::DaemonLink;
 use crate::error::{Error, Result};
 use crate::process::spawn_without_signals;
+use crate::registration::find_mapped_path;
 
 /// The variable that names the program to start.
 const DAEMON_VARIABLE: &str = "TRACEWEIR_DAEMON";
@@ -94,21 +96,10 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns the file that holds this code, if it is not the program itself.
+/// Returns the file that holds this code: a library, or the program itself.
 fn find_library_file() -> Option<PathBuf> {
     let here = find_library_file as fn() -> Option<PathBuf> as *const () as usize;
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| parse_maps_line(line, here))
-}
-
-/// Returns the file of one line of a memory map, if it covers the address.
-fn parse_maps_line(line: &str, address: usize) -> Option<PathBuf> {
-    let (range, details) = line.split_once(' ')?;
-    let (from, to) = range.split_once('-')?;
-    let covers =
-        usize::from_str_radix(from, 16).ok()? <= address && address < usize::from_str_radix(to, 16).ok()?;
-    let file = details.find('/').and_then(|at| details.get(at..))?;
-    covers.then(|| PathBuf::from(file))
+    find_mapped_path(here).map(|path| PathBuf::from(OsString::from_vec(path)))
 }
 
 /// Starts the daemon of the first of these folders that may be started, and waits until it answers.
@@ -327,12 +318,6 @@ mod tests {
     fn file_of_this_code_is_found() {
         // In a test, code and program are one.
         assert_eq!(find_library_file(), std::env::current_exe().ok());
-        assert_eq!(
-            parse_maps_line("10-20 r-xp 00000000 08:01 42   /usr/lib/a b.so", 0x1f),
-            Some("/usr/lib/a b.so".into())
-        );
-        assert_eq!(parse_maps_line("10-20 r-xp 00000000 08:01 42   /usr/lib/a b.so", 0x20), None);
-        assert_eq!(parse_maps_line("10-20 rw-p 00000000 00:00 0", 0x1f), None);
     }
 
     #[test]

@@ -152,7 +152,6 @@ impl FieldPositions {
     }
 }
 
-/// Finds the positions of the fields.
 #[inline(never)]
 fn find_fields(
     positions: &mut FieldPositions,

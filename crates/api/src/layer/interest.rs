@@ -122,7 +122,6 @@ fn lock_first_rebuilds() -> MutexGuard<'static, PendingFirstRebuilds> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Schedules the first rebuild of a layer.
 fn schedule_first_rebuild(subscriber: &Arc<LayerSubscriber>) {
     let mut pending = lock_first_rebuilds();
     pending.subscribers.retain(|(_, subscriber)| subscriber.strong_count() != 0);

@@ -50,7 +50,6 @@ impl<T> Default for ByTarget<T> {
 }
 
 impl<T> ByTarget<T> {
-    /// Sets the value of a target.
     pub(super) fn set(&mut self, target: &str, value: T) {
         self.0.retain(|(named, _)| named != target);
         self.0.push((target.to_owned(), value));

@@ -116,7 +116,6 @@ fn this<'a>() -> &'a ThisThread {
 }
 
 impl ThisThread {
-    /// Returns the id of the thread.
     #[inline(always)]
     pub(crate) fn id(&self) -> u32 {
         self.id.get()

@@ -131,7 +131,6 @@ struct CallbackFilters {
 }
 
 impl CallbackFilters {
-    /// Collects the filters of all sessions.
     fn collect_from_sessions(slot: &RegistrationSlot) -> Self {
         let mut collected = Self::default();
         for (bit, filters) in slot.session_filters() {

@@ -141,7 +141,7 @@ impl RegistrationSlot {
 }
 
 /// Returns the path of the file that is mapped at an address.
-fn find_mapped_path(address: usize) -> Option<Vec<u8>> {
+pub(crate) fn find_mapped_path(address: usize) -> Option<Vec<u8>> {
     let maps = std::fs::File::open("/proc/self/maps").ok()?;
     let mut lines = BufReader::new(maps);
     let mut line = Vec::new();

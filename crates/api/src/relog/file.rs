@@ -167,7 +167,7 @@ fn resolve_output(path: &Path) -> Result<PathBuf> {
 
 fn is_trusted_link(path: &Path) -> Result<bool> {
     traceweir_session::is_trusted_link(path, effective_user())
-        .map_err(|error| crate::output::explain(path, error))
+        .map_err(|error| crate::output::add_path(path, error))
 }
 
 fn effective_user() -> u32 {

@@ -96,7 +96,6 @@ fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>>
     Ok(header_records)
 }
 
-/// Concatenates the records with padding.
 pub(super) fn concatenate_padded(records: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {

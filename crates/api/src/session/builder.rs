@@ -249,7 +249,6 @@ impl SessionBuilder {
     }
 }
 
-/// Returns a duration in seconds, rounded up.
 pub(super) fn round_up_to_seconds(duration: Duration) -> u32 {
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() != 0));
     u32::try_from(seconds).unwrap_or(u32::MAX)

@@ -55,7 +55,6 @@ pub fn bytes<T: Plain>(value: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Returns the bytes of all values.
 #[inline(always)]
 fn all_bytes<T: Plain>(values: &[T]) -> &[u8] {
     // SAFETY: initialised bytes without padding (`Plain`), side by side, borrowed as long as the

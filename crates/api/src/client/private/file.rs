@@ -49,9 +49,7 @@ impl ReservedFile {
             self.log.discard();
         }
     }
-}
 
-impl ReservedFile {
     /// Opens and reserves a file that no private session writes or has reserved.
     pub(super) fn open(client: &'static Client, session: u64, path: &Path) -> Result<Self> {
         let log = OpenedLogFile::open(path)?;

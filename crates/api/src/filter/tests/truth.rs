@@ -51,7 +51,6 @@ const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
 /// The level/keyword part that includes all events.
 const ALL: rules::Part = (0, 0, 0);
 
-/// Returns all events.
 fn events() -> Vec<TestEvent> {
     let mut all = Vec::new();
     for level in LEVELS {
