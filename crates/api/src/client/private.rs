@@ -114,8 +114,7 @@ impl PrivateSession {
         }
         check_filters(provider, &params.filters)?;
         let mut shared = client.lock();
-        let open =
-            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         open.enables.retain(|(p, _)| *p != provider);
         // Later registrations are enabled with these parameters; their callbacks get no source.
         open.enables.push((provider, params.clone()));
@@ -141,8 +140,7 @@ impl PrivateSession {
     pub fn disable(&self, provider: Guid) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
-        let open =
-            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         open.enables.retain(|(p, _)| *p != provider);
         let outlet = open.outlet;
         let changed = Handle::iter_current()
@@ -162,8 +160,7 @@ impl PrivateSession {
         let handles: Vec<Handle> =
             Handle::iter_current().filter(|h| h.slot().provider() == provider).collect();
         let mut shared = client.lock();
-        let open =
-            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         if handles.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
             let reason = "the provider is neither registered nor enabled";
             return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason));
@@ -404,6 +401,11 @@ pub(super) fn finish_all(client: &'static Client) {
 }
 
 impl SharedState {
+    /// Finds a private session that accepts events.
+    fn find_private(&mut self, id: u64) -> Result<&mut OpenSession> {
+        self.outlets.find(SessionOwner::Private, id).ok_or_else(|| traceweir_session::Error::Ended.into())
+    }
+
     /// Reserves a place and a number for a private session, if the limit allows it and no other
     /// session writes its file.
     fn reserve_private(&mut self, file: Option<FileId>, started_by_controller: bool) -> Result<u64> {

@@ -23,6 +23,10 @@ use crate::registration::{DecodeGuidWords, Handle, ProviderTraits};
 const THREAD_ID: u32 = 4711;
 const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
 
+fn leak_traits(bytes: &[u8]) -> &'static ProviderTraits {
+    Box::leak(Box::new(ProviderTraits::new(bytes)))
+}
+
 fn compose_record(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Vec<u8> {
     let bytes = compose_with(slot, event, &SessionItems::new(None, None));
     let source = RecordSource { slot, event, options: &Options::NONE, thread: THREAD_ID };
@@ -105,7 +109,7 @@ fn every_event_has_the_bytes_of_the_format() {
     activity::set(thread_activity);
     let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
     for traits_len in [0, 5, 8, 70, 900] {
-        let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&long[..traits_len])));
+        let traits = leak_traits(&long[..traits_len]);
         let handle = Handle::claim_plain(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
         for metadata in [None, Some(&long[..0]), Some(&long[..13]), Some(&long[7..1200])] {
             for (activity, related) in [(None, None), (Some(&other), Some(&thread_activity))] {
@@ -135,7 +139,7 @@ fn decode_guid_is_in_the_header_and_provider_in_an_item() {
     let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
     let decoding: &'static DecodeGuidWords =
         Box::leak(Box::new(DecodeGuidWords::from_traits(&traits, PROVIDER).unwrap()));
-    let leaked_traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&traits)));
+    let leaked_traits = leak_traits(&traits);
     let handle = Handle::claim_plain(PROVIDER, None, None).unwrap();
     handle.slot().set_traits(Some(leaked_traits), Some(decoding));
     let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
@@ -175,7 +179,7 @@ fn key_and_stack_follow_all_other_items() {
     let bytes = key.to_le_bytes();
     let blocks = [&stack[..100]; MAX_BLOCKS];
     for traits_len in [0, 70] {
-        let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&stack[..traits_len])));
+        let traits = leak_traits(&stack[..traits_len]);
         let handle = Handle::claim_plain(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
         for (metadata, related) in [(None, None), (Some(&stack[..333]), Some(&related))] {
             for data in [&[][..], &[&stack[..5]], &blocks] {
@@ -285,7 +289,7 @@ fn straight_and_composed_events_have_the_same_bytes() {
     let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
     let thread = thread::thread_id();
     for traits_len in [0, 5, 8, 70, 900] {
-        let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(&long[..traits_len])));
+        let traits = leak_traits(&long[..traits_len]);
         let mut session = TestSession::start(60, (traits_len != 0).then_some(traits));
         let slot = session.handle.slot();
         for metadata in [None, Some(&long[..15]), Some(&long[..16]), Some(&long[..29]), Some(&long[7..1200])]
@@ -393,7 +397,7 @@ fn only_the_usual_event_of_one_session_takes_the_straight_path() {
 
 #[test]
 fn metadata_blocks_may_be_at_any_position() {
-    let traits: &'static ProviderTraits = Box::leak(Box::new(ProviderTraits::new(b"\x06\0Name\0")));
+    let traits = leak_traits(b"\x06\0Name\0");
     let mut session = TestSession::start(59, Some(traits));
     let descriptor = EventDescriptor { id: 8, ..EventDescriptor::default() };
     let long = [7; 100];

@@ -29,8 +29,7 @@ impl PrivateSession {
     pub fn track_binaries(&self, on: bool) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
-        let open =
-            shared.outlets.find(SessionOwner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         open.tracks_binaries = on;
         drop(shared);
         if on {
