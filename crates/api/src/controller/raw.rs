@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use bytes::{
-    Asked, Outcome, Room, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
+    InformationAnswer, OutputBuffer, Responder, configure_last_branch_record_bytes, enumerate_bytes,
+    query_bytes, set_bytes,
 };
 use traceweir_format::Guid;
 use traceweir_format::info::{Answer, Branches, Query, Set};

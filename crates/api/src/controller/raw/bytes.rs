@@ -5,12 +5,12 @@
 //!   class, buffer, length                50, 87, 24, 87
 //!   session id                           87
 //!   known to this library itself         versions, limits, sources, owners
-//!   Asked                                a daemon, no daemon, a session of this process
+//!   Responder                                a daemon, no daemon, a session of this process
 //!   session, right, kind, machine, content
 //! ```
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
-//! arguments are reported whichever party is [`Asked`], and a daemon is searched only if it is
+//! arguments are reported whichever [`Responder`] is given, and a daemon is searched only if it is
 //! needed: an unresponsive or refusing daemon does not affect other calls.
 //!
 //! | | Too short | `return_length` | A null buffer |
@@ -37,36 +37,36 @@ use crate::private::{PrivateSession, unsupported_class_error};
 
 /// The party that answers a call.
 #[derive(Debug)]
-pub enum Asked<'a> {
+pub enum Responder<'a> {
     /// This daemon; `None` is an idle system, without sessions and registrations.
     Daemon(Option<&'a mut Controller>),
     /// The daemon that [`Controller::find`] finds if the call needs one; a change of the system
     /// that needs no existing state starts one.
-    WhoeverIsThere,
+    FoundDaemon,
     /// The session of this process with the id of the call.
     Private(&'a PrivateSession),
 }
 
-impl<'a> From<Option<&'a mut Controller>> for Asked<'a> {
+impl<'a> From<Option<&'a mut Controller>> for Responder<'a> {
     fn from(daemon: Option<&'a mut Controller>) -> Self {
         Self::Daemon(daemon)
     }
 }
 
-impl Asked<'_> {
+impl Responder<'_> {
     /// Sends a request to the daemon, if there is one. Requests that a session of this process does
     /// not answer also go to the daemon.
     fn with_daemon<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
         match self {
             Self::Daemon(daemon) => ask(daemon),
-            Self::WhoeverIsThere | Self::Private(_) => ask(Controller::find(None)?.as_mut()),
+            Self::FoundDaemon | Self::Private(_) => ask(Controller::find(None)?.as_mut()),
         }
     }
 }
 
 /// The result of a query.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct InformationAnswer {
     /// The status of the call.
     pub result: Result<()>,
     /// The value for ReturnLength; `None` leaves it unchanged.
@@ -77,14 +77,14 @@ pub struct Outcome {
 
 /// The size of a caller's buffer, which is not written here and may be uninitialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct OutputBuffer {
     /// The length that the caller passed.
     pub length: usize,
     /// The pointer is null: there is no such buffer.
     pub is_null: bool,
 }
 
-impl Outcome {
+impl InformationAnswer {
     fn from_error(error: Error) -> Self {
         Self { result: Err(error), return_length: None, answer: Vec::new() }
     }
@@ -96,8 +96,8 @@ impl Outcome {
     }
 
     /// Returns the answer if it fits as a whole.
-    fn from_answer(answer: Vec<u8>, room: Room, too_short: Status) -> Self {
-        if !answer.is_empty() && (room.is_null || room.length < answer.len()) {
+    fn from_answer(answer: Vec<u8>, buffer: OutputBuffer, too_short: Status) -> Self {
+        if !answer.is_empty() && (buffer.is_null || buffer.length < answer.len()) {
             return Self::too_short(too_short, answer.len());
         }
         Self { result: Ok(()), return_length: u32::try_from(answer.len()).ok(), answer }
@@ -106,7 +106,7 @@ impl Outcome {
 
 /// Performs `TraceSetInformation` with the bytes of its buffer.
 pub fn set_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     session: u64,
     class: u32,
     info: Option<&[u8]>,
@@ -115,13 +115,13 @@ pub fn set_bytes<'a>(
     let set = read_set(class, info, length, Machine::inspect)?;
     let session = SessionRef::of_call(session);
     check_about(&session, set.class())?;
-    match (asked.into(), set.class().rules().about) {
-        (Asked::Private(own), About::Session) => own.set_information(&set),
+    match (responder.into(), set.class().rules().about) {
+        (Responder::Private(own), About::Session) => own.set_information(&set),
         // The settings of the system need no existing state.
-        (Asked::WhoeverIsThere, About::System | About::Anything) => {
+        (Responder::FoundDaemon, About::System | About::Anything) => {
             Controller::find_or_start(None)?.set_information(&session, &set)
         }
-        (asked, about) => asked.with_daemon(|daemon| match daemon {
+        (responder, about) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.set_information(&session, &set),
             None if about == About::Session => Err(not_running_error(&session)),
             None => {
@@ -137,7 +137,7 @@ pub fn set_bytes<'a>(
 ///
 /// `events` are CLASSIC_EVENT_IDs, `None` for a null pointer.
 pub fn configure_last_branch_record_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     session: u64,
     configuration: u32,
     events: Option<&[u8]>,
@@ -152,9 +152,9 @@ pub fn configure_last_branch_record_bytes<'a>(
     };
     let (session, events) = (SessionRef::of_call(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
-    match asked.into() {
-        Asked::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
-        asked => asked.with_daemon(|daemon| match daemon {
+    match responder.into() {
+        Responder::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
+        responder => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.configure_last_branch_record(&session, configuration, &events),
             None => Err(not_running_error(&session)),
         }),
@@ -166,41 +166,41 @@ pub fn configure_last_branch_record_bytes<'a>(
 /// `info` is the start of the buffer, which is also the input of some queries
 /// ([`Query::input_size`]).
 pub fn query_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     session: u64,
     class: u32,
     info: Option<&[u8]>,
     length: usize,
-) -> Outcome {
+) -> InformationAnswer {
     let query = match Query::from_bytes(class, info, length) {
         Ok(Query::PmcCounterOwners(_)) if length < min_answer_bytes(class) => {
-            return Outcome::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
+            return InformationAnswer::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
         }
         Ok(query) => query,
         Err(e) if e.status() == Status::ERROR_BAD_LENGTH => {
-            return Outcome::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
+            return InformationAnswer::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
         }
-        Err(e) => return Outcome::from_error(e.into()),
+        Err(e) => return InformationAnswer::from_error(e.into()),
     };
-    match ask(asked, &SessionRef::of_call(session), query) {
+    match ask(responder, &SessionRef::of_call(session), query) {
         Ok(answer) => {
-            let room = Room { length, is_null: info.is_none() };
-            Outcome::from_answer(answer.to_bytes(), room, Status::ERROR_BAD_LENGTH)
+            let buffer = OutputBuffer { length, is_null: info.is_none() };
+            InformationAnswer::from_answer(answer.to_bytes(), buffer, Status::ERROR_BAD_LENGTH)
         }
-        Err(e) => Outcome::from_error(e),
+        Err(e) => InformationAnswer::from_error(e),
     }
 }
 
 /// Queries an information class of a session or of the system ([`NO_SESSION`]), with
 /// [`Controller::query_information`] if a daemon answers.
-fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
+fn ask<'a>(responder: impl Into<Responder<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
     if let Some(answer) = local_answer(query, Machine::inspect)? {
         return Ok(answer);
     }
-    match (asked.into(), query.class().rules().about) {
-        (Asked::Private(_), About::Session) => Err(unsupported_class_error(query.class())),
-        (asked, _) => asked.with_daemon(|daemon| match daemon {
+    match (responder.into(), query.class().rules().about) {
+        (Responder::Private(_), About::Session) => Err(unsupported_class_error(query.class())),
+        (responder, _) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
             None => idle_answer(session, query),
         }),
@@ -221,19 +221,19 @@ fn min_answer_bytes(class: u32) -> usize {
 /// The caller checks that there is a place for the length: the published function refuses the call
 /// without one (87).
 pub fn enumerate_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     class: u32,
     input: Option<&[u8]>,
-    output: Room,
-) -> Outcome {
-    match enumerate_answer(asked.into(), class, input, output.is_null && output.length != 0) {
-        Ok(answer) => Outcome::from_answer(answer, output, Status::ERROR_INSUFFICIENT_BUFFER),
-        Err(e) => Outcome::from_error(e),
+    output: OutputBuffer,
+) -> InformationAnswer {
+    match enumerate_answer(responder.into(), class, input, output.is_null && output.length != 0) {
+        Ok(answer) => InformationAnswer::from_answer(answer, output, Status::ERROR_INSUFFICIENT_BUFFER),
+        Err(e) => InformationAnswer::from_error(e),
     }
 }
 
 fn enumerate_answer(
-    asked: Asked<'_>,
+    responder: Responder<'_>,
     class: u32,
     input: Option<&[u8]>,
     lacks_output: bool,
@@ -254,7 +254,7 @@ fn enumerate_answer(
         return Ok(guids_to_bytes(&own_providers()));
     }
     let about = guids_from_bytes(input).first().copied().unwrap_or(Guid::NULL);
-    asked.with_daemon(|daemon| match daemon {
+    responder.with_daemon(|daemon| match daemon {
         Some(daemon) => enumerate(daemon, class, about),
         None => idle_enumeration(class),
     })
