@@ -36,7 +36,7 @@
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); [`link_state`]
-//!    returns the reason. It fails if a daemon forbids it and none allows it, within the time that
+//!    returns the reason. It fails only if a daemon forbids it and no daemon allows it, within the time that
 //!    a registration waits.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
 //! 5. No descriptor of the library is in the program's descriptor table: the program may close any

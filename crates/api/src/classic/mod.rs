@@ -68,6 +68,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::ControlCode;
 use traceweir_format::spec::status::Status;
 
 use crate::client;
@@ -284,9 +285,9 @@ impl CallbackAdapter {
     }
 
     fn call_control_callback(&self, notice: &EnableNotice<'_>) {
-        let request = match notice.code {
-            0 => Request::Disable,
-            1 => Request::Enable,
+        let request = match ControlCode::from_number(notice.code) {
+            Some(ControlCode::Disable) => Request::Disable,
+            Some(ControlCode::Enable) => Request::Enable,
             _ => Request::CaptureState,
         };
         let current_logger = self.handle.get().and_then(|handle| logger::current_logger(*handle));

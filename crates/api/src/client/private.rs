@@ -53,7 +53,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PrivateSession {
     id: u64,
-    /// Serial number of the process that started it.
+    /// Serial number of the process that started the session.
     serial: u32,
     running: bool,
 }
@@ -182,7 +182,7 @@ impl PrivateSession {
 
     /// Returns whether the session accepts events.
     ///
-    /// It does until it is stopped or ends by itself, at the limit of its file or after a write
+    /// A session accepts events until it is stopped or ends by itself, at the limit of its file or after a write
     /// error. Always false in a forked child.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -253,7 +253,7 @@ impl PrivateSession {
         self.id
     }
 
-    /// Stops the session like [`stop`](Self::stop), while others still hold it: their calls fail
+    /// Stops the session like [`stop`](Self::stop), while other owners keep it: their calls fail
     /// from then on.
     pub fn end(&self) -> Result<Properties> {
         finish_session(self.client()?, self.id, STOP_TIMEOUT)
@@ -406,7 +406,7 @@ impl SharedState {
         self.outlets.find(SessionOwner::Private, id).ok_or_else(|| traceweir_session::Error::Ended.into())
     }
 
-    /// Reserves a place and a number for a private session, if the limit allows it and no other
+    /// Adds a private session that starts, and returns its number, if the limit allows it and no other
     /// session writes its file.
     fn reserve_private(&mut self, file: Option<FileId>, started_by_controller: bool) -> Result<u64> {
         let maximum = if started_by_controller { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };

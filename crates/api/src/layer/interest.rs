@@ -11,13 +11,13 @@
 //! Two threads that ask and store at the same time may leave the older answer behind, and a wanted
 //! event would not be written for as long as the session lasts. Hence
 //!
-//! 1. Only our own rebuilds get answers that may become wrong. Rebuilds run one at a time, and
-//!    every change is followed by one.
-//! 2. All others get answers that stay true: the state is checked again for each event, at the
-//!    price of a call.
-//! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current one
-//!    if it knows only one, and the callback thread has none. A layer that does not know its
-//!    subscriber (it is inside a layer that does not pass that on) always answers as in 2.
+//! 1. Only rebuilds of this module get final answers, which may become wrong. Rebuilds run one at a
+//!    time, and a rebuild follows every change.
+//! 2. All other requests get answers that stay true: the state is checked again for each event, at
+//!    the price of a call.
+//! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current
+//!    subscriber if it knows only one, and the callback thread has no current subscriber. A layer
+//!    whose enclosing layer does not pass the subscriber on always answers as in 2.
 //!
 //! The first rebuild comes a second after the layer became part of a subscriber.
 //!
@@ -26,10 +26,10 @@
 //!     ──▶ its time comes: rebuild, if it still exists              none left: the thread ends
 //! ```
 //!
-//! 1. Until then the layer gives no level hint, because `tracing-subscriber` takes the one at the
-//!    start as the permanent level of the `log` crate.
+//! 1. Until the first rebuild the layer gives no level hint, because `tracing-subscriber` takes the
+//!    hint at the start as the permanent level of the `log` crate.
 //! 2. One thread serves all layers of the process, however many subscribers a program makes and
-//!    drops; the list has those that still exist.
+//!    drops; the list contains the layers that still exist.
 //! 3. Without the thread, callsites stay correct and are a little slower.
 
 use std::cell::Cell;

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::filter::{append_to_chain, is_of_provider};
-use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED as SCHEMATIZED;
+use traceweir_format::spec::enable::{ControlCode, EVENT_FILTER_TYPE_SCHEMATIZED as SCHEMATIZED};
 use traceweir_transport::message::{EnableParams, Filter};
 
 use super::RegistrationSlot;
@@ -62,9 +62,6 @@ pub struct EnableNotice<'a> {
 /// one registration never overlap. It should be quick and make no controller calls. It may write
 /// events and drop the [`Provider`](crate::Provider).
 pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
-
-/// `ControlCode` of a callback that must write the provider's state.
-const CODE_CAPTURE_STATE: u32 = 2;
 
 /// The exclusive right to call the callback of one registration.
 pub(crate) struct CallbackTurn {
@@ -203,15 +200,10 @@ impl RegistrationSlot {
             let state = self.combine_enables(u64::MAX);
             if state.is_some() || self.reported_enabled.load(Ordering::Relaxed) {
                 self.reported_enabled.store(state.is_some(), Ordering::Relaxed);
+                let code = if state.is_some() { ControlCode::Enable } else { ControlCode::Disable };
                 let disabled = CombinedEnable { level: 0, any: 0, all: 0 };
                 let filters = CallbackFilters::collect_from_sessions(self);
-                self.call_callback(
-                    source,
-                    u32::from(state.is_some()),
-                    state.unwrap_or(disabled),
-                    &filters,
-                    filter,
-                );
+                self.call_callback(source, code, state.unwrap_or(disabled), &filters, filter);
             }
             (source, filter) = (Guid::NULL, None);
         }
@@ -230,14 +222,14 @@ impl RegistrationSlot {
         self.resend_module(outlet);
         if let Some(_turn) = self.turn.acquire() {
             let filters = CallbackFilters::collect_from_request(&params.filters, 1 << (outlet & 63));
-            self.call_callback(params.source, CODE_CAPTURE_STATE, state, &filters, None);
+            self.call_callback(params.source, ControlCode::CaptureState, state, &filters, None);
         }
     }
 
     fn call_callback(
         &self,
         source: Guid,
-        code: u32,
+        code: ControlCode,
         state: CombinedEnable,
         filters: &CallbackFilters,
         request_filter: Option<&Filter>,
@@ -248,7 +240,7 @@ impl RegistrationSlot {
         let request_filter = request_filter.map(|filter| (filter.kind, filter.data.as_slice()));
         let notice = EnableNotice {
             source,
-            code,
+            code: code.number(),
             level: state.level,
             match_any: state.any,
             match_all: state.all,

@@ -18,6 +18,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::ControlCode;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::ring::Blocks;
@@ -70,10 +71,6 @@ pub struct Context {
     handle: AtomicU64,
 }
 
-/// `ControlCode` values of an enable notice.
-const CODE_DISABLE: u32 = 0;
-const CODE_ENABLE: u32 = 1;
-
 #[derive(Debug)]
 struct EnableWords {
     level: AtomicU32,
@@ -86,9 +83,9 @@ impl EnableWords {
     fn update(&self, notice: &EnableNotice<'_>) {
         // Relaxed: each word may be seen before or after the others; at worst one event at the
         // moment of change is checked against both.
-        match notice.code {
-            CODE_DISABLE => self.level.store(0, Ordering::Relaxed),
-            CODE_ENABLE => {
+        match ControlCode::from_number(notice.code) {
+            Some(ControlCode::Disable) => self.level.store(0, Ordering::Relaxed),
+            Some(ControlCode::Enable) => {
                 let any = if notice.match_any == 0 { u64::MAX } else { notice.match_any };
                 self.any.store(any, Ordering::Relaxed);
                 self.all.store(notice.match_all, Ordering::Relaxed);
@@ -297,8 +294,16 @@ const fn hresult(status: Status) -> i32 {
 mod tests {
     use super::*;
 
-    fn notice(code: u32, level: u8, match_any: u64, match_all: u64) -> EnableNotice<'static> {
-        EnableNotice { source: Guid::NULL, code, level, match_any, match_all, filter: None, own_filters: &[] }
+    fn notice(code: ControlCode, level: u8, match_any: u64, match_all: u64) -> EnableNotice<'static> {
+        EnableNotice {
+            source: Guid::NULL,
+            code: code.number(),
+            level,
+            match_any,
+            match_all,
+            filter: None,
+            own_filters: &[],
+        }
     }
 
     #[test]
@@ -306,7 +311,7 @@ mod tests {
         let context = Context::new();
         let passes = |level, keyword| context.enabled(Level::from_int(level), keyword);
         assert!(!passes(0, 0), "no session has the provider enabled");
-        context.words.update(&notice(CODE_ENABLE, 3, 0x6, 0x2));
+        context.words.update(&notice(ControlCode::Enable, 3, 0x6, 0x2));
         for (level, keyword, expected) in [
             (3, 0x2, true),
             (0, 0x6, true),
@@ -318,11 +323,11 @@ mod tests {
         ] {
             assert_eq!(passes(level, keyword), expected, "level {level} keyword {keyword:#x}");
         }
-        context.words.update(&notice(CODE_ENABLE, 0, 0, 0));
+        context.words.update(&notice(ControlCode::Enable, 0, 0, 0));
         assert!(passes(255, 1 << 63) && passes(0, 0), "level 0 is all levels, an any-mask of 0 all keywords");
-        context.words.update(&notice(2, 1, 1, 1));
+        context.words.update(&notice(ControlCode::CaptureState, 1, 1, 1));
         assert!(passes(255, 1 << 63), "a capture of state changes nothing");
-        context.words.update(&notice(CODE_DISABLE, 0, 0, 0));
+        context.words.update(&notice(ControlCode::Disable, 0, 0, 0));
         assert!(!passes(0, 0));
     }
 

@@ -1,11 +1,11 @@
 //! Information classes by class, buffer and length, as C programs call them.
 //!
 //! ```text
-//!   check                                statuses, or who answers
-//!   class, buffer, length                50, 87, 24, 87
-//!   session id                           87
+//!   check                                statuses, or the party that answers
+//!   class, buffer, length                ERROR_NOT_SUPPORTED, _INVALID_PARAMETER, _BAD_LENGTH
+//!   session id                           ERROR_INVALID_PARAMETER
 //!   known to this library itself         versions, limits, sources, owners
-//!   Responder                                a daemon, no daemon, a session of this process
+//!   Responder                            a daemon, no daemon, a session of this process
 //!   session, right, kind, machine, content
 //! ```
 //!
@@ -15,7 +15,7 @@
 //!
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
-//! | [`set_bytes`] | `ERROR_BAD_LENGTH` | | with a length: 87 |
+//! | [`set_bytes`] | `ERROR_BAD_LENGTH` | | with a length: `ERROR_INVALID_PARAMETER` |
 //! | [`query_bytes`] | `ERROR_BAD_LENGTH` | bytes needed or written; else unchanged | the same |
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
 //!
@@ -218,8 +218,8 @@ fn min_answer_bytes(class: u32) -> usize {
 
 /// Performs EnumerateTraceGuidsEx.
 ///
-/// The caller checks that there is a place for the length: the published function refuses the call
-/// without one (87).
+/// The caller checks that its pointer to the returned length is not null: the published function refuses the
+/// call otherwise (`ERROR_INVALID_PARAMETER`).
 pub fn enumerate_bytes<'a>(
     responder: impl Into<Responder<'a>>,
     class: u32,
