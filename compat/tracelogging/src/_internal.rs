@@ -17,8 +17,8 @@ pub fn meta_as_bytes<T: Plain>(meta: &T) -> &[u8] {
 #[must_use]
 pub const fn tag_size(tag: u32) -> usize {
     // Seven bits per byte, high bits first: zeros at the low end can be left out.
-    let kept = 28_u32.saturating_sub(tag.trailing_zeros());
-    if kept == 0 { 1 } else { kept.div_ceil(7) as usize }
+    let kept_bits = 28_u32.saturating_sub(tag.trailing_zeros());
+    if kept_bits == 0 { 1 } else { kept_bits.div_ceil(7) as usize }
 }
 
 /// Encodes a tag in this number of bytes.
@@ -27,8 +27,8 @@ pub const fn tag_encode<const SIZE: usize>(tag: u32) -> [u8; SIZE] {
     let mut bytes = [0; SIZE];
     let mut at = 0;
     while at < SIZE {
-        let more = if at + 1 < SIZE { 0x80 } else { 0 };
-        bytes[at] = (tag >> (21 - 7 * at)) as u8 & 0x7F | more;
+        let more_flag = if at + 1 < SIZE { 0x80 } else { 0 };
+        bytes[at] = (tag >> (21 - 7 * at)) as u8 & 0x7F | more_flag;
         at += 1;
     }
     bytes

@@ -60,8 +60,8 @@ impl Guid {
     /// Parses text: 32 digits, with or without `-` at the usual positions, with or without braces.
     #[must_use]
     pub fn try_parse(value: &str) -> Option<Self> {
-        let plain = value.bytes().all(|b| b.is_ascii_hexdigit() || b"{-}".contains(&b));
-        if plain { value.parse().ok().map(Self) } else { None }
+        let is_accepted = value.bytes().all(|b| b.is_ascii_hexdigit() || b"{-}".contains(&b));
+        if is_accepted { value.parse().ok().map(Self) } else { None }
     }
 
     /// Like [`Self::try_parse`], for ASCII bytes.
@@ -171,15 +171,15 @@ mod tests {
         assert_eq!(Guid::from_bytes_be(&guid.to_bytes_be()), guid);
         assert_eq!(Guid::from_bytes_le(&guid.to_bytes_le()), guid);
         assert_eq!(Guid::from_u128(&guid.to_u128()), guid);
-        let (a, b, c, d) = guid.to_fields();
-        assert_eq!(Guid::from_fields(a, b, c, d), guid);
+        let (data1, data2, data3, data4) = guid.to_fields();
+        assert_eq!(Guid::from_fields(data1, data2, data3, data4), guid);
     }
 
     #[test]
     fn new_guids_are_random_and_distinct() {
-        let (one, other) = (Guid::new(), Guid::new());
-        assert_ne!(one, other);
-        for guid in [one, other] {
+        let (first, second) = (Guid::new(), Guid::new());
+        assert_ne!(first, second);
+        for guid in [first, second] {
             assert_eq!((guid.to_u128() >> 76 & 0xF, guid.to_u128() >> 62 & 3), (4, 2), "{guid:?}");
         }
     }

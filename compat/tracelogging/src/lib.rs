@@ -28,7 +28,7 @@ pub use traceweir::tracelogging::{Channel, InType, Level, Opcode, OutType};
 /// A provider made by `define_provider!`.
 pub type Provider = traceweir::__tlg::ProviderOf<Guid>;
 
-/// Callback that runs when sessions enable or disable a provider, or ask for its state. See
+/// Callback that runs when sessions enable or disable a provider, or request its state. See
 /// [`traceweir::tracelogging::ProviderEnableCallback`].
 pub type ProviderEnableCallback = traceweir::__tlg::EnableFunction<Guid>;
 

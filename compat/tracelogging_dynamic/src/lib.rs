@@ -29,7 +29,7 @@ pub use tracelogging::{
 
 /// A provider whose name is chosen at run time.
 pub type Provider = traceweir::__tlg::DynamicProviderOf<Guid>;
-/// Options of a provider besides its name.
+/// Options of a provider other than its name.
 pub type ProviderOptions = traceweir::__tlg::OptionsOf<Guid>;
 /// Builds and writes events with fields chosen at run time.
 pub type EventBuilder = traceweir::__tlg::BuilderOf<Guid>;

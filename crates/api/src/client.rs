@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `shared` | the state that all threads share under one lock |
 //! | `control` | the control thread: sockets, greeting, announcing |
-//! | `control/reconnect` | reconnecting to a daemon that dropped the connection or had no room |
+//! | `control/reconnect` | reconnecting to a daemon that dropped the connection or lacked resources |
 //! | `control/early` | enables from a daemon's file, applied before the daemon answers |
 //! | `control/orders` | requests from daemons; cleanup after a daemon disconnects |
 //! | `control/private` | private sessions that a daemon starts in this process |
@@ -31,11 +31,12 @@
 //! Invariants
 //!
 //! 1. Nothing starts before the first registration; a process without one pays nothing. The control
-//!    thread sleeps without a timeout unless an attempt or a check is due (`Control::wait`).
+//!    thread sleeps without a timeout unless an attempt or a check is due
+//!    (`ControlThread::wait_for_work`).
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
-//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept
-//!    for [`link_state`]. It fails if a daemon forbids it and none allows it, within the time that
+//! 3. Registering succeeds whatever the system refuses (socket, folder, thread); [`link_state`]
+//!    returns the reason. It fails only if a daemon forbids it and no daemon allows it, within the time that
 //!    a registration waits.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
 //! 5. No descriptor of the library is in the program's descriptor table: the program may close any
@@ -63,12 +64,12 @@ use traceweir_transport::message::{EnableParams, Filter};
 use traceweir_transport::runtime::random;
 
 use crate::error::{Error, Result};
-use crate::process::outlets::Open;
+use crate::process::outlets::OpenSession;
 use crate::process::promise::Promise;
 use crate::process::{self, fork, outlets};
-use crate::registration::{Decoding, EnableCallback, Handle, NewRegistration};
-use callbacks::{Callbacks, CurrentCallback};
-use shared::{Command, Shared, Thread};
+use crate::registration::{DecodeGuidWords, EnableCallback, Handle, NewRegistration};
+use callbacks::{CallbackThread, CurrentCallback};
+use shared::{AwaitedAnswer, ControlCommand, ControlThreadState, SharedState};
 pub(crate) use traits::set_traits;
 use wakers::{DOORBELL, Wakers};
 
@@ -80,7 +81,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// the registering thread: see [`CurrentCallback::is_stuck`].
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a registration that is not sent yet checks whether a callback is the reason.
-const CALLBACK_CHECK: Duration = Duration::from_millis(100);
+const CALLBACK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time that `fork` waits in a child whose parent was traced.
 const FORK_TIMEOUT: Duration = Duration::from_millis(200);
 /// The delay after which a child whose parent was not traced registers: most children call `exec`
@@ -92,7 +93,7 @@ static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 /// The state that the registrations of this process share.
 #[derive(Debug)]
 pub(crate) struct Client {
-    shared: Mutex<Shared>,
+    shared: Mutex<SharedState>,
     changed: Condvar,
     /// The callback that the control thread waits for.
     callback: CurrentCallback,
@@ -117,15 +118,15 @@ struct EndedSessions {
 pub fn link_state() -> Vec<String> {
     let Some(client) = CLIENT.get() else { return vec!["nothing was registered in this process".to_owned()] };
     let shared = client.lock();
-    let mut lines = shared.links.clone();
-    lines.extend(
-        shared.refused.iter().map(|r| format!("session {:#x} cannot be written to: {}", r.session, r.reason)),
-    );
-    lines.push(format!("daemons that know this process: {}", shared.daemons));
-    match &shared.thread {
-        Thread::Failed(reason) => lines.push(format!("no control thread: {reason}")),
-        Thread::None => lines.push("the control thread was not started yet".to_owned()),
-        Thread::Running => {}
+    let mut lines = shared.notes.clone();
+    lines.extend(shared.unusable_sessions.iter().map(|unusable| {
+        format!("session {:#x} cannot be written to: {}", unusable.session, unusable.reason)
+    }));
+    lines.push(format!("daemons that know this process: {}", shared.welcoming_daemons));
+    match &shared.control_thread {
+        ControlThreadState::Failed(reason) => lines.push(format!("no control thread: {reason}")),
+        ControlThreadState::NotStarted => lines.push("the control thread was not started yet".to_owned()),
+        ControlThreadState::Running => {}
     }
     lines
 }
@@ -140,12 +141,12 @@ pub(crate) fn register(
     store_handle: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let mut shared = Client::get().lock();
-    let decoding = traits.and_then(|traits| Decoding::from_traits(traits, provider));
-    let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
-    let traits = traits.map(|traits| shared.interned.traits(traits));
+    let decoding = traits.and_then(|traits| DecodeGuidWords::from_traits(traits, provider));
+    let decoding = decoding.map(|decoding| shared.interned.intern_decoding(decoding));
+    let traits = traits.map(|traits| shared.interned.intern_traits(traits));
     drop(shared);
     announce_and_notify(
-        Handle::claim_for(NewRegistration { provider, traits, decoding, classes: None, callback, origin })?,
+        Handle::claim_slot(NewRegistration { provider, traits, decoding, classes: None, callback, origin })?,
         store_handle,
     )
 }
@@ -157,7 +158,7 @@ pub(crate) fn register_classic(
     callback: EnableCallback,
     store_handle: impl FnOnce(Handle),
 ) -> Result<Handle> {
-    let classes = Some(Client::get().lock().interned.classes(classes));
+    let classes = Some(Client::get().lock().interned.intern_classes(classes));
     let new = NewRegistration {
         provider,
         traits: None,
@@ -166,7 +167,7 @@ pub(crate) fn register_classic(
         callback: Some(callback),
         origin: 0,
     };
-    announce_and_notify(Handle::claim_for(new)?, store_handle)
+    announce_and_notify(Handle::claim_slot(new)?, store_handle)
 }
 
 /// Announces a registration, passes the handle to `store_handle`, and only then calls the callback
@@ -174,16 +175,16 @@ pub(crate) fn register_classic(
 /// handle.
 fn announce_and_notify(handle: Handle, store_handle: impl FnOnce(Handle)) -> Result<Handle> {
     let client = Client::get();
-    let verdict = client.announce(handle);
-    if verdict.is_ok() {
+    let result = client.announce(handle);
+    if result.is_ok() {
         store_handle(handle);
     }
-    // Read the filter after `store_handle`: it may set traits, and sessions that enable the new name
-    // or group add filters.
+    // Read the filter after `store_handle`: it may set traits, and sessions that enable the new
+    // name or group add filters.
     let filter = client.lock().take_filter(handle.number());
-    match verdict {
+    match result {
         Ok(()) => {
-            handle.slot().registered(filter.as_ref());
+            handle.slot().finish_registering(filter.as_ref());
             Ok(handle)
         }
         Err(e) => {
@@ -204,7 +205,7 @@ pub(crate) fn track_binary(handle: Handle) -> Result<()> {
     if !handle.is_current() {
         return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, "the registration has ended"));
     }
-    let module = shared.interned.module(module);
+    let module = shared.interned.intern_module(module);
     handle.slot().set_module(Some(module));
     handle.slot().send_module_to_all();
     Ok(())
@@ -216,7 +217,7 @@ pub(crate) fn unregister(handle: Handle) -> bool {
         return false;
     }
     // A forked child that unregisters its last provider need not register it again first.
-    if fork::is_forked() && Handle::all().next().is_none() {
+    if fork::is_forked() && Handle::iter_current().next().is_none() {
         handle.slot().disable_sessions(u64::MAX);
     } else {
         Client::get().queue_unregister(handle);
@@ -226,27 +227,27 @@ pub(crate) fn unregister(handle: Handle) -> bool {
 }
 
 /// The end of a wait: first for the control thread to send a request, then for the replies.
-struct Deadline {
-    at: Instant,
+struct RequestDeadline {
+    ends_at: Instant,
     is_sent: bool,
 }
 
-impl Deadline {
+impl RequestDeadline {
     fn new() -> Self {
-        Self { at: Instant::now() + SEND_TIMEOUT, is_sent: false }
+        Self { ends_at: Instant::now() + SEND_TIMEOUT, is_sent: false }
     }
 
     /// Returns how long to wait before the next call; `None` if the wait is over. The reply timeout
     /// starts when `is_sent` becomes true.
-    fn left(&mut self, is_sent: bool, callback: &CurrentCallback) -> Option<Duration> {
+    fn remaining_wait(&mut self, is_sent: bool, callback: &CurrentCallback) -> Option<Duration> {
         if is_sent && !self.is_sent {
-            *self = Self { at: Instant::now() + REPLY_TIMEOUT, is_sent };
+            *self = Self { ends_at: Instant::now() + REPLY_TIMEOUT, is_sent };
         }
-        let left = self.at.checked_duration_since(Instant::now())?;
+        let left = self.ends_at.checked_duration_since(Instant::now())?;
         match is_sent {
             true => Some(left),
             false if callback.is_stuck() => None,
-            false => Some(left.min(CALLBACK_CHECK)),
+            false => Some(left.min(CALLBACK_CHECK_INTERVAL)),
         }
     }
 }
@@ -261,17 +262,12 @@ impl Client {
         client
     }
 
-    /// Returns the client of this process, if it has one.
-    fn existing() -> Option<&'static Self> {
-        CLIENT.get()
-    }
-
     fn new(is_original_process: bool) -> Self {
-        process::watch(after_fork, at_exit);
-        process::pin();
+        process::install_fork_and_exit_handlers(after_fork, at_exit);
+        process::keep_module_loaded();
         if !is_original_process {
-            process::close_inherited();
-            Handle::all().for_each(|h| h.slot().abandon_registering());
+            process::close_inherited_sockets();
+            Handle::iter_current().for_each(|h| h.slot().abandon_registering());
         }
         Self {
             shared: Mutex::default(),
@@ -283,13 +279,13 @@ impl Client {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the lock, unless another thread holds it for too long: for exit handlers, which may
     /// have interrupted the holder.
-    fn try_lock_within(&self, timeout: Duration) -> Option<MutexGuard<'_, Shared>> {
+    fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, SharedState>> {
         let deadline = Instant::now() + timeout;
         loop {
             match self.shared.try_lock() {
@@ -306,52 +302,56 @@ impl Client {
     /// Announces a registration and waits for the daemons; fails if it is forbidden.
     fn announce(&'static self, handle: Handle) -> Result<()> {
         let number = handle.number();
-        self.lock().apply_private(handle);
+        self.lock().enable_for_private_sessions(handle);
         self.send_module_to_private(handle);
         let mut shared = self.lock();
         self.start_thread(&mut shared, Duration::ZERO);
-        if matches!(shared.thread, Thread::Running) {
-            shared.awaited.push((0, number));
-            shared.commands.push(Command::Register(number));
-            self.wake();
+        if matches!(shared.control_thread, ControlThreadState::Running) {
+            shared.awaited_registrations.push(AwaitedAnswer::unsent(number));
+            shared.commands.push(ControlCommand::Register(number));
+            self.wake_control_thread();
             if callbacks::may_wait_for_control() {
                 shared = self.await_registered(shared, number);
             }
         }
-        shared.verdict(number)
+        shared.take_registration_result(number)
     }
 
     fn await_registered<'s>(
         &'s self,
-        mut shared: MutexGuard<'s, Shared>,
+        mut shared: MutexGuard<'s, SharedState>,
         number: u32,
-    ) -> MutexGuard<'s, Shared> {
+    ) -> MutexGuard<'s, SharedState> {
         // Always wait for the control thread: it applies the enables that the daemon's file lists,
         // without waiting for the daemon.
-        let mut deadline = Deadline::new();
-        while shared.is_unsent(number) || (!shared.silent && shared.is_pending(number)) {
-            match deadline.left(!shared.is_unsent(number), &self.callback) {
-                Some(left) => shared = self.wait(shared, left),
+        let mut deadline = RequestDeadline::new();
+        while shared.is_unsent(number) || (!shared.has_unresponsive_daemon && shared.is_unanswered(number)) {
+            match deadline.remaining_wait(!shared.is_unsent(number), &self.callback) {
+                Some(left) => shared = self.wait_for_change(shared, left),
                 None => {
-                    // A daemon that was not asked is not silent.
-                    shared.silent |= deadline.is_sent;
+                    // A daemon that got no request is not unresponsive.
+                    shared.has_unresponsive_daemon |= deadline.is_sent;
                     break;
                 }
             }
         }
-        if shared.is_pending(number) {
-            let unanswered = |(_, awaited): &(u64, u32)| *awaited == number;
-            let mut late: Vec<(u64, u32)> = shared.awaited.iter().copied().filter(unanswered).collect();
+        if shared.is_unanswered(number) {
+            let mut late = shared.awaited_registrations.clone();
+            late.retain(|awaited| awaited.registration == number);
             if late.is_empty() {
-                late.push((0, number));
+                late.push(AwaitedAnswer::unsent(number));
             }
-            shared.late.append(&mut late);
+            shared.late_registrations.append(&mut late);
         }
-        shared.awaited.retain(|(_, n)| *n != number);
+        shared.awaited_registrations.retain(|awaited| awaited.registration != number);
         shared
     }
 
-    fn wait<'s>(&'s self, shared: MutexGuard<'s, Shared>, left: Duration) -> MutexGuard<'s, Shared> {
+    fn wait_for_change<'s>(
+        &'s self,
+        shared: MutexGuard<'s, SharedState>,
+        left: Duration,
+    ) -> MutexGuard<'s, SharedState> {
         self.changed.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -359,48 +359,48 @@ impl Client {
     fn queue_unregister(&'static self, handle: Handle) {
         let mut shared = self.lock();
         handle.slot().disable_sessions(u64::MAX);
-        shared.awaited.retain(|(_, n)| *n != handle.number());
-        shared.late.retain(|(_, n)| *n != handle.number());
-        shared.late_traits.retain(|(_, n)| *n != handle.number());
+        shared.awaited_registrations.retain(|awaited| awaited.registration != handle.number());
+        shared.late_registrations.retain(|late| late.registration != handle.number());
+        shared.late_traits.retain(|late| late.registration != handle.number());
         shared.verdicts.retain(|(n, _)| *n != handle.number());
         if !fork::is_ready() {
             self.start_thread(&mut shared, Duration::ZERO);
         }
-        if matches!(shared.thread, Thread::Running) {
-            shared.commands.push(Command::Unregister(handle.number()));
-            self.wake();
+        if matches!(shared.control_thread, ControlThreadState::Running) {
+            shared.commands.push(ControlCommand::Unregister(handle.number()));
+            self.wake_control_thread();
         }
     }
 
-    fn start_thread(&'static self, shared: &mut Shared, delay: Duration) {
-        if matches!(shared.thread, Thread::Running) {
+    fn start_thread(&'static self, shared: &mut SharedState, delay: Duration) {
+        if matches!(shared.control_thread, ControlThreadState::Running) {
             return;
         }
-        let started = Callbacks::start().and_then(|callbacks| {
-            process::spawn_quiet("traceweir", move || {
+        let started = CallbackThread::start().and_then(|callbacks| {
+            process::spawn_without_signals("traceweir", move || {
                 callbacks::forbid_waiting_for_control();
                 std::thread::sleep(delay);
                 let Err(e) = control::run(self, callbacks);
                 let mut shared = self.lock();
-                shared.thread = Thread::Failed(e.to_string());
-                shared.starting = false;
-                shared.awaited.clear();
-                shared.drop_inherited();
+                shared.control_thread = ControlThreadState::Failed(e.to_string());
+                shared.is_starting = false;
+                shared.awaited_registrations.clear();
+                shared.drop_inherited_sessions();
                 drop(shared);
                 self.changed.notify_all();
                 self.start_jobs();
             })
         });
         match started {
-            Ok(()) => (shared.thread, shared.starting) = (Thread::Running, true),
+            Ok(()) => (shared.control_thread, shared.is_starting) = (ControlThreadState::Running, true),
             Err(e) => {
-                shared.thread = Thread::Failed(e.to_string());
-                shared.drop_inherited();
+                shared.control_thread = ControlThreadState::Failed(e.to_string());
+                shared.drop_inherited_sessions();
             }
         }
     }
 
-    fn wake(&self) {
+    fn wake_control_thread(&self) {
         DOORBELL.ring_requests();
     }
 
@@ -410,30 +410,38 @@ impl Client {
         if changed.is_empty() {
             return;
         }
-        let can_delegate = callbacks::may_wait_for_control() && matches!(self.lock().thread, Thread::Running);
+        let can_delegate = callbacks::may_wait_for_control()
+            && matches!(self.lock().control_thread, ControlThreadState::Running);
         if !can_delegate {
             return notify_callbacks(&changed, source, filter.as_ref());
         }
         let done = Promise::new();
-        self.lock().commands.push(Command::RunCallbacks { changed, source, filter, done: done.clone() });
-        self.wake();
+        self.lock().commands.push(ControlCommand::RunCallbacks {
+            changed,
+            source,
+            filter,
+            done: done.clone(),
+        });
+        self.wake_control_thread();
         let _ = done.wait(REPLY_TIMEOUT);
     }
 
     /// Requests the state of providers, in the same way as [`run_callbacks`](Self::run_callbacks).
     fn capture_state(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
-        if !callbacks::may_wait_for_control() || !matches!(self.lock().thread, Thread::Running) {
+        if !callbacks::may_wait_for_control()
+            || !matches!(self.lock().control_thread, ControlThreadState::Running)
+        {
             return providers.into_iter().for_each(|handle| handle.slot().capture_state(outlet, params));
         }
         let (params, done) = (Box::new(params.clone()), Promise::new());
-        self.lock().commands.push(Command::Capture { providers, outlet, params, done: done.clone() });
-        self.wake();
+        self.lock().commands.push(ControlCommand::Capture { providers, outlet, params, done: done.clone() });
+        self.wake_control_thread();
         let _ = done.wait(REPLY_TIMEOUT);
     }
 
     /// Sets the eventfd, owned by the library, that wakes the owner of an outlet; `false` if there
     /// is no thread for it.
-    fn set_wake(&self, outlet: u8, wake: OwnedFd) -> bool {
+    fn set_wake_eventfd(&self, outlet: u8, wake: OwnedFd) -> bool {
         self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
     }
 
@@ -441,28 +449,29 @@ impl Client {
     fn run_callbacks_later(&'static self, changed: Vec<Handle>) {
         if !changed.is_empty() {
             let done = Promise::new();
-            self.lock().commands.push(Command::RunCallbacks {
+            self.lock().commands.push(ControlCommand::RunCallbacks {
                 changed,
                 source: Guid::NULL,
                 filter: None,
                 done,
             });
-            self.wake();
+            self.wake_control_thread();
         }
     }
 
     /// Ends sessions, so that no entry names them and no writer publishes to them any more.
     ///
     /// If not all writers finished, a thread was stopped in the middle of a write for longer than
-    /// closing an outlet waits. The rest of its write has no effect, but its event is neither stored
-    /// nor counted.
-    fn end_sessions(&self, is_ended: impl Fn(&Open) -> bool) -> EndedSessions {
+    /// closing an outlet waits. The remainder of its write has no effect, but its event is neither
+    /// stored nor counted.
+    fn end_sessions(&self, is_ended: impl Fn(&OpenSession) -> bool) -> EndedSessions {
         let mut shared = self.lock();
-        let outlets = shared.table.remove(is_ended);
-        let changed = Handle::all().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
+        let outlets = shared.outlets.remove(is_ended);
+        let changed =
+            Handle::iter_current().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
         drop(shared);
         let mut writers_finished = true;
-        for outlet in outlets::numbers(outlets) {
+        for outlet in outlets::outlet_numbers(outlets) {
             writers_finished &= outlets::get(outlet).close();
         }
         // Close the eventfds before other sessions can use the outlets. Eventfds that no library
@@ -471,10 +480,11 @@ impl Client {
             wakers.clear(outlets);
         }
         let mut shared = self.lock();
-        shared.table.free(outlets);
+        shared.outlets.free(outlets);
         if !writers_finished {
-            shared
-                .note("a session was closed while a thread was stopped in the middle of a write".to_owned());
+            shared.add_note(
+                "a session was closed while a thread was stopped in the middle of a write".to_owned(),
+            );
         }
         EndedSessions { changed, writers_finished }
     }
@@ -492,21 +502,21 @@ fn notify_callbacks(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
 
 /// Runs in the child after `fork`.
 extern "C" fn after_fork() {
-    fork::wipe();
-    process::close_inherited();
-    if !fork::is_forked() || Handle::all().next().is_none() {
+    fork::wipe_page();
+    process::close_inherited_sockets();
+    if !fork::is_forked() || Handle::iter_current().next().is_none() {
         return;
     }
-    let traced = Handle::all().any(|h| h.slot().is_active());
+    let is_traced = Handle::iter_current().any(|h| h.slot().is_active());
     let client = Client::get();
     let mut shared = client.lock();
-    client.start_thread(&mut shared, if traced { Duration::ZERO } else { FORK_DELAY });
-    if traced {
+    client.start_thread(&mut shared, if is_traced { Duration::ZERO } else { FORK_DELAY });
+    if is_traced {
         let deadline = Instant::now() + FORK_TIMEOUT;
         while !fork::is_ready()
             && let Some(left) = deadline.checked_duration_since(Instant::now())
         {
-            shared = client.wait(shared, left);
+            shared = client.wait_for_change(shared, left);
         }
     }
 }
@@ -518,7 +528,7 @@ extern "C" fn at_exit() {
     private::finish_all(client);
     // The exiting thread may have been interrupted inside the lock. A socket file left behind is
     // harmless: a daemon removes it.
-    if let Some(shared) = client.try_lock_within(Duration::from_millis(100)) {
+    if let Some(shared) = client.try_lock_for(Duration::from_millis(100)) {
         for socket in &shared.sockets {
             let _ = std::fs::remove_file(socket);
         }

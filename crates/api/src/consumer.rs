@@ -69,12 +69,12 @@ use traceweir_transport::runtime::{RuntimeDir, Scope};
 use crate::controller::folders;
 use crate::error::{Error, Result};
 pub use close::Closer;
-use close::{Gate, inside};
+use close::{CloseGate, run_as_delivering};
 use fed::Feed;
 pub use fed::{Feeder, Lent};
 pub use handler::{Buffer, Handler, Interest, Loss, Window};
-use handler::{Each, Within};
-use live::Live;
+use handler::{FunctionHandler, WindowHandler};
+use live::LiveSession;
 pub use program::open_program;
 pub use trace_file::TraceFile;
 
@@ -128,14 +128,14 @@ pub enum Item<'e> {
 /// An opened source of events: a file or a live session.
 #[derive(Debug)]
 pub struct Trace {
-    source: Source,
-    gate: Arc<Gate>,
+    source: TraceSource,
+    gate: Arc<CloseGate>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum TraceSource {
     File(Box<traceweir_format::etl::Trace<TraceFile>>),
-    Live(Box<Live>),
+    Live(Box<LiveSession>),
     Fed(Arc<Feed>),
 }
 
@@ -162,8 +162,8 @@ impl Trace {
         // Opening a pipe would wait for a writer, and opening a device may have effects.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
-        let file = file.map_err(|errno| missing(path, errno.into()))?;
-        let kind = file.metadata().map_err(|source| missing(path, source))?.file_type();
+        let file = file.map_err(|errno| open_error(path, errno.into()))?;
+        let kind = file.metadata().map_err(|source| open_error(path, source))?.file_type();
         if !kind.is_file() {
             let what =
                 if kind.is_dir() { "a folder" } else { "a pipe or device: store its output in a file" };
@@ -171,7 +171,7 @@ impl Trace {
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason));
         }
         let trace = traceweir_format::etl::Trace::open(TraceFile::from(file))?;
-        Ok(Self { source: Source::File(Box::new(trace)), gate: Gate::new()? })
+        Ok(Self { source: TraceSource::File(Box::new(trace)), gate: CloseGate::new()? })
     }
 
     /// Opens a live session of a daemon by its name, ignoring case, or by its GUID in text form.
@@ -187,15 +187,15 @@ impl Trace {
         Self::open_live_in(&folders(scope)?, &SessionRef::Name(name.to_owned()))
     }
 
-    /// Opens a live session like [`live`](Self::live), in the daemon of this runtime folder, ignoring
-    /// `TRACEWEIR_RUNTIME_DIR`.
+    /// Opens a live session like [`live`](Self::live), in the daemon of this runtime folder,
+    /// ignoring `TRACEWEIR_RUNTIME_DIR`.
     pub fn live_at(folder: &Path, name: &str) -> Result<Self> {
         Self::open_live_in(&[RuntimeDir::from_path(folder)], &SessionRef::Name(name.to_owned()))
     }
 
     pub(crate) fn open_live_in(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
-        let live = Live::open(folders, session)?;
-        Ok(Self { source: Source::Live(Box::new(live)), gate: Gate::new()? })
+        let live = LiveSession::open(folders, session)?;
+        Ok(Self { source: TraceSource::Live(Box::new(live)), gate: CloseGate::new()? })
     }
 
     /// Sets how much memory waiting buffers of a live session may take, so that an occasionally
@@ -204,7 +204,7 @@ impl Trace {
     /// The limit is never less than the session's own queue, and at most 1 GiB. Other traces ignore
     /// it.
     pub fn hold_up_to(&mut self, bytes: usize) {
-        if let Source::Live(live) = &mut self.source {
+        if let TraceSource::Live(live) = &mut self.source {
             live.hold_up_to(bytes);
         }
     }
@@ -213,7 +213,7 @@ impl Trace {
     pub fn from_buffers() -> Result<(Self, Feeder)> {
         let feed = Feed::new()?;
         let feeder = Feeder::new(Arc::clone(&feed));
-        Ok((Self { source: Source::Fed(feed), gate: Gate::new()? }, feeder))
+        Ok((Self { source: TraceSource::Fed(feed), gate: CloseGate::new()? }, feeder))
     }
 
     /// Returns the log-file header. For a stream of buffers, all fields are 0 until the first
@@ -221,9 +221,9 @@ impl Trace {
     #[must_use]
     pub fn header(&self) -> &LogFileHeader {
         match &self.source {
-            Source::File(trace) => trace.header(),
-            Source::Live(live) => live.header(),
-            Source::Fed(feed) => feed.header(),
+            TraceSource::File(trace) => trace.header(),
+            TraceSource::Live(live) => live.header(),
+            TraceSource::Fed(feed) => feed.header(),
         }
     }
 
@@ -231,9 +231,9 @@ impl Trace {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match &self.source {
-            Source::File(_) => Kind::File,
-            Source::Live(_) => Kind::Live,
-            Source::Fed(_) => Kind::Buffers,
+            TraceSource::File(_) => Kind::File,
+            TraceSource::Live(_) => Kind::Live,
+            TraceSource::Fed(_) => Kind::Buffers,
         }
     }
 
@@ -243,8 +243,9 @@ impl Trace {
     #[must_use]
     pub fn is_of_the_system(&self) -> bool {
         let by_mode = self.header().log_file_mode & EVENT_TRACE_SYSTEM_LOGGER_MODE != 0;
-        let seen = matches!(&self.source, Source::File(trace) if trace.seems_to_hold_kernel_events());
-        by_mode || seen
+        let has_kernel_events =
+            matches!(&self.source, TraceSource::File(trace) if trace.seems_to_hold_kernel_events());
+        by_mode || has_kernel_events
     }
 
     /// Returns the processors of a file that lost events, each with the stamp of the last buffer
@@ -252,7 +253,7 @@ impl Trace {
     #[must_use]
     pub fn last_losses(&self) -> Vec<(u16, i64)> {
         match &self.source {
-            Source::File(trace) => trace.last_losses(),
+            TraceSource::File(trace) => trace.last_losses(),
             _ => Vec::new(),
         }
     }
@@ -262,9 +263,9 @@ impl Trace {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         match &self.source {
-            Source::File(trace) => trace.clock(),
-            Source::Live(live) => live.clock(),
-            Source::Fed(feed) => feed.clock(),
+            TraceSource::File(trace) => trace.clock(),
+            TraceSource::Live(live) => live.clock(),
+            TraceSource::Fed(feed) => feed.clock(),
         }
     }
 
@@ -274,11 +275,11 @@ impl Trace {
         self.as_file().map(|trace| trace.source().as_file())
     }
 
-    /// Returns the reader of that file.
+    /// Returns the reader of the file that the trace is read from, if it is one.
     pub(crate) fn as_file(&self) -> Option<&traceweir_format::etl::Trace<TraceFile>> {
         match &self.source {
-            Source::File(trace) => Some(trace),
-            Source::Live(_) | Source::Fed(_) => None,
+            TraceSource::File(trace) => Some(trace),
+            TraceSource::Live(_) | TraceSource::Fed(_) => None,
         }
     }
 
@@ -289,7 +290,7 @@ impl Trace {
     }
 }
 
-fn missing(path: &Path, source: io::Error) -> Error {
+fn open_error(path: &Path, source: io::Error) -> Error {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match source.kind() {
         io::ErrorKind::NotFound if !folder.is_dir() => {
@@ -315,7 +316,7 @@ fn missing(path: &Path, source: io::Error) -> Error {
 ///
 /// A panic of the callback propagates to the caller; the traces are closed then.
 pub fn process(traces: Vec<Trace>, each: impl FnMut(Item<'_>) -> ControlFlow<()>) -> Result<()> {
-    deliver(traces, &Window::default(), &mut Each(each))
+    deliver(traces, &Window::default(), &mut FunctionHandler(each))
 }
 
 /// Like [`process`], with a handler that can also get the ends of buffers, and a time window.
@@ -332,11 +333,11 @@ pub fn deliver<H: Handler>(traces: Vec<Trace>, window: &Window, handler: &mut H)
     }
     // From here on this thread only calls the handler: it may close a trace, but must not wait for
     // itself.
-    inside(|| {
+    run_as_delivering(|| {
         if *window == Window::default() {
             deliver_all(traces, handler)
         } else {
-            deliver_all(traces, &mut Within::new(handler, window))
+            deliver_all(traces, &mut WindowHandler::new(handler, window))
         }
     })
 }
@@ -348,9 +349,9 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
     let (mut files, mut lives, mut fed) = (Vec::new(), Vec::new(), Vec::new());
     for Trace { source, gate } in traces {
         match source {
-            Source::File(trace) => files.push((*trace, gate)),
-            Source::Live(live) => lives.push((*live, gate)),
-            Source::Fed(feed) => fed.push((feed, gate)),
+            TraceSource::File(trace) => files.push((*trace, gate)),
+            TraceSource::Live(live) => lives.push((*live, gate)),
+            TraceSource::Fed(feed) => fed.push((feed, gate)),
         }
     }
     match (files.is_empty(), lives.is_empty(), &fed[..]) {
@@ -365,7 +366,7 @@ fn deliver_all<H: Handler>(traces: Vec<Trace>, handler: &mut H) -> Result<()> {
 }
 
 /// Returns the logger id of the session that wrote a file.
-fn logger_of(file: &TraceFile) -> u16 {
+fn read_logger_id(file: &TraceFile) -> u16 {
     let mut head = [0; HEADER_SIZE];
     // Read errors are reported when the events are read.
     let _ = file.read_at(0, &mut head);

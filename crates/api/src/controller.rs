@@ -7,16 +7,15 @@
 //!                                                 for the others
 //! ```
 //!
-//! Programs use [`Session`](crate::Session) for sessions. A controller is for what concerns the
-//! daemon as a whole: its sessions ([`Controller::session`], [`Controller::sessions`]) and providers
+//! Programs use [`Session`](crate::Session) for sessions. A controller is for requests about the
+//! whole daemon: its sessions ([`Controller::session`], [`Controller::sessions`]) and providers
 //! ([`Controller::providers`]), access rights ([`access`]) and information about the system
 //! ([`info`]).
 //!
 //! | Call | Starts a daemon | No daemon |
 //! |---|---|---|
 //! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
-//! | [`Controller::find_or_start`] | the user's, for root the system's, or that of the named folder
-//! | [`Error::NoDaemon`] |
+//! | [`Controller::find_or_start`] | the user's, root the system's; or the named | [`Error::NoDaemon`] |
 //!
 //! ```no_run
 //! use traceweir::Guid;
@@ -36,8 +35,8 @@
 //! 3. A session does not end with its controller.
 //!
 //! Sessions in this process need no controller. Private sessions that a controller starts in the
-//! processes of a provider (`PRIVATE_LOGGER_MODE`, with the provider's GUID) open their files there,
-//! with the rights of each process.
+//! processes of a provider (`PRIVATE_LOGGER_MODE`, with the provider's GUID) open their files
+//! there, with the rights of each process.
 
 pub mod access;
 mod ask;
@@ -58,8 +57,8 @@ use traceweir_transport::runtime::RuntimeDir;
 pub use traceweir_transport::runtime::{Scope, is_privileged_by_file};
 
 use crate::error::{Error, Result};
-use ask::Connection;
-pub(crate) use find::{Link, first_of, folders, unexpected};
+use ask::ControllerConnection;
+pub(crate) use find::{DaemonLink, connect_first, folders, unexpected_answer};
 // For the C interface only.
 #[doc(hidden)]
 pub use raw::*;
@@ -68,12 +67,12 @@ pub use raw::*;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of an answer that has to wait for a disk.
 const DISK_TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of providers in one request.
-const CHECKED_AT_ONCE: usize = 1024;
+/// Maximum number of providers in one request.
+const MAX_PROVIDERS_PER_CHECK: usize = 1024;
 /// The timeout of an enable that waits forever.
-const INFINITE: u32 = u32::MAX;
+const INFINITE_MS: u32 = u32::MAX;
 /// The session reference of requests about the system.
-const SYSTEM: SessionRef = SessionRef::Id(0);
+const SYSTEM_SESSION: SessionRef = SessionRef::Id(0);
 
 /// A connection to one daemon, on which every call is one request and its answer.
 ///
@@ -81,7 +80,7 @@ const SYSTEM: SessionRef = SessionRef::Id(0);
 /// another one waits for its answer.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    connection: Arc<Mutex<Connection>>,
+    connection: Arc<Mutex<ControllerConnection>>,
 }
 
 impl Controller {
@@ -101,7 +100,7 @@ impl Controller {
     /// Returns why [`find`](Self::find) and [`find_or_start`](Self::find_or_start) skip a running
     /// daemon, if they do: the system's daemon refuses this user.
     pub fn passed_over(scope: Option<Scope>) -> Result<Option<Error>> {
-        Ok(find::refusal_of(&folders(scope)?, Role::Controller))
+        Ok(find::find_refusal(&folders(scope)?, Role::Controller))
     }
 
     /// Finds the running daemon of this runtime folder, ignoring `TRACEWEIR_RUNTIME_DIR`.
@@ -115,29 +114,29 @@ impl Controller {
     }
 
     fn find_in(folders: Vec<RuntimeDir>) -> Result<Option<Self>> {
-        Ok(first_of(&folders, Role::Controller)?.map(|link| Self::new(link, folders, false)))
+        Ok(connect_first(&folders, Role::Controller)?.map(|link| Self::new(link, folders, false)))
     }
 
     fn find_or_start_in(folders: Vec<RuntimeDir>) -> Result<Self> {
-        let link = match first_of(&folders, Role::Controller)? {
+        let link = match connect_first(&folders, Role::Controller)? {
             Some(link) => link,
-            None => launch::start(&folders, &launch::Search::usual())?,
+            None => launch::start(&folders, &launch::DaemonSearch::from_environment())?,
         };
         Ok(Self::new(link, folders, true))
     }
 
-    fn new(link: Link, folders: Vec<RuntimeDir>, starts: bool) -> Self {
-        Self { connection: Arc::new(Mutex::new(Connection { link, folders, starts })) }
+    fn new(link: DaemonLink, folders: Vec<RuntimeDir>, may_start_daemon: bool) -> Self {
+        Self { connection: Arc::new(Mutex::new(ControllerConnection { link, folders, may_start_daemon })) }
     }
 
-    fn connection(&self) -> MutexGuard<'_, Connection> {
+    fn connection(&self) -> MutexGuard<'_, ControllerConnection> {
         // A panic during a call leaves an abandoned request, whose answer is ignored.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the error for an answer of an unexpected kind.
-    fn unexpected(&self, message: &Message) -> Error {
-        unexpected(&self.connection().link, message)
+    fn unexpected_answer(&self, message: &Message) -> Error {
+        unexpected_answer(&self.connection().link, message)
     }
 
     /// Returns the path of the daemon's socket.
@@ -163,11 +162,11 @@ impl Controller {
     /// Fails with `ERROR_ACCESS_DENIED` if the right is missing on one of them, and with
     /// `ERROR_INVALID_PARAMETER` for GUIDs that cannot be enabled.
     pub fn check_enables(&mut self, providers: &[Guid]) -> Result<()> {
-        for providers in providers.chunks(CHECKED_AT_ONCE) {
+        for providers in providers.chunks(MAX_PROVIDERS_PER_CHECK) {
             let message = Message::CheckEnables { providers: providers.to_vec() };
             match self.ask(&message, &[], REPLY_TIMEOUT)? {
                 Message::Done => {}
-                other => return Err(self.unexpected(&other)),
+                other => return Err(self.unexpected_answer(&other)),
             }
         }
         Ok(())
@@ -175,7 +174,7 @@ impl Controller {
 }
 
 /// Returns the answer of an idle system to a request about a session.
-pub(crate) fn not_running(session: &SessionRef) -> Error {
+pub(crate) fn not_running_error(session: &SessionRef) -> Error {
     if session.is_nothing() {
         return Error::refused(Status::ERROR_INVALID_PARAMETER, "no session is named");
     }

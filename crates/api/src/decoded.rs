@@ -29,7 +29,7 @@
 //! decoded is delivered too: [`DecodedEvent::undecoded`] returns the reason, and
 //! [`payload`](DecodedEvent::payload) the bytes.
 //!
-//! Each decoded event is a value of its own that owns its fields. Programs that read millions of
+//! Each decoded event owns its fields. Programs that read millions of
 //! events a second use [`consumer::process`](crate::consumer::process), which lends each record.
 
 mod event;

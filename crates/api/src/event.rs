@@ -1,5 +1,5 @@
 //! One event as every caller passes it: slices of Rust programs, data descriptors of C programs and
-//! blocks of the TraceLogging macros all become an [`Event`] before anything reads them.
+//! blocks of the TraceLogging macros all become an [`CallerEvent`] before anything reads them.
 
 use traceweir_format::Guid;
 use traceweir_format::header::extended::ITEM_HEAD;
@@ -11,7 +11,7 @@ pub const MAX_BLOCKS: usize = 128;
 
 /// An event in the memory of its caller.
 #[derive(Clone, Copy)]
-pub(crate) struct Event<'a> {
+pub(crate) struct CallerEvent<'a> {
     pub(crate) descriptor: &'a EventDescriptor,
     /// Flags of the event header.
     pub(crate) flags: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Event<'a> {
     pub(crate) is_mixed: bool,
 }
 
-impl<'a> Event<'a> {
+impl<'a> CallerEvent<'a> {
     /// Creates an event whose payload is the concatenation of these slices.
     #[inline(always)]
     pub(crate) fn new(descriptor: &'a EventDescriptor, payload: &'a [&'a [u8]]) -> Self {
@@ -40,19 +40,19 @@ impl<'a> Event<'a> {
     }
 
     /// Iterates over the payload blocks in order.
-    pub(crate) fn payload(&self) -> Payload<'a> {
-        Payload { blocks: self.blocks.iter(), is_mixed: self.is_mixed }
+    pub(crate) fn payload(&self) -> PayloadBlocks<'a> {
+        PayloadBlocks { blocks: self.blocks.iter(), is_mixed: self.is_mixed }
     }
 }
 
 /// The blocks of an event's payload.
 #[derive(Clone)]
-pub(crate) struct Payload<'a> {
+pub(crate) struct PayloadBlocks<'a> {
     blocks: std::slice::Iter<'a, Block<'a>>,
     is_mixed: bool,
 }
 
-impl<'a> Iterator for Payload<'a> {
+impl<'a> Iterator for PayloadBlocks<'a> {
     type Item = &'a [u8];
 
     #[inline]
@@ -67,8 +67,8 @@ impl<'a> Iterator for Payload<'a> {
 #[inline(always)]
 pub(crate) fn item_head(kind: ExtType, length: usize, another_follows: bool) -> u64 {
     // Not `next_multiple_of`, which checks for overflow.
-    let whole = (ITEM_HEAD + 7).wrapping_add(length) as u16 & !7;
-    u64::from(whole)
+    let item_bytes = (ITEM_HEAD + 7).wrapping_add(length) as u16 & !7;
+    u64::from(item_bytes)
         | u64::from(kind.0) << 16
         | u64::from(another_follows) << 32
         | u64::from(length as u16) << 48

@@ -37,14 +37,15 @@ use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Filter;
 
-use crate::event::Event;
-use cells::Words;
-use compile::{IDS, NAMES, OWN, PAYLOAD, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW, STACK_NAMES};
+use crate::event::CallerEvent;
+use cells::CellWords;
+use compile::{IDS, NAMES, PAYLOAD, PROVIDER_DEFINED, SCHEMATIZED, STACK_IDS, STACK_LEVEL_KW, STACK_NAMES};
 pub(crate) use table::QuickResult;
 
-/// The filters of one session for one registration: the number of their cell, and what they decide.
+/// The filters of one session for one registration: the number of their cell, and whether they
+/// decide about events and stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filters {
+pub(crate) struct SessionFilters {
     /// The cell number, twelve bits; 0 for none.
     pub(crate) number: u16,
     /// Some filters decide about events.
@@ -53,17 +54,17 @@ pub(crate) struct Filters {
     pub(crate) of_stacks: bool,
 }
 
-const _: () = assert!(cells::CELLS <= 1 << 12);
+const _: () = assert!(cells::MAX_CELLS <= 1 << 12);
 
-impl Filters {
+impl SessionFilters {
     /// Compiles the filters of an enable call, and holds their cell until
     /// [`release`](Self::release).
-    pub(crate) fn compile(filters: &[Filter]) -> Result<Self, Refused> {
-        let compiled = compile::compile(filters).map_err(|_| Refused::Invalid)?;
+    pub(crate) fn compile(filters: &[Filter]) -> Result<Self, FilterRefusal> {
+        let compiled = compile::compile(filters).map_err(|_| FilterRefusal::Invalid)?;
         if compiled.words.is_empty() {
             return Ok(Self::default());
         }
-        let number = cells::intern(&compiled.words).ok_or(Refused::NoRoom)?;
+        let number = cells::intern(&compiled.words).ok_or(FilterRefusal::TooMany)?;
         Ok(Self { number, of_events: compiled.of_events, of_stacks: compiled.of_stacks })
     }
 
@@ -76,18 +77,18 @@ impl Filters {
     pub(crate) fn schematized(self) -> Option<Vec<u8>> {
         cells::read(self.number, |words| {
             let at = words.size(SCHEMATIZED);
-            (at != 0).then(|| stored(words, at))
+            (at != 0).then(|| read_stored_bytes(words, at))
         })?
     }
 
     /// Returns the filters whose types the provider defines.
-    pub(crate) fn own(self) -> Vec<(u32, Vec<u8>)> {
+    pub(crate) fn provider_defined(self) -> Vec<(u32, Vec<u8>)> {
         let read = cells::read(self.number, |words| {
-            let at = words.size(OWN);
+            let at = words.size(PROVIDER_DEFINED);
             let mut next = at + 1;
             (0..if at == 0 { 0 } else { words.size(at) })
                 .map_while(|_| {
-                    let (kind, data) = ((words.get(next) >> 32) as u32, stored(words, next));
+                    let (kind, data) = ((words.get(next) >> 32) as u32, read_stored_bytes(words, next));
                     next += 1 + data.len().div_ceil(8);
                     (kind != 0).then_some((kind, data))
                 })
@@ -99,19 +100,19 @@ impl Filters {
 
 /// The reason why filters are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum FilterRefusal {
     /// A filter breaks a rule of its type.
     Invalid,
     /// The process has too many filters.
-    NoRoom,
+    TooMany,
 }
 
-impl Refused {
+impl FilterRefusal {
     /// Returns the status and the text of the reason.
     pub(crate) const fn reason(self) -> (Status, &'static str) {
         match self {
             Self::Invalid => (Status::ERROR_INVALID_PARAMETER, "a filter is malformed for its type"),
-            Self::NoRoom => {
+            Self::TooMany => {
                 (Status::ERROR_NO_SYSTEM_RESOURCES, "this process has too many filters; disable some")
             }
         }
@@ -119,7 +120,7 @@ impl Refused {
 }
 
 /// Returns the bytes that follow their length word.
-fn stored(words: Words<'_>, at: usize) -> Vec<u8> {
+fn read_stored_bytes(words: CellWords<'_>, at: usize) -> Vec<u8> {
     let length = words.get(at) as u16;
     let bytes = (1..=usize::from(length).div_ceil(8)).flat_map(|i| words.get(at + i).to_le_bytes());
     bytes.take(length.into()).collect()
@@ -130,20 +131,20 @@ fn stored(words: Words<'_>, at: usize) -> Vec<u8> {
 #[doc(hidden)]
 #[must_use]
 pub fn filters_pass(filters: &[Filter], descriptor: &EventDescriptor, data: &[&[u8]]) -> Option<bool> {
-    let filters = Filters::compile(filters).ok()?;
-    let passes = cells::read(filters.number, |words| pass(words, &Event::new(descriptor, data)));
+    let filters = SessionFilters::compile(filters).ok()?;
+    let passes = cells::read(filters.number, |words| check_event(words, &CallerEvent::new(descriptor, data)));
     filters.release();
     Some(passes.unwrap_or(true))
 }
 
 /// Returns whether the filters of a cell pass an event that passed level and keyword.
 #[inline(never)]
-pub(crate) fn passes(cell: u16, event: &Event<'_>) -> bool {
-    cells::read(cell, |words| pass(words, event)).unwrap_or(true)
+pub(crate) fn passes(cell: u16, event: &CallerEvent<'_>) -> bool {
+    cells::read(cell, |words| check_event(words, event)).unwrap_or(true)
 }
 
 #[inline(always)]
-fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
+fn check_event(words: CellWords<'_>, event: &CallerEvent<'_>) -> bool {
     let d = event.descriptor;
     if let Some(metadata) = event.metadata {
         let names = words.size(NAMES);
@@ -157,7 +158,7 @@ fn pass(words: Words<'_>, event: &Event<'_>) -> bool {
 /// Checks an event against the filters of a cell by its name or id alone, before a record is
 /// composed. Cell 0 holds nothing and decides nothing.
 #[inline(always)] // The writer knows which kind of event it has.
-pub(crate) fn quick_check(cell: u16, event: &Event<'_>) -> QuickResult {
+pub(crate) fn quick_check(cell: u16, event: &CallerEvent<'_>) -> QuickResult {
     // By value: an event that this check rejects never has to be stored in memory.
     match event.metadata {
         Some(metadata) => quick_check_name(cell, metadata),
@@ -185,7 +186,7 @@ fn quick_check_id(cell: u16, id: u16) -> QuickResult {
 }
 
 #[inline(always)]
-fn quick_check_words(cell: u16, check: impl FnOnce(Words<'_>) -> QuickResult) -> QuickResult {
+fn quick_check_words(cell: u16, check: impl FnOnce(CellWords<'_>) -> QuickResult) -> QuickResult {
     if cell == 0 { QuickResult::Unclear } else { cells::read(cell, check).unwrap_or(QuickResult::Passes) }
 }
 
@@ -199,7 +200,7 @@ pub(crate) fn id_passes(cell: u16, id: u16) -> bool {
 }
 
 /// Returns whether the filters of a cell pass the stack of an event.
-pub(crate) fn stack_passes(cell: u16, event: &Event<'_>) -> bool {
+pub(crate) fn stack_passes(cell: u16, event: &CallerEvent<'_>) -> bool {
     cells::read(cell, |words| {
         let d = event.descriptor;
         let by_kind = match event.metadata {

@@ -93,40 +93,40 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::provider::activity;
 pub use builder::{BuiltLayer, LayerBuilder};
-use describe::{MetadataCache, Scratch};
+use describe::{EventScratch, MetadataCache};
 pub use interest::EtwFilter;
-use interest::Home;
+use interest::LayerSubscriber;
 pub use naming::MAX_TARGETS;
-use routes::{Route, Routes, etw_level};
-use values::Values;
+use routes::{LayerRoutes, TargetRoute, etw_level};
+use values::EventValues;
 
 // Opcodes as winmeta.h names them.
-const INFO: u8 = 0;
-const START: u8 = 1;
-const STOP: u8 = 2;
-const RECEIVE: u8 = 240;
+const OPCODE_INFO: u8 = 0;
+const OPCODE_START: u8 = 1;
+const OPCODE_STOP: u8 = 2;
+const OPCODE_RECEIVE: u8 = 240;
 
 /// A layer that writes events and spans; [`LayerBuilder`] creates it with its filter.
 #[derive(Debug)]
 pub struct EtwLayer {
-    routes: Arc<Routes>,
-    home: Arc<Home>,
+    routes: Arc<LayerRoutes>,
+    subscriber: Arc<LayerSubscriber>,
     /// Number of the layer in the process.
     number: u64,
 }
 
-/// The parts of an event besides its values.
-struct Head<'a> {
-    route: Route<'a>,
+/// The parts of an event other than its values.
+struct EventParts<'a> {
+    route: TargetRoute<'a>,
     callsite: &'static Metadata<'static>,
     opcode: u8,
     activity: Option<Guid>,
     related: Option<Guid>,
 }
 
-impl Head<'_> {
-    /// Writes the event. A session without room counts it as lost.
-    fn write(&self, values: &Values, cache: &mut MetadataCache) {
+impl EventParts<'_> {
+    /// Writes the event. A session without free buffer space counts the event as lost.
+    fn write(&self, values: &EventValues, cache: &mut MetadataCache) {
         let Some(metadata) = cache.metadata(self.callsite, values.shape()) else { return };
         let descriptor = EventDescriptor {
             channel: CHANNEL_TRACELOGGING,
@@ -143,8 +143,8 @@ impl Head<'_> {
 
 impl EtwLayer {
     /// Returns the route of a target's events if any session may want those of this level.
-    fn wanted(&self, callsite: &Metadata<'_>) -> Option<Route<'_>> {
-        self.routes.find(callsite.target()).filter(|route| route.enabled(*callsite.level()))
+    fn find_wanted_route(&self, callsite: &Metadata<'_>) -> Option<TargetRoute<'_>> {
+        self.routes.find(callsite.target()).filter(|route| route.is_enabled(*callsite.level()))
     }
 }
 
@@ -153,64 +153,71 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
-        self.home.found(dispatch);
+        self.subscriber.set_dispatch(dispatch);
     }
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let callsite = event.metadata();
-        let of_log = event.normalized_metadata();
-        let Some(route) = self.wanted(of_log.as_ref().unwrap_or(callsite)) else { return };
+        let log_metadata = event.normalized_metadata();
+        let Some(route) = self.find_wanted_route(log_metadata.as_ref().unwrap_or(callsite)) else { return };
         let span = ctx.event_span(event);
-        let activity = span.and_then(|span| span::activity_around(&span, self.number));
-        Scratch::with(|scratch| {
+        let activity = span.and_then(|span| span::closest_activity(&span, self.number));
+        EventScratch::with(|scratch| {
             event.record(&mut scratch.values);
-            let head = Head { route, callsite, opcode: INFO, activity, related: None };
+            let head = EventParts { route, callsite, opcode: OPCODE_INFO, activity, related: None };
             head.write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, ctx: Context<'_, S>) {
         let callsite = attributes.metadata();
-        let (Some(span), Some(route)) = (ctx.span(id), self.wanted(callsite)) else { return };
-        let around = span.parent().and_then(|parent| span::activity_around(&parent, self.number));
-        let related = around.or_else(|| Some(activity::current()).filter(|id| !id.is_null()));
-        Scratch::with(|scratch| {
+        let (Some(span), Some(route)) = (ctx.span(id), self.find_wanted_route(callsite)) else { return };
+        let parent_activity = span.parent().and_then(|parent| span::closest_activity(&parent, self.number));
+        let related = parent_activity.or_else(|| Some(activity::current()).filter(|id| !id.is_null()));
+        EventScratch::with(|scratch| {
             attributes.record(&mut scratch.values);
-            let activity = Some(span::begin(&span, self.number, related, scratch.values.to_kept()));
-            Head { route, callsite, opcode: START, activity, related }
+            let activity = Some(span::begin_span(&span, self.number, related, scratch.values.to_compact()));
+            EventParts { route, callsite, opcode: OPCODE_START, activity, related }
                 .write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
     fn on_record(&self, id: &Id, record: &Record<'_>, ctx: Context<'_, S>) {
         let Some(span) = ctx.span(id) else { return };
-        Scratch::with(|scratch| {
+        EventScratch::with(|scratch| {
             record.record(&mut scratch.values);
-            span::record(&span, self.number, &scratch.values);
+            span::record_values(&span, self.number, &scratch.values);
         });
     }
 
     fn on_follows_from(&self, id: &Id, follows: &Id, ctx: Context<'_, S>) {
         let (Some(span), Some(other)) = (ctx.span(id), ctx.span(follows)) else { return };
-        let activity = span::activity_of(&span, self.number);
-        let related = span::activity_of(&other, self.number);
+        let activity = span::span_activity(&span, self.number);
+        let related = span::span_activity(&other, self.number);
         let callsite = span.metadata();
-        let Some(route) = self.wanted(callsite).filter(|_| activity.is_some() && related.is_some()) else {
+        let Some(route) =
+            self.find_wanted_route(callsite).filter(|_| activity.is_some() && related.is_some())
+        else {
             return;
         };
-        Scratch::with(|scratch| {
-            Head { route, callsite, opcode: RECEIVE, activity, related }
+        EventScratch::with(|scratch| {
+            EventParts { route, callsite, opcode: OPCODE_RECEIVE, activity, related }
                 .write(&scratch.values, &mut scratch.metadata_cache);
         });
     }
 
     fn on_close(&self, id: Id, ctx: Context<'_, S>) {
         let Some(span) = ctx.span(&id) else { return };
-        let Some(state) = span::end(&span, self.number) else { return };
+        let Some(state) = span::end_span(&span, self.number) else { return };
         let callsite = span.metadata();
-        let Some(route) = self.wanted(callsite) else { return };
-        let head =
-            Head { route, callsite, opcode: STOP, activity: Some(state.activity), related: state.related };
-        Scratch::with(|scratch| head.write(&state.values, &mut scratch.metadata_cache));
+        let Some(route) = self.find_wanted_route(callsite) else { return };
+        let head = EventParts {
+            route,
+            callsite,
+            opcode: OPCODE_STOP,
+            activity: Some(state.activity),
+            related: state.related,
+        };
+        EventScratch::with(|scratch| head.write(&state.values, &mut scratch.metadata_cache));
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   /home/me/logs/lunch.etl      folders are entered one by one, each by its descriptor
 //!    └──┬─┘└┬┘└┬─┘ └───┬───┘     a link is followed only where no other user can put one
-//!       └───┴──┘       └──────── never through a link; created with mode 0640, or opened as it is
+//!       └───┴──┘       └──────── never through a link; created with mode 0640, or opened
 //! ```
 //!
 //! 1. The daemon empties and writes the file; it can never write where the caller could not.
@@ -27,29 +27,29 @@ use crate::error::{Error, Result};
 
 /// A log file that a daemon may write.
 #[derive(Debug)]
-pub(crate) struct LogFile {
+pub(crate) struct OpenedLogFile {
     file: File,
     folder: OwnedFd,
     path: PathBuf,
     is_new: bool,
 }
 
-impl LogFile {
-    /// Opens or creates the file.
+impl OpenedLogFile {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         if path.as_os_str().is_empty() {
             return Err(Error::refused(Status::ERROR_BAD_PATHNAME, "the log file has no name"));
         }
-        let path = std::path::absolute(path).map_err(|e| failed(path, e))?;
+        let path = std::path::absolute(path).map_err(|e| file_error(path, e))?;
         let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
-            return Err(bad_path(&path, "not a file"));
+            return Err(bad_path_error(&path, "not a file"));
         };
-        let dir = open_folder(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
-        let (file, is_new) = traceweir_session::open_log_file(&dir, Path::new(name), me(), LOG_FILE_RIGHTS)
-            .map_err(|e| match e {
-            traceweir_session::Error::File(source) => failed(&path, source),
-            other => Error::refused(other.status(), format!("{}: {other}", path.display())),
-        })?;
+        let dir = open_folder(folder, effective_user()).map_err(|e| folder_error(e, &path, folder))?;
+        let (file, is_new) =
+            traceweir_session::open_log_file(&dir, Path::new(name), effective_user(), LOG_FILE_RIGHTS)
+                .map_err(|e| match e {
+                    traceweir_session::Error::File(source) => file_error(&path, source),
+                    other => Error::refused(other.status(), format!("{}: {other}", path.display())),
+                })?;
         Ok(Self { file, folder: dir, path, is_new })
     }
 
@@ -58,7 +58,6 @@ impl LogFile {
         Self::open(&sequence_file_name(pattern, 1))
     }
 
-    /// Returns the opened file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -75,8 +74,8 @@ impl LogFile {
 
     /// Removes an unused file if it was created here and still has its name.
     pub(crate) fn discard(self) {
-        let (Ok(ours), Ok(there)) = (self.file.metadata(), self.path.symlink_metadata()) else { return };
-        if self.is_new && (ours.dev(), ours.ino()) == (there.dev(), there.ino()) {
+        let (Ok(opened), Ok(named)) = (self.file.metadata(), self.path.symlink_metadata()) else { return };
+        if self.is_new && (opened.dev(), opened.ino()) == (named.dev(), named.ino()) {
             // An empty file that stays behind is harmless.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -84,58 +83,58 @@ impl LogFile {
 }
 
 /// A log file, or the first of a sequence, and the name that the daemon gets.
-pub(crate) struct Log {
-    pub(crate) file: LogFile,
+pub(crate) struct SessionLog {
+    pub(crate) file: OpenedLogFile,
     pub(crate) name: PathBuf,
     is_sequence: bool,
 }
 
-impl Log {
+impl SessionLog {
     /// Opens the file that a session of this mode writes.
     pub(crate) fn open(path: &Path, mode: u32) -> Result<Self> {
         if mode & EVENT_TRACE_FILE_MODE_NEWFILE == 0 {
-            let file = LogFile::open(path)?;
+            let file = OpenedLogFile::open(path)?;
             let name = file.path().to_owned();
             return Ok(Self { file, name, is_sequence: false });
         }
-        let name = std::path::absolute(path).map_err(|e| failed(path, e))?;
+        let name = std::path::absolute(path).map_err(|e| file_error(path, e))?;
         traceweir_session::config::check_sequence_pattern(&name)?;
-        Ok(Self { file: LogFile::open_first(&name)?, name, is_sequence: true })
+        Ok(Self { file: OpenedLogFile::open_first(&name)?, name, is_sequence: true })
     }
 }
 
 /// Returns the descriptors for a request: the file, and the folder of a sequence.
-pub(crate) fn descriptors(log: Option<&Log>) -> Vec<BorrowedFd<'_>> {
+pub(crate) fn descriptors(log: Option<&SessionLog>) -> Vec<BorrowedFd<'_>> {
     let Some(log) = log else { return Vec::new() };
     let folder = log.is_sequence.then(|| log.file.folder().as_fd());
     [log.file.file().as_fd()].into_iter().chain(folder).collect()
 }
 
-fn me() -> u32 {
+fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn no_folder(error: Errno, path: &Path, folder: &Path) -> Error {
+fn folder_error(error: Errno, path: &Path, folder: &Path) -> Error {
     match error {
         Errno::NOENT => {
             let reason = format!("{}: folder {} does not exist", path.display(), folder.display());
             Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
         }
-        Errno::NOTDIR => bad_path(path, "a part of the path is not a folder"),
-        Errno::LOOP => denied(path, "the path contains a symbolic link that other users can change"),
-        other => failed(path, other),
+        Errno::NOTDIR => bad_path_error(path, "a part of the path is not a folder"),
+        Errno::LOOP => denied_error(path, "the path contains a symbolic link that other users can change"),
+        other => file_error(path, other),
     }
 }
 
-fn failed(path: &Path, error: impl Into<io::Error>) -> Error {
+fn file_error(path: &Path, error: impl Into<io::Error>) -> Error {
     Error::File { path: path.to_owned(), source: error.into() }
 }
 
-fn denied(path: &Path, reason: &str) -> Error {
+fn denied_error(path: &Path, reason: &str) -> Error {
     Error::refused(Status::ERROR_ACCESS_DENIED, format!("{}: {reason}", path.display()))
 }
 
-fn bad_path(path: &Path, reason: &str) -> Error {
+fn bad_path_error(path: &Path, reason: &str) -> Error {
     Error::refused(Status::ERROR_BAD_PATHNAME, format!("{}: {reason}", path.display()))
 }
 
@@ -146,14 +145,14 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn status_of(path: &Path) -> Status {
-        LogFile::open(path).expect_err("refused").status()
+    fn open_status(path: &Path) -> Status {
+        OpenedLogFile::open(path).expect_err("the path should be refused").status()
     }
 
     #[test]
     fn new_file_is_private_and_removed_if_unused() {
         let dir = tempfile::tempdir().unwrap();
-        let log = LogFile::open(&dir.path().join("a.etl")).unwrap();
+        let log = OpenedLogFile::open(&dir.path().join("a.etl")).unwrap();
         assert_eq!(log.file().metadata().unwrap().permissions().mode() & 0o137, 0);
         let path = log.path().to_owned();
         assert!(path.is_absolute() && path.exists());
@@ -166,7 +165,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("old.etl");
         fs::write(&path, "old").unwrap();
-        let mut log = LogFile::open(&path).unwrap();
+        let mut log = OpenedLogFile::open(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         log.file.write_all(b"new").unwrap();
         log.discard();
@@ -177,7 +176,7 @@ mod tests {
     fn replaced_file_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.etl");
-        let log = LogFile::open(&path).unwrap();
+        let log = OpenedLogFile::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
         log.discard();
@@ -191,13 +190,13 @@ mod tests {
         fs::write(&file, "").unwrap();
         symlink(&file, dir.path().join("link")).unwrap();
         fs::create_dir(dir.path().join("folder")).unwrap();
-        assert_eq!(status_of(&dir.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
-        assert_eq!(status_of(&file.join("a.etl")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status_of(&dir.path().join("link")), Status::ERROR_ACCESS_DENIED);
-        assert_eq!(status_of(&dir.path().join("folder")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status_of(&dir.path().join("folder/..")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status_of(Path::new("/")), Status::ERROR_BAD_PATHNAME);
-        assert_eq!(status_of(Path::new("")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(&dir.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(open_status(&file.join("a.etl")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(&dir.path().join("link")), Status::ERROR_ACCESS_DENIED);
+        assert_eq!(open_status(&dir.path().join("folder")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(&dir.path().join("folder/..")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(Path::new("/")), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(Path::new("")), Status::ERROR_BAD_PATHNAME);
     }
 
     #[test]
@@ -209,12 +208,12 @@ mod tests {
         symlink(dir.path().join("real"), dir.path().join("link")).unwrap();
         symlink(dir.path().join("real"), open.join("link")).unwrap();
         fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
-        assert!(LogFile::open(&dir.path().join("link/a.etl")).is_ok());
-        assert_eq!(status_of(&open.join("link/b.etl")), Status::ERROR_ACCESS_DENIED);
+        assert!(OpenedLogFile::open(&dir.path().join("link/a.etl")).is_ok());
+        assert_eq!(open_status(&open.join("link/b.etl")), Status::ERROR_ACCESS_DENIED);
         fs::set_permissions(&open, PermissionsExt::from_mode(0o1777)).unwrap();
         assert!(
-            LogFile::open(&open.join("link/c.etl")).is_ok(),
-            "a link of our own that nobody else can replace"
+            OpenedLogFile::open(&open.join("link/c.etl")).is_ok(),
+            "a link of this user that no other user can replace must be followed"
         );
     }
 
@@ -224,8 +223,8 @@ mod tests {
         fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).unwrap();
         let path = dir.path().join("a.etl");
         fs::write(&path, "").unwrap();
-        assert!(LogFile::open(&path).is_ok());
+        assert!(OpenedLogFile::open(&path).is_ok());
         fs::hard_link(&path, dir.path().join("second")).unwrap();
-        assert_eq!(status_of(&path), Status::ERROR_ACCESS_DENIED);
+        assert_eq!(open_status(&path), Status::ERROR_ACCESS_DENIED);
     }
 }

@@ -23,20 +23,20 @@ use traceweir_format::spec::event::EventDescriptor;
 use crate::provider::{Provider, WriteError};
 
 /// Maximum size of an event in bytes.
-const MAX_BYTES: usize = 64 << 10;
+const MAX_EVENT_BYTES: usize = 64 << 10;
 /// Maximum size in bytes of a payload that needs no allocation.
-const SHORT: usize = 1024;
+const SHORT_BYTES: usize = 1024;
 
 /// The payload of one event.
 #[derive(Debug)]
 pub struct Payload {
-    short: [MaybeUninit<u8>; SHORT],
-    /// Bytes of `short` that were written. Invariant: at most [`SHORT`], and those before it are
-    /// initialised.
+    short: [MaybeUninit<u8>; SHORT_BYTES],
+    /// Bytes of `short` that were written. Invariant: at most [`SHORT_BYTES`], and those before it
+    /// are initialised.
     used: usize,
-    /// All bytes, once `short` has no room.
+    /// All bytes, once they do not fit into `short`.
     long: Vec<u8>,
-    wrong: Option<WriteError>,
+    refusal: Option<WriteError>,
 }
 
 impl Default for Payload {
@@ -50,7 +50,7 @@ impl Payload {
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
-        Self { short: [MaybeUninit::uninit(); SHORT], used: 0, long: Vec::new(), wrong: None }
+        Self { short: [MaybeUninit::uninit(); SHORT_BYTES], used: 0, long: Vec::new(), refusal: None }
     }
 
     /// Appends bytes unchanged.
@@ -72,8 +72,8 @@ impl Payload {
         if self.long.is_empty() {
             self.long = self.bytes().to_vec();
         }
-        if self.long.len().saturating_add(bytes.len()) > MAX_BYTES {
-            self.wrong.get_or_insert(WriteError::TooLarge);
+        if self.long.len().saturating_add(bytes.len()) > MAX_EVENT_BYTES {
+            self.refusal.get_or_insert(WriteError::TooLarge);
         } else {
             self.long.extend_from_slice(bytes);
         }
@@ -95,8 +95,8 @@ impl Payload {
     /// Refuses the event unless the caller's values agree.
     #[inline]
     pub fn agree(&mut self, does: bool) {
-        if !does && self.wrong.is_none() {
-            self.wrong.get_or_insert(WriteError::InvalidParameter);
+        if !does && self.refusal.is_none() {
+            self.refusal.get_or_insert(WriteError::InvalidParameter);
         }
     }
 
@@ -118,7 +118,7 @@ impl Payload {
 
     /// Appends a UTF-16 text with its NUL; a NUL inside ends it.
     pub fn text16(&mut self, text: &str) {
-        self.units(text.encode_utf16().take_while(|unit| *unit != 0).chain([0]));
+        self.put_units(text.encode_utf16().take_while(|unit| *unit != 0).chain([0]));
     }
 
     /// Appends a text of 8-bit characters with its NUL; a NUL inside ends it.
@@ -132,7 +132,7 @@ impl Payload {
     pub fn text16_of(&mut self, text: &str, units: usize) {
         let length = utf16_len(text);
         self.agree(length <= units);
-        self.units(text.encode_utf16().chain(std::iter::repeat(0)).take(units));
+        self.put_units(text.encode_utf16().chain(std::iter::repeat(0)).take(units));
     }
 
     /// Appends a text of exactly `bytes` bytes, padded with NUL.
@@ -148,7 +148,7 @@ impl Payload {
     pub fn counted16(&mut self, text: &str) {
         let size: u16 = self.number(utf16_len(text).saturating_mul(2));
         self.put(&size.to_le_bytes());
-        self.units(text.encode_utf16());
+        self.put_units(text.encode_utf16());
     }
 
     /// Appends bytes after their count.
@@ -166,7 +166,7 @@ impl Payload {
         self.put(sid);
     }
 
-    fn units(&mut self, units: impl Iterator<Item = u16>) {
+    fn put_units(&mut self, units: impl Iterator<Item = u16>) {
         for unit in units {
             self.put(&unit.to_le_bytes());
         }
@@ -181,8 +181,8 @@ impl Payload {
         activity: Option<&Guid>,
         related: Option<&Guid>,
     ) -> Result<(), WriteError> {
-        match self.wrong {
-            Some(wrong) => Err(wrong),
+        match self.refusal {
+            Some(refusal) => Err(refusal),
             None => provider.write_transfer(descriptor, activity, related, &[self.bytes()]),
         }
     }
@@ -207,7 +207,7 @@ mod tests {
             expected.extend_from_slice(&n.to_le_bytes());
             assert_eq!(payload.bytes(), expected);
         }
-        assert_eq!(payload.wrong, None);
+        assert_eq!(payload.refusal, None);
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         for _ in 0..200 {
             payload.put(&[7; 1000]);
         }
-        assert_eq!((payload.bytes().len(), payload.wrong), (65_000, Some(WriteError::TooLarge)));
+        assert_eq!((payload.bytes().len(), payload.refusal), (65_000, Some(WriteError::TooLarge)));
     }
 
     #[test]
@@ -229,22 +229,22 @@ mod tests {
         payload.counted16("c");
         payload.counted8(b"de");
         assert_eq!(payload.bytes(), b"\xe9\0\0\0ab\0a\0\0\0b\0\0\x02\0c\0\x02\0de");
-        assert_eq!(payload.wrong, None);
+        assert_eq!(payload.refusal, None);
     }
 
     #[test]
     fn value_that_does_not_fit_refuses_the_event() {
-        let wrong = |put: &dyn Fn(&mut Payload)| {
+        let assert_refused = |put: &dyn Fn(&mut Payload)| {
             let mut payload = Payload::new();
             put(&mut payload);
-            assert_eq!(payload.wrong, Some(WriteError::InvalidParameter));
+            assert_eq!(payload.refusal, Some(WriteError::InvalidParameter));
         };
-        wrong(&|p| p.text16_of("abc", 2));
-        wrong(&|p| p.text8_of(b"abc", 2));
-        wrong(&|p| p.counted8(&[0; 65_536]));
-        wrong(&|p| p.sid(&[1, 2, 3]));
-        wrong(&|p| p.sid(b""));
-        wrong(&|p| _ = p.number::<u8>(256));
-        wrong(&|p| _ = p.size(-1_i32));
+        assert_refused(&|p| p.text16_of("abc", 2));
+        assert_refused(&|p| p.text8_of(b"abc", 2));
+        assert_refused(&|p| p.counted8(&[0; 65_536]));
+        assert_refused(&|p| p.sid(&[1, 2, 3]));
+        assert_refused(&|p| p.sid(b""));
+        assert_refused(&|p| _ = p.number::<u8>(256));
+        assert_refused(&|p| _ = p.size(-1_i32));
     }
 }

@@ -14,11 +14,10 @@ use crate::error::{Error, Result};
 /// errors of the system.
 pub fn create(path: &Path, new: bool) -> Result<File> {
     let user = rustix::process::geteuid().as_raw();
-    traceweir_session::create_output(path, user, new).map_err(|error| explain(path, error))
+    traceweir_session::create_output(path, user, new).map_err(|error| add_path(path, error))
 }
 
-/// Adds the path to an error.
-pub(crate) fn explain(path: &Path, error: traceweir_session::Error) -> Error {
+pub(crate) fn add_path(path: &Path, error: traceweir_session::Error) -> Error {
     match error {
         traceweir_session::Error::File(source) => Error::File { path: path.to_owned(), source },
         other => Error::refused(other.status(), format!("{}: {other}", path.display())),

@@ -15,5 +15,5 @@
 //!    does nothing.
 //! 3. There is no real-time delivery and no provider groups, as published for private loggers.
 
-pub(crate) use crate::client::private::not_for_private;
+pub(crate) use crate::client::private::unsupported_class_error;
 pub use crate::client::private::{MAX_PRIVATE, MAX_PRIVATE_FROM_OUTSIDE, PrivateSession};

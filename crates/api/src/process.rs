@@ -1,4 +1,4 @@
-//! The ground of the crate: state and hooks of the process that everything else stands on.
+//! State and hooks of the process, which the other modules of the crate build on.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -10,10 +10,8 @@
 //!
 //! | Purpose | Means |
 //! |---|---|
-//! | a thread that takes no signals | all signals are blocked while it starts; it inherits the mask
-//! |
-//! | descriptors that the program cannot close | a separate descriptor table of the control thread
-//! |
+//! | a thread that takes no signals | all signals are blocked while it starts (inherited mask) |
+//! | descriptors that the program cannot close | a separate table of the control thread |
 //! | fork | `pthread_atfork`: the child registers again |
 //! | exit | `atexit`: finalises private sessions and removes the provider sockets |
 //! | `dlclose` | this module is opened once more with `RTLD_NODELETE` |
@@ -48,12 +46,12 @@ use rustix::event::EventfdFlags;
 
 /// Blocks all signals of the calling thread while it lives; threads started meanwhile inherit the
 /// mask.
-struct Quiet {
+struct BlockedSignals {
     /// The former mask; missing if it could not be changed.
     before: Option<libc::sigset_t>,
 }
 
-impl Quiet {
+impl BlockedSignals {
     fn new() -> Self {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -67,36 +65,37 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // SAFETY: a mask that the system gave.
+            // SAFETY: the mask was filled by `pthread_sigmask`, and a null pointer for the old mask
+            // is allowed.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
         }
     }
 }
 
 /// Runs `work` with signals blocked, so that threads it starts take none.
-pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
-    let _quiet = Quiet::new();
+pub(crate) fn run_with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let _blocked = BlockedSignals::new();
     work()
 }
 
 /// Starts a thread that takes no signals.
-pub(crate) fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(crate) fn spawn_without_signals(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024);
-    let (is_library_thread, is_separate) = (is_library_thread(), IS_SEPARATE.get());
+    let (is_library_thread, has_own_table) = (is_library_thread(), HAS_OWN_TABLE.get());
     let body = move || {
         IS_LIBRARY_THREAD.set(is_library_thread);
-        IS_SEPARATE.set(is_separate);
+        HAS_OWN_TABLE.set(has_own_table);
         body();
     };
-    quietly(|| thread.spawn(body)).map(drop)
+    run_with_signals_blocked(|| thread.spawn(body)).map(drop)
 }
 
 thread_local! {
     /// This thread has a descriptor table separate from the program's.
-    static IS_SEPARATE: Cell<bool> = const { Cell::new(false) };
+    static HAS_OWN_TABLE: Cell<bool> = const { Cell::new(false) };
     /// This thread shares the descriptors of the control thread, which may also be the program's.
     static IS_LIBRARY_THREAD: Cell<bool> = const { Cell::new(false) };
 }
@@ -109,7 +108,7 @@ pub(crate) fn is_library_thread() -> bool {
 /// Returns whether this thread opens library descriptors in the program's table, where the program
 /// may close them.
 pub(crate) fn shares_descriptors() -> bool {
-    IS_LIBRARY_THREAD.get() && !IS_SEPARATE.get()
+    IS_LIBRARY_THREAD.get() && !HAS_OWN_TABLE.get()
 }
 
 /// Makes this thread act like a library thread in a sandbox.
@@ -120,16 +119,16 @@ pub(crate) fn share_descriptors() {
 
 /// The highest number that the library uses: the kernel keeps a table as large as the highest
 /// number in use.
-const HIGHEST_NUMBER: u64 = 4096;
+const MAX_LIBRARY_FD: u64 = 4096;
 /// Number of high numbers that the library can use.
-const HIGH_NUMBERS: u64 = 256;
+const LIBRARY_FD_COUNT: u64 = 256;
 
 /// Returns the lowest number for library descriptors in a table that the program shares: the
 /// program opens low numbers first.
-pub(crate) fn lowest_number() -> RawFd {
+pub(crate) fn lowest_library_fd() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let limit = limit.unwrap_or(HIGHEST_NUMBER).min(HIGHEST_NUMBER);
-    RawFd::try_from(limit - HIGH_NUMBERS.min(limit / 2)).unwrap_or(0)
+    let limit = limit.unwrap_or(MAX_LIBRARY_FD).min(MAX_LIBRARY_FD);
+    RawFd::try_from(limit - LIBRARY_FD_COUNT.min(limit / 2)).unwrap_or(0)
 }
 
 /// Gives this thread its own descriptor table, which the threads that it starts share. If the
@@ -151,9 +150,9 @@ pub(crate) fn separate_descriptors() {
         return;
     }
     if unshared != 0 {
-        close_copies();
+        close_copied_descriptors();
     }
-    IS_SEPARATE.set(true);
+    HAS_OWN_TABLE.set(true);
     for _ in 0..3 {
         // The lowest free number each. Kept open forever; reading one finds nothing, and writing
         // text to it fails or counts.
@@ -163,7 +162,7 @@ pub(crate) fn separate_descriptors() {
 }
 
 /// Closes the copies of the program's descriptors in a copied table.
-fn close_copies() {
+fn close_copied_descriptors() {
     let listed = std::fs::read_dir("/proc/thread-self/fd").map(|entries| {
         let names = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         names.collect::<Vec<c_int>>()
@@ -176,10 +175,10 @@ fn close_copies() {
     }
 }
 
-/// The nice value of a thread that others wait for, equal to that of the session's threads.
-const NICE: i32 = -10;
-/// The slice of such a thread: it runs for moments, and the scheduler prefers threads with short
-/// slices (Linux 6.12).
+/// The nice value of a thread that other threads wait for, equal to that of a session's threads.
+const RAISED_NICE_VALUE: i32 = -10;
+/// The scheduler slice of a thread that other threads wait for: it runs for moments, and the
+/// scheduler prefers threads with short slices (Linux 6.12).
 const SLICE_NS: u64 = 100_000;
 
 /// `struct sched_attr` in its first version (sched_setattr(2)).
@@ -204,7 +203,7 @@ pub(crate) fn raise_priority() {
         return;
     }
     let thread = Some(rustix::thread::gettid());
-    let _ = rustix::process::setpriority_process(thread, NICE);
+    let _ = rustix::process::setpriority_process(thread, RAISED_NICE_VALUE);
     let Ok(nice) = rustix::process::getpriority_process(thread) else { return };
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
@@ -223,10 +222,11 @@ pub(crate) fn raise_priority() {
 
 /// Registers the handlers that run in a forked child and at the exit of the process. Once for the
 /// life of the program.
-pub(crate) fn watch(forked: extern "C" fn(), exiting: extern "C" fn()) {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    if !WATCHED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handlers live as long as this module, which `pin` keeps loaded.
+pub(crate) fn install_fork_and_exit_handlers(forked: extern "C" fn(), exiting: extern "C" fn()) {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if !INSTALLED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the handlers live as long as this module, which `keep_module_loaded` keeps
+        // loaded.
         unsafe {
             libc::pthread_atfork(None, None, Some(forked));
             libc::atexit(exiting);
@@ -249,7 +249,8 @@ macro_rules! weak {
                 options(pure, readonly, nostack, preserves_flags)
             );
         }
-        // SAFETY: as above.
+        // SAFETY: reads the entry of the global offset table that the linker fills with the
+        // symbol's address, or with 0.
         #[cfg(target_arch = "aarch64")]
         unsafe {
             std::arch::asm!(
@@ -270,7 +271,7 @@ type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
 /// Keeps the module that holds this code loaded for the life of the process.
-pub(crate) fn pin() {
+pub(crate) fn keep_module_loaded() {
     static PINNED: AtomicBool = AtomicBool::new(false);
     let (dladdr, dlopen) = (weak!("dladdr"), weak!("dlopen"));
     if PINNED.swap(true, Ordering::Relaxed) || dladdr.is_null() || dlopen.is_null() {
@@ -296,18 +297,19 @@ pub(crate) fn pin() {
     }
 }
 
-/// Sockets of this process by descriptor and inode, for its forked children: found without a lock,
-/// whatever a thread was doing at the fork.
-static SOCKETS: [(AtomicI32, AtomicU64); 32] = [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 32];
+/// Sockets of this process by descriptor and inode, for its forked children. A child reads them
+/// without a lock, because a thread may have held any lock at the fork.
+static INHERITABLE_SOCKETS: [(AtomicI32, AtomicU64); 32] =
+    [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 32];
 
 /// Remembers a socket that children must close: one in the program's descriptor table, which a fork
 /// copies.
-pub(crate) fn remember(socket: BorrowedFd<'_>) {
-    if IS_SEPARATE.get() {
+pub(crate) fn remember_socket(socket: BorrowedFd<'_>) {
+    if HAS_OWN_TABLE.get() {
         return;
     }
     let Ok(stat) = rustix::fs::fstat(socket) else { return };
-    for (fd, inode) in &SOCKETS {
+    for (fd, inode) in &INHERITABLE_SOCKETS {
         if fd.load(Ordering::Relaxed) == -1 {
             inode.store(stat.st_ino, Ordering::Relaxed);
             fd.store(socket.as_raw_fd(), Ordering::Release);
@@ -317,11 +319,11 @@ pub(crate) fn remember(socket: BorrowedFd<'_>) {
 }
 
 /// Forgets a socket before it is closed.
-pub(crate) fn forget(socket: BorrowedFd<'_>) {
-    if IS_SEPARATE.get() {
+pub(crate) fn forget_socket(socket: BorrowedFd<'_>) {
+    if HAS_OWN_TABLE.get() {
         return;
     }
-    for (fd, _) in &SOCKETS {
+    for (fd, _) in &INHERITABLE_SOCKETS {
         let _ = fd.compare_exchange(socket.as_raw_fd(), -1, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -329,16 +331,17 @@ pub(crate) fn forget(socket: BorrowedFd<'_>) {
 /// Closes the copies of the parent's sockets in a forked child. The inode shows whether a
 /// descriptor is something else by now (the program closed all and opened others); such a
 /// descriptor is left alone.
-pub(crate) fn close_inherited() {
-    for (fd, inode) in &SOCKETS {
+pub(crate) fn close_inherited_sockets() {
+    for (fd, inode) in &INHERITABLE_SOCKETS {
         let number = fd.swap(-1, Ordering::Acquire);
         if number < 0 {
             continue;
         }
         // SAFETY: borrowed for one call, which fails if the number is not open.
         let socket = unsafe { BorrowedFd::borrow_raw(number) };
-        let same = rustix::fs::fstat(socket.as_fd()).is_ok_and(|s| s.st_ino == inode.load(Ordering::Relaxed));
-        if same {
+        let is_same_socket =
+            rustix::fs::fstat(socket.as_fd()).is_ok_and(|s| s.st_ino == inode.load(Ordering::Relaxed));
+        if is_same_socket {
             // SAFETY: the copy that the fork made of a socket of the library; its owner in this
             // memory is never used nor dropped.
             unsafe { libc::close(number) };

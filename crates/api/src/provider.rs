@@ -37,8 +37,8 @@ use traceweir_format::tracelogging;
 
 use crate::client;
 use crate::error::{Error, Result};
-use crate::event::Event;
-use crate::registration::Slot;
+use crate::event::CallerEvent;
+use crate::registration::RegistrationSlot;
 use crate::write::{self, Options};
 
 pub use crate::client::link_state;
@@ -57,7 +57,7 @@ pub use information::set_information;
 /// functions are those of [`ProviderRef`].
 #[derive(Debug)]
 pub struct Provider {
-    registered: ProviderRef,
+    provider_ref: ProviderRef,
 }
 
 impl Provider {
@@ -108,7 +108,7 @@ impl Provider {
     }
 
     fn new(handle: Handle) -> Self {
-        Self { registered: ProviderRef { handle } }
+        Self { provider_ref: ProviderRef { handle } }
     }
 
     /// Releases the ownership to the holder of the handle, who ends the registration with
@@ -124,7 +124,7 @@ impl Deref for Provider {
 
     #[inline(always)]
     fn deref(&self) -> &ProviderRef {
-        &self.registered
+        &self.provider_ref
     }
 }
 
@@ -177,7 +177,7 @@ impl ProviderRef {
     }
 
     #[inline(always)]
-    fn slot(&self) -> &'static Slot {
+    fn slot(&self) -> &'static RegistrationSlot {
         self.handle.slot()
     }
 
@@ -197,7 +197,7 @@ impl ProviderRef {
     #[inline(always)]
     #[must_use]
     pub fn enabled(&self, level: u8, keyword: u64) -> bool {
-        self.slot().enabled(level, keyword)
+        self.slot().is_enabled(level, keyword)
     }
 
     /// Returns whether any session may want this event.
@@ -207,7 +207,7 @@ impl ProviderRef {
     #[inline]
     #[must_use]
     pub fn event_enabled(&self, event: &EventDescriptor) -> bool {
-        self.slot().event_enabled(event)
+        self.slot().is_event_enabled(event)
     }
 
     /// Writes an event whose payload is the concatenation of the blocks.
@@ -215,7 +215,7 @@ impl ProviderRef {
     // application's call in every build.
     #[inline(always)]
     pub fn write(&self, descriptor: &EventDescriptor, data: &[&[u8]]) -> Result<(), WriteError> {
-        self.offer(&Event::new(descriptor, data))
+        self.write_if_enabled(&CallerEvent::new(descriptor, data))
     }
 
     /// Writes an event with activity ids (EventWriteTransfer).
@@ -229,11 +229,11 @@ impl ProviderRef {
         related: Option<&Guid>,
         data: &[&[u8]],
     ) -> Result<(), WriteError> {
-        self.offer(&Event { activity, related, ..Event::new(descriptor, data) })
+        self.write_if_enabled(&CallerEvent { activity, related, ..CallerEvent::new(descriptor, data) })
     }
 
     #[inline(always)]
-    fn offer(&self, event: &Event<'_>) -> Result<(), WriteError> {
+    fn write_if_enabled(&self, event: &CallerEvent<'_>) -> Result<(), WriteError> {
         if !self.enabled(event.descriptor.level, event.descriptor.keyword) {
             return Ok(());
         }
@@ -328,14 +328,14 @@ impl<'a> EventBuilder<'a> {
     #[inline(always)]
     pub fn write(self, data: &[&[u8]]) -> Result<(), WriteError> {
         let Self { provider, descriptor, metadata, activity, related, excluded, flags } = self;
-        let event = Event { metadata, activity, related, ..Event::new(descriptor, data) };
+        let event = CallerEvent { metadata, activity, related, ..CallerEvent::new(descriptor, data) };
         // Usually known at compile time.
         if excluded == 0 && flags == 0 {
-            return provider.offer(&event);
+            return provider.write_if_enabled(&event);
         }
         if !provider.enabled(descriptor.level, descriptor.keyword) {
             return Ok(());
         }
-        write::write_excluding(provider.slot(), &event, &Options::excluding(excluded, flags)?)
+        write::write_excluding(provider.slot(), &event, &Options::from_write_ex(excluded, flags)?)
     }
 }

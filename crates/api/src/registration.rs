@@ -6,7 +6,7 @@
 //!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
 //!           │     read by every write                                              │
 //!           ├─ line 1 ────────────────────────────────────────────────────────────┤
-//!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │
+//!           │ version  notified  turn  callback  retired  flags  decoding  classes … │
 //!           │     read by registering threads, the control thread, and writers     │
 //!           │     whose registration is of a rarer kind                            │
 //!           ├─ entries ───────────────────────────────────────────────────────────┤
@@ -20,14 +20,14 @@
 //!
 //! Invariants
 //!
-//! 1. `claimed` is set by compare-exchange. Only the thread that set it fills the slot, and only
+//! 1. `is_claimed` is set by compare-exchange. Only the thread that set it fills the slot, and only
 //!    the thread that moved the generation from odd to even empties it.
 //! 2. Only the thread that holds the `turn` (see `callback`) reads, calls or removes the callback,
 //!    so no callback is freed during a call.
-//! 3. Traits, the header words derived from them, lists of classes and modules are interned and
+//! 3. ProviderTraits, the header words derived from them, lists of classes and modules are interned and
 //!    never freed.
 //! 4. Traits are set once, by `fill` or later under the client's lock, after the words derived from
-//!    them: a writer that finds traits finds those too.
+//!    them: a writer that finds traits finds the derived words too.
 //!
 //! Nothing here waits for a daemon; the client announces registrations.
 #![allow(unsafe_code)]
@@ -48,59 +48,60 @@ use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
 use crate::error::{Error, Result};
-use callback::Turn;
+use callback::CallbackTurn;
 pub(crate) use callback::provider_filter;
 pub use callback::{EnableCallback, EnableNotice};
-use enable::{Change, Entry, MAX_ENTRIES};
-pub(crate) use module::Module;
-pub(crate) use parts::{Classes, Decoding, NewRegistration, Traits};
+use enable::{AtomicSessionEnable, EnableChange, MAX_ENABLE_ENTRIES};
+pub(crate) use module::{ProviderModule, find_mapped_path};
+pub(crate) use parts::{Classes, DecodeGuidWords, NewRegistration, ProviderTraits};
 pub use traceweir_transport::message::MAX_REGISTRATIONS;
 
 /// A registration, or a free slot for one.
 #[repr(C, align(64))]
-pub(crate) struct Slot {
+pub(crate) struct RegistrationSlot {
     level: AtomicU32,
     strict: AtomicU32,
     any: AtomicU64,
     all: AtomicU64,
     active: AtomicU64,
     provider: [AtomicU64; 2],
-    traits: AtomicPtr<Traits>,
+    traits: AtomicPtr<ProviderTraits>,
     generation: AtomicU32,
-    claimed: AtomicBool,
+    is_claimed: AtomicBool,
     /// Data descriptors have types even without traits.
-    typed: AtomicBool,
+    has_types: AtomicBool,
     version: AtomicU64,
     notified: AtomicU64,
-    turn: Turn,
+    turn: CallbackTurn,
     callback: AtomicPtr<EnableCallback>,
     /// A callback that was unregistered from within itself, to be freed when it has returned.
-    doomed: AtomicPtr<EnableCallback>,
+    retired_callback: AtomicPtr<EnableCallback>,
     /// The registering thread calls the callback itself, and no other thread does.
-    registering: AtomicBool,
+    is_registering: AtomicBool,
     /// The last call of the callback reported "enabled".
     reported_enabled: AtomicBool,
     /// A classic provider: one session at a time, written to by `classic`.
     classic: AtomicBool,
-    decoding: AtomicPtr<Decoding>,
+    decoding: AtomicPtr<DecodeGuidWords>,
     classes: AtomicPtr<Classes>,
     /// An address in the module that the provider belongs to; 0 for the module of this code.
     origin: AtomicUsize,
-    /// That module, if sessions record it.
-    module: AtomicPtr<Module>,
-    entries: [Entry; MAX_ENTRIES],
+    /// The module at `origin`, if sessions record it.
+    module: AtomicPtr<ProviderModule>,
+    entries: [AtomicSessionEnable; MAX_ENABLE_ENTRIES],
 }
 
 // A number in control messages has ten bits for the slot.
 const _: () = assert!(MAX_REGISTRATIONS == 1 << 10);
-const _: () = assert!(size_of::<Slot>() <= 1216 && std::mem::offset_of!(Slot, version) == 64);
+const _: () =
+    assert!(size_of::<RegistrationSlot>() <= 1216 && std::mem::offset_of!(RegistrationSlot, version) == 64);
 
-static TABLE: [Slot; MAX_REGISTRATIONS] = [const { Slot::new() }; MAX_REGISTRATIONS];
+static TABLE: [RegistrationSlot; MAX_REGISTRATIONS] = [const { RegistrationSlot::new() }; MAX_REGISTRATIONS];
 
-/// Where the next search for a free slot begins: slots are reused late.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// The index at which the next search for a free slot begins, so that slots are reused late.
+static NEXT_SEARCH_INDEX: AtomicUsize = AtomicUsize::new(0);
 
-impl Slot {
+impl RegistrationSlot {
     pub(crate) const fn new() -> Self {
         Self {
             level: AtomicU32::new(0),
@@ -111,21 +112,21 @@ impl Slot {
             provider: [AtomicU64::new(0), AtomicU64::new(0)],
             traits: AtomicPtr::new(ptr::null_mut()),
             generation: AtomicU32::new(0),
-            claimed: AtomicBool::new(false),
-            typed: AtomicBool::new(false),
+            is_claimed: AtomicBool::new(false),
+            has_types: AtomicBool::new(false),
             version: AtomicU64::new(0),
             notified: AtomicU64::new(0),
-            turn: Turn::new(),
+            turn: CallbackTurn::new(),
             callback: AtomicPtr::new(ptr::null_mut()),
-            doomed: AtomicPtr::new(ptr::null_mut()),
-            registering: AtomicBool::new(false),
+            retired_callback: AtomicPtr::new(ptr::null_mut()),
+            is_registering: AtomicBool::new(false),
             reported_enabled: AtomicBool::new(false),
             classic: AtomicBool::new(false),
             decoding: AtomicPtr::new(ptr::null_mut()),
             classes: AtomicPtr::new(ptr::null_mut()),
             origin: AtomicUsize::new(0),
             module: AtomicPtr::new(ptr::null_mut()),
-            entries: [const { Entry::new() }; MAX_ENTRIES],
+            entries: [const { AtomicSessionEnable::new() }; MAX_ENABLE_ENTRIES],
         }
     }
 
@@ -137,19 +138,18 @@ impl Slot {
 
     /// Returns the id of the provider.
     pub(crate) fn provider(&self) -> Guid {
-        guid_of(self.provider_words())
+        guid_from_words(self.provider_words())
     }
 
     /// Returns the traits that every event carries; empty if there are none.
     #[inline(always)]
     pub(crate) fn traits(&self) -> &'static [u8] {
         let traits = self.traits.load(Ordering::Acquire);
-        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in
+        // SAFETY: null, or a leaked `ProviderTraits` (invariant 3) published by the release store in
         // `set_traits`.
-        unsafe { traits.as_ref() }.map_or(&[], Traits::bytes)
+        unsafe { traits.as_ref() }.map_or(&[], ProviderTraits::bytes)
     }
 
-    /// Returns whether the registration has traits.
     #[inline(always)]
     pub(crate) fn has_traits(&self) -> bool {
         !self.traits.load(Ordering::Relaxed).is_null()
@@ -159,7 +159,8 @@ impl Slot {
     /// also change the header.
     #[inline(always)]
     pub(crate) fn traits_item(&self, another_follows: bool) -> Option<&'static [u64]> {
-        // SAFETY: as in `traits`.
+        // SAFETY: null, or a leaked `ProviderTraits` (invariant 3) published by the release store
+        // in `set_traits`.
         let Some(traits) = (unsafe { self.traits.load(Ordering::Acquire).as_ref() }) else {
             return Some(&[]);
         };
@@ -177,28 +178,32 @@ impl Slot {
     /// Returns the header words for traits that name a GUID to decode by. Needed only if there are
     /// traits.
     #[inline]
-    pub(crate) fn decoding(&self) -> Option<&'static Decoding> {
-        // SAFETY: null, or a leaked `Decoding` (invariant 3) published by the release store in
-        // `set_traits`.
+    pub(crate) fn decoding(&self) -> Option<&'static DecodeGuidWords> {
+        // SAFETY: null, or a leaked `DecodeGuidWords` (invariant 3) published by the release store
+        // in `set_traits`.
         unsafe { self.decoding.load(Ordering::Acquire).as_ref() }
     }
 
     /// Sets the traits of all later events. Called once, under the client's lock or before the
     /// registration is published.
-    pub(crate) fn set_traits(&self, traits: Option<&'static Traits>, decoding: Option<&'static Decoding>) {
-        self.decoding.store(leaked(decoding), Ordering::Release);
-        self.traits.store(leaked(traits), Ordering::Release);
+    pub(crate) fn set_traits(
+        &self,
+        traits: Option<&'static ProviderTraits>,
+        decoding: Option<&'static DecodeGuidWords>,
+    ) {
+        self.decoding.store(to_atomic_pointer(decoding), Ordering::Release);
+        self.traits.store(to_atomic_pointer(traits), Ordering::Release);
     }
 
     /// Returns whether data descriptors have types: the provider requested it, or has traits.
     #[inline(always)]
     pub(crate) fn has_descriptor_types(&self) -> bool {
-        self.typed.load(Ordering::Relaxed) || !self.traits.load(Ordering::Relaxed).is_null()
+        self.has_types.load(Ordering::Relaxed) || !self.traits.load(Ordering::Relaxed).is_null()
     }
 
     /// Sets whether data descriptors have types without traits.
     pub(crate) fn set_descriptor_types(&self, yes: bool) {
-        self.typed.store(yes, Ordering::Relaxed);
+        self.has_types.store(yes, Ordering::Relaxed);
     }
 
     /// Returns whether this is the registration of a classic provider.
@@ -215,9 +220,9 @@ impl Slot {
         unsafe { self.classes.load(Ordering::Acquire).as_ref() }.map_or(&[], |c| &c.0)
     }
 
-    /// Returns the number of the current registration, as [`Handle::to_raw`].
-    pub(crate) fn raw(&self) -> u64 {
-        raw_of(self.generation.load(Ordering::Acquire), self)
+    /// Returns the number of the current registration, in the form of [`Handle::to_raw`].
+    pub(crate) fn raw_handle(&self) -> u64 {
+        make_raw_handle(self.generation.load(Ordering::Acquire), self)
     }
 
     /// Returns an address in the module that the provider belongs to.
@@ -229,34 +234,33 @@ impl Slot {
     }
 
     /// Returns the module that sessions record, if any.
-    pub(crate) fn module(&self) -> Option<&'static Module> {
-        // SAFETY: null, or a leaked `Module` (invariant 3) published by the release store in
-        // `set_module`.
+    pub(crate) fn module(&self) -> Option<&'static ProviderModule> {
+        // SAFETY: null, or a leaked `ProviderModule` (invariant 3) published by the release store
+        // in `set_module`.
         unsafe { self.module.load(Ordering::Acquire).as_ref() }
     }
 
     /// Makes sessions record the module from now on. Requires the client's lock.
-    pub(crate) fn set_module(&self, module: Option<&'static Module>) {
-        self.module.store(leaked(module), Ordering::Release);
+    pub(crate) fn set_module(&self, module: Option<&'static ProviderModule>) {
+        self.module.store(to_atomic_pointer(module), Ordering::Release);
     }
 
-    /// Returns whether the registration has a callback.
     pub(crate) fn has_callback(&self) -> bool {
         !self.callback.load(Ordering::Acquire).is_null()
     }
 
     /// Calls the callback, if there is one. The caller holds the turn.
-    pub(crate) fn with_callback(&self, call: impl FnOnce(&EnableCallback)) {
+    pub(crate) fn call_callback_with(&self, call: impl FnOnce(&EnableCallback)) {
         // SAFETY: null, or a box leaked by `fill`. Only `drop_callback` frees it: under the turn,
-        // which the caller holds, or through `doomed` below, after the call.
+        // which the caller holds, or through `retired_callback` below, after the call.
         if let Some(callback) = unsafe { self.callback.load(Ordering::Acquire).as_ref() } {
             call(callback);
         }
-        let doomed = self.doomed.swap(ptr::null_mut(), Ordering::AcqRel);
-        if !doomed.is_null() {
+        let retired_callback = self.retired_callback.swap(ptr::null_mut(), Ordering::AcqRel);
+        if !retired_callback.is_null() {
             // SAFETY: `drop_callback` took it out of `callback`, and this thread alone took it out
-            // of `doomed`; no call of it is running any more.
-            drop(unsafe { Box::from_raw(doomed) });
+            // of `retired_callback`; no call of it is running any more.
+            drop(unsafe { Box::from_raw(retired_callback) });
         }
     }
 
@@ -269,13 +273,13 @@ impl Slot {
         self.origin.store(new.origin, Ordering::Relaxed);
         self.set_module(None);
         self.classic.store(new.classes.is_some(), Ordering::Relaxed);
-        self.classes.store(leaked(new.classes), Ordering::Release);
+        self.classes.store(to_atomic_pointer(new.classes), Ordering::Release);
         let callback = new.callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
         self.callback.store(callback, Ordering::Release);
         self.version.store(0, Ordering::Relaxed);
         self.notified.store(0, Ordering::Relaxed);
         self.reported_enabled.store(false, Ordering::Relaxed);
-        self.registering.store(true, Ordering::SeqCst);
+        self.is_registering.store(true, Ordering::SeqCst);
         // Odd from now on. Pairs with the acquire loads of `is_current`.
         self.generation.fetch_add(1, Ordering::Release).wrapping_add(1)
     }
@@ -287,11 +291,11 @@ impl Slot {
         if callback.is_null() {
             return;
         }
-        // Inside the callback, its caller frees it. If one is doomed already, that one is running
-        // and this one never ran.
+        // Inside the callback, its caller frees it. If `retired_callback` is set already, that
+        // callback is running and this one never ran.
         let running = turn.is_none()
             && self
-                .doomed
+                .retired_callback
                 .compare_exchange(ptr::null_mut(), callback, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok();
         if !running {
@@ -303,11 +307,11 @@ impl Slot {
 }
 
 /// Converts a leaked reference to the pointer that `AtomicPtr` stores. No code writes through it.
-fn leaked<T>(value: Option<&'static T>) -> *mut T {
+fn to_atomic_pointer<T>(value: Option<&'static T>) -> *mut T {
     value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut())
 }
 
-fn guid_of(words: [u64; 2]) -> Guid {
+fn guid_from_words(words: [u64; 2]) -> Guid {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&words[0].to_le_bytes());
     bytes[8..].copy_from_slice(&words[1].to_le_bytes());
@@ -320,7 +324,7 @@ fn guid_of(words: [u64; 2]) -> Guid {
 /// returns the functions of a registration that has not ended.
 #[derive(Clone, Copy)]
 pub struct Handle {
-    slot: &'static Slot,
+    slot: &'static RegistrationSlot,
     generation: u32,
 }
 
@@ -341,12 +345,12 @@ impl Eq for Handle {}
 impl Handle {
     /// Claims a free slot for a provider with plain traits, without announcing it.
     #[cfg(test)]
-    pub(crate) fn claim(
+    pub(crate) fn claim_plain(
         provider: Guid,
-        traits: Option<&'static Traits>,
+        traits: Option<&'static ProviderTraits>,
         callback: Option<EnableCallback>,
     ) -> Result<Self> {
-        Self::claim_for(NewRegistration {
+        Self::claim_slot(NewRegistration {
             provider,
             traits,
             decoding: None,
@@ -357,13 +361,13 @@ impl Handle {
     }
 
     /// Claims a free slot, without announcing the registration.
-    pub(crate) fn claim_for(new: NewRegistration) -> Result<Self> {
-        let start = NEXT.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn claim_slot(new: NewRegistration) -> Result<Self> {
+        let start = NEXT_SEARCH_INDEX.fetch_add(1, Ordering::Relaxed);
         for step in 0..MAX_REGISTRATIONS {
             let index = start.wrapping_add(step) % MAX_REGISTRATIONS;
             let slot = &TABLE[index];
-            if slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                NEXT.store(index + 1, Ordering::Relaxed);
+            if slot.is_claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                NEXT_SEARCH_INDEX.store(index + 1, Ordering::Relaxed);
                 return Ok(Self { slot, generation: slot.fill(new) });
             }
         }
@@ -376,7 +380,7 @@ impl Handle {
     /// Returns the number that identifies the registration outside Rust; never 0.
     #[must_use]
     pub fn to_raw(self) -> u64 {
-        raw_of(self.generation, self.slot)
+        make_raw_handle(self.generation, self.slot)
     }
 
     /// Finds the registration with this number.
@@ -386,12 +390,12 @@ impl Handle {
     #[inline]
     #[must_use]
     pub fn from_raw(raw: u64) -> Option<Self> {
-        Self::from_raw_of_any_kind(raw).filter(|handle| !handle.slot.is_classic())
+        Self::from_raw_any_kind(raw).filter(|handle| !handle.slot.is_classic())
     }
 
     /// Finds the registration with this number, for any kind of provider.
     #[inline]
-    pub(crate) fn from_raw_of_any_kind(raw: u64) -> Option<Self> {
+    pub(crate) fn from_raw_any_kind(raw: u64) -> Option<Self> {
         let index = usize::try_from(raw & 0xFFFF_FFFF).ok()?.checked_sub(1)?;
         let handle = Self { slot: TABLE.get(index)?, generation: u32::try_from(raw >> 32).ok()? };
         handle.is_current().then_some(handle)
@@ -417,7 +421,7 @@ impl Handle {
     }
 
     /// Iterates over all current registrations.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn iter_current() -> impl Iterator<Item = Self> {
         TABLE
             .iter()
             .map(|slot| Self { slot, generation: slot.generation.load(Ordering::Acquire) })
@@ -425,15 +429,15 @@ impl Handle {
     }
 
     #[inline(always)]
-    pub(crate) fn slot(self) -> &'static Slot {
+    pub(crate) fn slot(self) -> &'static RegistrationSlot {
         self.slot
     }
 
     /// Enables the registration for a session or changes its parameters, and sends a new session
     /// the module. Requires the client's lock. A classic provider has one session at a time: this
     /// call replaces the former one.
-    pub(crate) fn enable_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
-        let before = self.slot.enable_of_outlet(outlet);
+    pub(crate) fn enable_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> EnableChange {
+        let before = self.slot.find_enable(outlet);
         let change = self.change_session(outlet, ticket, params);
         if before.is_none_or(|before| before.ticket != ticket) {
             self.slot.resend_module(outlet);
@@ -441,15 +445,15 @@ impl Handle {
         change
     }
 
-    fn change_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+    fn change_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> EnableChange {
         if !self.slot.is_classic() {
             return self.slot.enable_session(outlet, ticket, params);
         }
         let match_any = params.match_any & u64::from(u32::MAX);
-        let narrow = EnableParams { level: params.level, match_any, ..EnableParams::default() };
-        let change = self.slot.enable_session(outlet, ticket, &narrow);
-        let took_over = self.slot.disable_sessions(!(1 << outlet));
-        if took_over { Change::Changed } else { change }
+        let classic_params = EnableParams { level: params.level, match_any, ..EnableParams::default() };
+        let change = self.slot.enable_session(outlet, ticket, &classic_params);
+        let has_replaced_session = self.slot.disable_sessions(!(1 << outlet));
+        if has_replaced_session { EnableChange::Changed } else { change }
     }
 
     /// Ends the registration, so that no writer and no message finds it; `false` if another thread
@@ -467,19 +471,19 @@ impl Handle {
     /// Frees the callback of a retired registration and its slot, after the entries were cleared.
     pub(crate) fn release(self) {
         self.slot.drop_callback();
-        // Pairs with the acquire in `claim_for`.
-        self.slot.claimed.store(false, Ordering::Release);
+        // Pairs with the acquire in `claim_slot`.
+        self.slot.is_claimed.store(false, Ordering::Release);
     }
 
     fn index(self) -> usize {
-        index_of(self.slot)
+        slot_index(self.slot)
     }
 }
 
-fn index_of(slot: &Slot) -> usize {
-    (ptr::from_ref(slot).addr() - TABLE.as_ptr().addr()) / size_of::<Slot>()
+fn slot_index(slot: &RegistrationSlot) -> usize {
+    (ptr::from_ref(slot).addr() - TABLE.as_ptr().addr()) / size_of::<RegistrationSlot>()
 }
 
-fn raw_of(generation: u32, slot: &Slot) -> u64 {
-    u64::from(generation) << 32 | (index_of(slot) as u64 + 1)
+fn make_raw_handle(generation: u32, slot: &RegistrationSlot) -> u64 {
+    u64::from(generation) << 32 | (slot_index(slot) as u64 + 1)
 }

@@ -81,8 +81,8 @@ pub struct Settings {
     pub from: Option<FileTime>,
     /// The latest wanted time: the end in the header is not later, unless an event is.
     pub to: Option<FileTime>,
-    /// The file must not exist, not even as a link, when it gets its name (183); otherwise it
-    /// replaces the former file, following links.
+    /// The file must not exist, not even as a link, when it gets its name (`ERROR_ALREADY_EXISTS`);
+    /// otherwise it replaces the former file, following links.
     pub new: bool,
 }
 
@@ -155,11 +155,11 @@ pub struct Relogger {
     paths: Vec<PathBuf>,
     output: Option<PathBuf>,
     settings: Settings,
-    shared: Arc<Shared>,
+    shared: Arc<CancelState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct CancelState {
     cancelled: AtomicBool,
     closers: Mutex<Vec<Closer>>,
 }
@@ -260,7 +260,7 @@ fn relog(
         Item::Event(event) => event,
         Item::Lost(lost) => return output.note_loss(lost),
     };
-    output.reach(event.time);
+    output.set_current_time(event.time);
     if is_log_file_header(event.record) {
         return match begun.get_mut(event.trace).map(|begun| std::mem::replace(begun, true)) {
             Some(false) => callback.begin(&event, output),
@@ -268,7 +268,7 @@ fn relog(
             _ => Ok(()),
         };
     }
-    if output.has_in_front(event.trace, event.record) {
+    if output.take_header_record(event.trace, event.record) {
         return Ok(());
     }
     callback.event(&event, output)
@@ -277,7 +277,7 @@ fn relog(
 /// Ends [`Relogger::process`], which returns with a complete file of the events so far.
 #[derive(Clone, Debug)]
 pub struct Canceller {
-    shared: Arc<Shared>,
+    shared: Arc<CancelState>,
 }
 
 impl Canceller {

@@ -56,23 +56,23 @@ use traceweir_transport::message::{Properties, SessionRef, Update as UpdateMessa
 
 use crate::consumer::Trace;
 use crate::controller::info::{Answer, Query, Set};
-use crate::controller::{Controller, not_running};
+use crate::controller::{Controller, not_running_error};
 use crate::error::{Error, Result};
 use crate::private::PrivateSession;
-use builder::whole_seconds;
+use builder::round_up_to_seconds;
 
 /// A running session.
 ///
 /// [`Session::builder`] starts one, [`Session::open`] finds one that a daemon runs.
 #[derive(Debug)]
 pub struct Session {
-    place: Place,
+    host: SessionHost,
 }
 
 /// The process that runs a session.
 #[derive(Debug)]
-enum Place {
-    Here(PrivateSession),
+enum SessionHost {
+    InProcess(PrivateSession),
     Daemon { controller: Controller, session: SessionRef },
 }
 
@@ -88,7 +88,7 @@ impl Session {
     /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if no such session runs.
     pub fn open(name: &str) -> Result<Self> {
         let session = SessionRef::Name(name.to_owned());
-        let Some(mut controller) = Controller::find(None)? else { return Err(not_running(&session)) };
+        let Some(mut controller) = Controller::find(None)? else { return Err(not_running_error(&session)) };
         let id = SessionId::new(controller.query(&session)?.id);
         Ok(controller.session_with_id(id))
     }
@@ -99,17 +99,17 @@ impl Session {
     }
 
     fn in_daemon(controller: &Controller, session: SessionRef) -> Self {
-        Self { place: Place::Daemon { controller: controller.clone(), session } }
+        Self { host: SessionHost::Daemon { controller: controller.clone(), session } }
     }
 
-    /// Returns the id of the session; sessions of a process have numbers of their own.
+    /// Returns the id of the session; sessions in a process are numbered separately.
     ///
     /// Asks the daemon if the session was addressed by name ([`Controller::session`]).
     pub fn id(&self) -> Result<SessionId> {
-        match &self.place {
-            Place::Here(session) => Ok(SessionId::new(session.id())),
-            Place::Daemon { session: SessionRef::Id(id), .. } => Ok(SessionId::new(*id)),
-            Place::Daemon { session: SessionRef::Name(_), .. } => Ok(self.query()?.id),
+        match &self.host {
+            SessionHost::InProcess(session) => Ok(SessionId::new(session.id())),
+            SessionHost::Daemon { session: SessionRef::Id(id), .. } => Ok(SessionId::new(*id)),
+            SessionHost::Daemon { session: SessionRef::Name(_), .. } => Ok(self.query()?.id),
         }
     }
 
@@ -164,7 +164,8 @@ impl Session {
     /// Returns the final settings and counters of a session that ended recently; `end_status` gives
     /// the reason if it ended by itself.
     ///
-    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` while it runs, and when the daemon has forgotten it.
+    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` while it runs, and when the daemon has forgotten
+    /// it.
     pub fn outcome(&self) -> Result<SessionSummary> {
         self.control(
             |_| Err(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "the session is running")),
@@ -177,9 +178,9 @@ impl Session {
     /// They are among the lost events of [`query`](Self::query). Empty if the session receives no
     /// kernel events.
     pub fn kernel_losses(&self) -> Result<Vec<u64>> {
-        match &self.place {
-            Place::Here(_) => Ok(Vec::new()),
-            Place::Daemon { controller, session } => controller.clone().kernel_losses(session),
+        match &self.host {
+            SessionHost::InProcess(_) => Ok(Vec::new()),
+            SessionHost::Daemon { controller, session } => controller.clone().kernel_losses(session),
         }
     }
 
@@ -240,12 +241,12 @@ impl Session {
 
     /// Sets an information class of the session (TraceSetInformation).
     ///
-    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for most classes in a
-    /// session of this process.
+    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for most classes in
+    /// a session of this process.
     pub fn set_information(&self, set: &Set) -> Result<()> {
-        match &self.place {
-            Place::Here(session) => session.set_information(set),
-            Place::Daemon { controller, session } => controller.clone().set_information(session, set),
+        match &self.host {
+            SessionHost::InProcess(session) => session.set_information(set),
+            SessionHost::Daemon { controller, session } => controller.clone().set_information(session, set),
         }
     }
 
@@ -253,12 +254,14 @@ impl Session {
     ///
     /// Fails with `ERROR_NOT_SUPPORTED` for a session of this process.
     pub fn query_information(&self, query: Query) -> Result<Answer> {
-        match &self.place {
-            Place::Here(_) => {
+        match &self.host {
+            SessionHost::InProcess(_) => {
                 let reason = "a session in this process has no information classes";
                 Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
             }
-            Place::Daemon { controller, session } => controller.clone().query_information(session, query),
+            SessionHost::Daemon { controller, session } => {
+                controller.clone().query_information(session, query)
+            }
         }
     }
 
@@ -268,32 +271,34 @@ impl Session {
     /// Events written after the return are delivered. Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if
     /// the session does not deliver live, which sessions in this process never do.
     pub fn trace(&self) -> Result<Trace> {
-        match &self.place {
-            Place::Here(_) => {
+        match &self.host {
+            SessionHost::InProcess(_) => {
                 let reason = "a session in this process writes to its file and delivers nothing live";
                 Err(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason))
             }
-            Place::Daemon { controller, session } => Trace::open_live_in(&[controller.folder()], session),
+            SessionHost::Daemon { controller, session } => {
+                Trace::open_live_in(&[controller.folder()], session)
+            }
         }
     }
 
     /// Stops the session: every event written before the call is in its file or counted as lost.
     pub fn stop(self) -> Result<SessionSummary> {
-        let properties = match self.place {
-            Place::Here(session) => session.stop()?,
-            Place::Daemon { mut controller, session } => controller.stop(&session)?,
+        let properties = match self.host {
+            SessionHost::InProcess(session) => session.stop()?,
+            SessionHost::Daemon { mut controller, session } => controller.stop(&session)?,
         };
         Ok(SessionSummary::from_message(properties))
     }
 
     fn control(
         &self,
-        here: impl FnOnce(&PrivateSession) -> Result<Properties>,
+        in_process: impl FnOnce(&PrivateSession) -> Result<Properties>,
         in_daemon: impl FnOnce(&mut Controller, &SessionRef) -> Result<Properties>,
     ) -> Result<SessionSummary> {
-        let properties = match &self.place {
-            Place::Here(session) => here(session)?,
-            Place::Daemon { controller, session } => in_daemon(&mut controller.clone(), session)?,
+        let properties = match &self.host {
+            SessionHost::InProcess(session) => in_process(session)?,
+            SessionHost::Daemon { controller, session } => in_daemon(&mut controller.clone(), session)?,
         };
         Ok(SessionSummary::from_message(properties))
     }
@@ -336,7 +341,7 @@ impl Controller {
     /// Returns the recently ended sessions that the daemon remembers, the latest first; see
     /// [`Session::outcome`].
     pub fn ended_sessions(&mut self) -> Result<Vec<SessionSummary>> {
-        Ok(self.ended()?.into_iter().map(SessionSummary::from_message).collect())
+        Ok(self.query_ended()?.into_iter().map(SessionSummary::from_message).collect())
     }
 }
 
@@ -351,7 +356,7 @@ pub struct SessionUpdate<'s> {
 impl SessionUpdate<'_> {
     /// Sets the time after which partly filled buffers are written, rounded up to whole seconds.
     pub fn flush_timer(mut self, timer: Duration) -> Self {
-        self.changes.flush_timer = Some(whole_seconds(timer));
+        self.changes.flush_timer = Some(round_up_to_seconds(timer));
         self
     }
 

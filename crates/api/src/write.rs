@@ -1,9 +1,9 @@
-//! One event's way to every session that wants it.
+//! The path of an event to every session that wants it.
 //!
 //! ```text
-//!   slices, data descriptors, blocks of macros ──▶ `Event`            provider, descriptor, string
+//!   slices, data descriptors, blocks of macros ──▶ `CallerEvent`            provider, descriptor, string
 //!   1  enabled?          level and keyword, then filters              `registration::enable`
-//!   2  usual event       one session that requests only events:
+//!   2  usual event       one session without extended data items:
 //!                        straight into the ring                       straight
 //!   3  everything else   sessions are chosen, the record is composed
 //!                        on the stack or in a pool, and written
@@ -51,8 +51,8 @@ use traceweir_format::spec::event::{
 use traceweir_format::spec::status::Status;
 use traceweir_transport::ring::{Block, Blocks};
 
-use crate::event::{Event, MAX_BLOCKS};
-use crate::registration::Slot;
+use crate::event::{CallerEvent, MAX_BLOCKS};
+use crate::registration::RegistrationSlot;
 
 pub(crate) use descriptor::write_descriptors;
 pub use descriptor::{DataDescriptor, try_straight, try_straight_described};
@@ -102,8 +102,8 @@ impl WriteError {
 
 /// Values that only some callers pass with an event.
 ///
-/// They are separate from [`Event`], and handled in separate functions, so that the usual event
-/// does not pay for them.
+/// They are separate from [`CallerEvent`], and handled in separate functions, so that the usual
+/// event does not pay for them.
 #[derive(Clone, Copy)]
 pub(crate) struct Options<'a> {
     /// The provider's metadata, for a registration without traits.
@@ -112,41 +112,41 @@ pub(crate) struct Options<'a> {
     stamp: Option<u64>,
     /// Bits of the sessions that do not get the event.
     excluded: u64,
-    /// Sessions that reject in-private events do not get it either.
-    in_private: bool,
+    /// Sessions that reject in-private events do not get the event either.
+    is_in_private: bool,
     /// Number of library functions between the program and the function that calls step 3, which
     /// the call stack of the event leaves out.
     frames: usize,
 }
 
 impl Options<'_> {
-    const NONE: Self = Self { traits: &[], stamp: None, excluded: 0, in_private: false, frames: 0 };
+    const NONE: Self = Self { traits: &[], stamp: None, excluded: 0, is_in_private: false, frames: 0 };
 
     /// Reads the arguments of EventWriteEx. Bits without a session change nothing.
     #[inline(always)]
-    pub(crate) fn excluding(sessions: u64, flags: u32) -> Result<Self, WriteError> {
+    pub(crate) fn from_write_ex(sessions: u64, flags: u32) -> Result<Self, WriteError> {
         if flags & !(EVENT_WRITE_FLAG_NO_FAULTING | EVENT_WRITE_FLAG_INPRIVATE) != 0 {
             return Err(WriteError::InvalidParameter);
         }
-        let in_private = flags & EVENT_WRITE_FLAG_INPRIVATE != 0;
-        Ok(Self { excluded: sessions, in_private, ..Self::NONE })
+        let is_in_private = flags & EVENT_WRITE_FLAG_INPRIVATE != 0;
+        Ok(Self { excluded: sessions, is_in_private, ..Self::NONE })
     }
 }
 
 /// Writes an event that passed level and keyword.
 #[inline(always)]
-pub(crate) fn write(slot: &Slot, event: &Event<'_>) -> Result<(), WriteError> {
+pub(crate) fn write(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Result<(), WriteError> {
     // Before a frame for the record exists: an event that a filter rejects costs a fraction of a
     // write.
     let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
-    // Copied to the stack only now, when it is written.
+    // The event is copied to the stack only when it is written.
     let event = *event;
     deliver(slot, &event, passed_cell)
 }
 
 #[inline(never)]
-fn deliver(slot: &Slot, event: &Event<'_>, passed_cell: u16) -> Result<(), WriteError> {
-    let Some(payload) = Blocks::of_slices(event.blocks) else { return too_large(event) };
+fn deliver(slot: &RegistrationSlot, event: &CallerEvent<'_>, passed_cell: u16) -> Result<(), WriteError> {
+    let Some(payload) = Blocks::of_slices(event.blocks) else { return too_large_error(event) };
     if straight::try_write(slot, event, payload, passed_cell) {
         return Ok(());
     }
@@ -155,7 +155,7 @@ fn deliver(slot: &Slot, event: &Event<'_>, passed_cell: u16) -> Result<(), Write
 
 /// Returns the error for an event with a block larger than any record.
 #[cold]
-fn too_large(event: &Event<'_>) -> Result<(), WriteError> {
+fn too_large_error(event: &CallerEvent<'_>) -> Result<(), WriteError> {
     Err(if event.blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
 }
 
@@ -164,13 +164,14 @@ fn too_large(event: &Event<'_>) -> Result<(), WriteError> {
 // the compiler usually knows most of them there.
 #[inline(always)]
 pub(crate) fn write_described(
-    slot: &Slot,
+    slot: &RegistrationSlot,
     descriptor: &EventDescriptor,
     metadata: &[u8],
     payload: Blocks<'_>,
 ) -> Result<(), WriteError> {
-    if slot.filters_of_all().is_some() {
-        let event = Event { metadata: Some(metadata), ..Event::from_blocks(descriptor, payload.all()) };
+    if slot.only_filter_cell().is_some() {
+        let event =
+            CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, payload.all()) };
         return write(slot, &event);
     }
     deliver_described(slot, descriptor, metadata, payload.all(), payload.bytes())
@@ -178,46 +179,50 @@ pub(crate) fn write_described(
 
 #[inline(never)]
 fn deliver_described(
-    slot: &Slot,
+    slot: &RegistrationSlot,
     descriptor: &EventDescriptor,
     metadata: &[u8],
     blocks: &[Block<'_>],
     bytes: usize,
 ) -> Result<(), WriteError> {
-    let event = Event { metadata: Some(metadata), ..Event::from_blocks(descriptor, blocks) };
+    let event = CallerEvent { metadata: Some(metadata), ..CallerEvent::from_blocks(descriptor, blocks) };
     if straight::try_write(slot, &event, Blocks::counted(blocks, bytes), 0) {
         return Ok(());
     }
-    write_with(slot, &event, &Options { frames: 1, ..Options::NONE })
+    write_with_options(slot, &event, &Options { frames: 1, ..Options::NONE })
 }
 
-/// Writes an event to all sessions except excluded ones. It passed level and keyword, and its
-/// blocks are slices.
+/// Writes an event to all sessions except excluded ones. The event passed level and keyword, and
+/// its blocks are slices.
 #[inline(never)]
 pub(crate) fn write_excluding(
-    slot: &Slot,
-    event: &Event<'_>,
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
     options: &Options<'_>,
 ) -> Result<(), WriteError> {
     let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
     if Blocks::of_slices(event.blocks).is_none() {
-        return too_large(event);
+        return too_large_error(event);
     }
     staged::deliver(slot, event, options, passed_cell)
 }
 
 /// Writes an event with options that passed level and keyword. Its blocks have less than 4 GiB.
 #[inline(always)]
-fn write_with(slot: &Slot, event: &Event<'_>, options: &Options<'_>) -> Result<(), WriteError> {
+fn write_with_options(
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
+    options: &Options<'_>,
+) -> Result<(), WriteError> {
     let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
     deliver_staged(slot, event, options, passed_cell)
 }
 
-/// Step 3 in a function of its own.
+/// Runs step 3 outside of the functions that are inlined into the program.
 #[inline(never)]
 fn deliver_staged(
-    slot: &Slot,
-    event: &Event<'_>,
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
     options: &Options<'_>,
     passed_cell: u16,
 ) -> Result<(), WriteError> {

@@ -22,25 +22,25 @@ impl Errors {
 }
 
 /// The tokens between two commas.
-pub(crate) struct Argument {
+pub(crate) struct MacroArgument {
     pub(crate) tokens: TokenStream,
     pub(crate) span: Span,
 }
 
 /// An argument of the form `name(…)`.
-pub(crate) struct Call {
+pub(crate) struct MacroCall {
     pub(crate) name: Ident,
-    pub(crate) arguments: Arguments,
+    pub(crate) arguments: MacroArguments,
 }
 
 /// The arguments of a call, read one after the other.
-pub(crate) struct Arguments {
-    rest: std::vec::IntoIter<Argument>,
+pub(crate) struct MacroArguments {
+    remaining: std::vec::IntoIter<MacroArgument>,
     /// Position for the error that an argument is missing.
     pub(crate) span: Span,
 }
 
-impl Arguments {
+impl MacroArguments {
     /// Splits at commas. A single trailing comma is ignored; two commas in a row make an argument
     /// without tokens.
     pub(crate) fn new(tokens: TokenStream, span: Span) -> Self {
@@ -49,25 +49,25 @@ impl Arguments {
         for token in tokens {
             match token {
                 TokenTree::Punct(p) if p.as_char() == ',' => {
-                    all.push(Self::argument(std::mem::take(&mut current), p.span()));
+                    all.push(Self::make_argument(std::mem::take(&mut current), p.span()));
                 }
                 token => current.push(token),
             }
         }
         if !current.is_empty() {
-            all.push(Self::argument(current, span));
+            all.push(Self::make_argument(current, span));
         }
-        Self { rest: all.into_iter(), span }
+        Self { remaining: all.into_iter(), span }
     }
 
-    fn argument(tokens: Vec<TokenTree>, otherwise: Span) -> Argument {
+    fn make_argument(tokens: Vec<TokenTree>, otherwise: Span) -> MacroArgument {
         let span = tokens.first().map_or(otherwise, TokenTree::span);
-        Argument { tokens: tokens.into_iter().collect(), span }
+        MacroArgument { tokens: tokens.into_iter().collect(), span }
     }
 
     /// Returns the next argument, or adds the error `expected`.
-    pub(crate) fn next(&mut self, errors: &mut Errors, expected: &str) -> Option<Argument> {
-        match self.rest.next() {
+    pub(crate) fn next(&mut self, errors: &mut Errors, expected: &str) -> Option<MacroArgument> {
+        match self.remaining.next() {
             Some(argument) if !argument.tokens.is_empty() => Some(argument),
             Some(empty) => {
                 errors.add(empty.span, expected);
@@ -97,9 +97,9 @@ impl Arguments {
 
     /// Returns the remaining arguments of the form `name(…)`, and adds the error `expected` for
     /// each other one.
-    pub(crate) fn parse_calls(&mut self, errors: &mut Errors, expected: &str) -> Vec<Call> {
+    pub(crate) fn parse_calls(&mut self, errors: &mut Errors, expected: &str) -> Vec<MacroCall> {
         let mut calls = Vec::new();
-        for argument in self.rest.by_ref() {
+        for argument in self.remaining.by_ref() {
             match parse_call(argument.tokens) {
                 Some(call) => calls.push(call),
                 None => errors.add(argument.span, expected),
@@ -109,20 +109,20 @@ impl Arguments {
     }
 
     /// Returns the remaining arguments unparsed.
-    pub(crate) fn rest(&mut self) -> impl Iterator<Item = Argument> {
-        self.rest.by_ref()
+    pub(crate) fn take_remaining(&mut self) -> impl Iterator<Item = MacroArgument> {
+        self.remaining.by_ref()
     }
 
-    /// Adds an error if an argument is left.
+    /// Adds an error if an argument remains.
     pub(crate) fn expect_end(&mut self, errors: &mut Errors) {
-        if let Some(argument) = self.rest.next() {
+        if let Some(argument) = self.remaining.next() {
             errors.add(argument.span, "one argument too many");
         }
     }
 }
 
 /// Parses tokens of the form `name(…)`.
-pub(crate) fn parse_call(tokens: TokenStream) -> Option<Call> {
+pub(crate) fn parse_call(tokens: TokenStream) -> Option<MacroCall> {
     let mut tokens = strip_invisible_groups(tokens).into_iter();
     let (Some(TokenTree::Ident(name)), Some(TokenTree::Group(group)), None) =
         (tokens.next(), tokens.next(), tokens.next())
@@ -130,7 +130,7 @@ pub(crate) fn parse_call(tokens: TokenStream) -> Option<Call> {
         return None;
     };
     (group.delimiter() == Delimiter::Parenthesis)
-        .then(|| Call { arguments: Arguments::new(group.stream(), name.span()), name })
+        .then(|| MacroCall { arguments: MacroArguments::new(group.stream(), name.span()), name })
 }
 
 /// Parses tokens of the form `{ … }`.
@@ -167,12 +167,12 @@ pub(crate) fn parenthesize_operations(tokens: TokenStream) -> TokenStream {
     let each = tokens.into_iter().map(|token| match token {
         TokenTree::Group(group) => {
             let inner = parenthesize_operations(group.stream());
-            let invisible = group.delimiter() == Delimiter::None;
-            let shown =
-                if invisible && is_operation(&inner) { Delimiter::Parenthesis } else { group.delimiter() };
-            let mut shown = Group::new(shown, inner);
-            shown.set_span(group.span());
-            TokenTree::Group(shown)
+            let is_invisible = group.delimiter() == Delimiter::None;
+            let delimiter =
+                if is_invisible && is_operation(&inner) { Delimiter::Parenthesis } else { group.delimiter() };
+            let mut visible = Group::new(delimiter, inner);
+            visible.set_span(group.span());
+            TokenTree::Group(visible)
         }
         token => token,
     });
@@ -250,9 +250,9 @@ mod tests {
     fn arguments_are_split_at_commas() {
         let tokens = "a, f(1, 2), , {x, y}".parse().unwrap();
         let found: Vec<String> =
-            Arguments::new(tokens, Span::call_site()).rest.map(|a| a.tokens.to_string()).collect();
+            MacroArguments::new(tokens, Span::call_site()).remaining.map(|a| a.tokens.to_string()).collect();
         assert_eq!(found, ["a", "f (1 , 2)", "", "{ x , y }"]);
-        assert_eq!(Arguments::new("a,".parse().unwrap(), Span::call_site()).rest.len(), 1);
-        assert_eq!(Arguments::new(TokenStream::new(), Span::call_site()).rest.len(), 0);
+        assert_eq!(MacroArguments::new("a,".parse().unwrap(), Span::call_site()).remaining.len(), 1);
+        assert_eq!(MacroArguments::new(TokenStream::new(), Span::call_site()).remaining.len(), 0);
     }
 }

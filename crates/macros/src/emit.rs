@@ -17,36 +17,47 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 
-use crate::event::{Constant, Event, Field};
-use crate::fields::Kind;
+use crate::event::{Constant, EventCall, EventField};
+use crate::fields::ValueEncoding;
 
-/// A part of the payload.
-enum Piece {
+/// A piece of the payload.
+enum PayloadPiece {
     /// A value of fixed size.
     Fixed(TokenStream),
     /// An expression for bytes in memory.
     Bytes(TokenStream),
 }
 
-impl Event {
+/// The values of all fields that have data.
+#[derive(Default)]
+struct FieldValues {
+    /// The value expressions.
+    expressions: Vec<TokenStream>,
+    /// The variables that hold the values.
+    names: Vec<Ident>,
+    /// The pieces that are written.
+    pieces: Vec<PayloadPiece>,
+}
+
+impl EventCall {
     /// Returns the code of the event: an expression of type `u32`.
     pub(crate) fn emit(&self) -> TokenStream {
         let (tlg, provider) = (&self.tlg, &self.provider);
-        let level = self.level();
-        let keyword = self.keyword();
-        let statics = self.statics();
-        let (values, names, pieces) = self.values();
-        let (blocks, data) = join(tlg, pieces);
-        let activity = optional(&self.activity, "activity");
-        let related = optional(&self.related, "related");
-        let (activity_value, activity_name) = self.id_value(&self.activity, "activity");
-        let (related_value, related_name) = self.id_value(&self.related, "related");
+        let level = self.emit_level();
+        let keyword = self.emit_keyword();
+        let statics = self.emit_statics();
+        let FieldValues { expressions, names, pieces } = self.collect_values();
+        let (blocks, data) = join_pieces(tlg, pieces);
+        let activity = optional_id(&self.activity, "activity");
+        let related = optional_id(&self.related, "related");
+        let (activity_value, activity_name) = self.emit_id(&self.activity, "activity");
+        let (related_value, related_name) = self.emit_id(&self.related, "related");
         quote! {{
             const __TLG_LEVEL: #tlg::Level = #level;
             const __TLG_KEYWORD: ::core::primitive::u64 = #keyword;
             if #provider.enabled(__TLG_LEVEL, __TLG_KEYWORD) {
                 #statics
-                match (#activity_value #related_value #(#values,)*) {
+                match (#activity_value #related_value #(#expressions,)*) {
                     (#activity_name #related_name #(#names,)*) => {
                         #blocks
                         #tlg::write(&#provider, &__TLG_EVENT, &__TLG_METADATA, #activity, #related, &[#(#tlg::Block::new(#data)),*])
@@ -58,28 +69,28 @@ impl Event {
         }}
     }
 
-    fn level(&self) -> TokenStream {
+    fn emit_level(&self) -> TokenStream {
         let tlg = &self.tlg;
         self.level.as_ref().map_or_else(|| quote!(#tlg::Level::Verbose), |level| level.tokens.clone())
     }
 
     /// Returns all given keywords combined, or 1 if there are none.
-    fn keyword(&self) -> TokenStream {
-        let each = self.keywords.iter().map(|k| number(k, "u64"));
+    fn emit_keyword(&self) -> TokenStream {
+        let each = self.keywords.iter().map(|k| typed_number(k, "u64"));
         if self.keywords.is_empty() { quote!(1) } else { quote!(#(#each)|*) }
     }
 
-    fn statics(&self) -> TokenStream {
+    fn emit_statics(&self) -> TokenStream {
         let (tlg, name) = (&self.tlg, &self.name);
         let zero = || quote!(0);
-        let id = self.id.as_ref().map_or_else(zero, |c| number(c, "u16"));
-        let version = self.version.as_ref().map_or_else(zero, |c| number(c, "u8"));
-        let task = self.task.as_ref().map_or_else(zero, |c| number(c, "u16"));
-        let tag = self.tag(&self.tag);
-        let or = |c: &Option<Constant>, otherwise| c.as_ref().map_or(otherwise, |c| c.tokens.clone());
-        let channel = or(&self.channel, quote!(#tlg::Channel::TraceLogging));
-        let opcode = or(&self.opcode, quote!(#tlg::Opcode::Info));
-        let fields = self.fields.iter().filter_map(|field| self.metadata(field));
+        let id = self.id.as_ref().map_or_else(zero, |c| typed_number(c, "u16"));
+        let version = self.version.as_ref().map_or_else(zero, |c| typed_number(c, "u8"));
+        let task = self.task.as_ref().map_or_else(zero, |c| typed_number(c, "u16"));
+        let tag = self.emit_tag(&self.tag);
+        let or_default = |c: &Option<Constant>, otherwise| c.as_ref().map_or(otherwise, |c| c.tokens.clone());
+        let channel = or_default(&self.channel, quote!(#tlg::Channel::TraceLogging));
+        let opcode = or_default(&self.opcode, quote!(#tlg::Opcode::Info));
+        let fields = self.fields.iter().filter_map(|field| self.emit_metadata(field));
         quote! {
             static __TLG_EVENT: #tlg::EventDescriptor =
                 #tlg::descriptor(#id, #version, #channel, __TLG_LEVEL, #opcode, #task, __TLG_KEYWORD);
@@ -93,7 +104,7 @@ impl Event {
     }
 
     /// Returns the metadata of a field, or `None` for raw data, which has none.
-    fn metadata(&self, field: &Field) -> Option<TokenStream> {
+    fn emit_metadata(&self, field: &EventField) -> Option<TokenStream> {
         let (tlg, at) = (&self.tlg, field.at);
         let name = field.name.as_ref()?;
         let constant = |kind: &str, value: &str| {
@@ -102,12 +113,12 @@ impl Event {
         };
         let input = field.input.clone().unwrap_or_else(|| constant("InType", field.field_type.input));
         let out = field.out.clone().unwrap_or_else(|| constant("OutType", field.field_type.out));
-        let tag = self.tag(&field.tag);
+        let tag = self.emit_tag(&field.tag);
         let shape = Ident::new(if field.field_type.kind.is_array() { "array" } else { "scalar" }, at);
         Some(quote! { #tlg::FieldMetadata::#shape(#name, #input.as_int(), #out.as_int(), #tag) })
     }
 
-    fn tag(&self, tag: &Option<Constant>) -> TokenStream {
+    fn emit_tag(&self, tag: &Option<Constant>) -> TokenStream {
         let tlg = &self.tlg;
         tag.as_ref().map_or_else(
             || quote!(0),
@@ -118,93 +129,101 @@ impl Event {
         )
     }
 
-    fn id_value(&self, id: &Option<Constant>, name: &str) -> (TokenStream, TokenStream) {
+    /// Returns the expression of an activity id and the variable that holds it; both empty without
+    /// an id.
+    fn emit_id(&self, id: &Option<Constant>, name: &str) -> (TokenStream, TokenStream) {
         let tlg = &self.tlg;
         id.as_ref().map_or_else(Default::default, |id| {
-            let (value, name) = (&id.tokens, local(name));
+            let (value, name) = (&id.tokens, local_ident(name));
             (quote_spanned!(id.at=> #tlg::activity(#value),), quote!(#name,))
         })
     }
 
-    /// Returns the value expressions, the variables that hold them, and the pieces that are
-    /// written.
-    fn values(&self) -> (Vec<TokenStream>, Vec<Ident>, Vec<Piece>) {
-        let (mut values, mut names, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
+    fn collect_values(&self) -> FieldValues {
+        let mut values = FieldValues::default();
         for field in self.fields.iter().filter(|field| field.field_type.kind.blocks() != 0) {
-            let name = local(&format!("value{}", names.len()));
-            values.push(field.field_type.convert(&self.tlg, &field.value, field.at));
-            pieces.extend(self.pieces(field, &name));
-            names.push(name);
+            let name = local_ident(&format!("value{}", values.names.len()));
+            values.expressions.push(field.field_type.convert(&self.tlg, &field.value, field.at));
+            values.pieces.extend(self.make_pieces(field, &name));
+            values.names.push(name);
         }
-        (values, names, pieces)
+        values
     }
 
-    fn pieces(&self, field: &Field, value: &Ident) -> Vec<Piece> {
+    fn make_pieces(&self, field: &EventField, value: &Ident) -> Vec<PayloadPiece> {
         let tlg = &self.tlg;
         match field.field_type.kind {
-            Kind::Scalar => vec![Piece::Fixed(quote!(*#value))],
-            Kind::Time(_) => vec![Piece::Fixed(quote!(#value))],
-            Kind::CountedScalar => {
-                vec![Piece::Fixed(quote!(#tlg::counted_size(#value))), Piece::Fixed(quote!(*#value))]
-            }
-            Kind::Counted => {
+            ValueEncoding::Scalar => vec![PayloadPiece::Fixed(quote!(*#value))],
+            ValueEncoding::Time(_) => vec![PayloadPiece::Fixed(quote!(#value))],
+            ValueEncoding::CountedScalar => {
                 vec![
-                    Piece::Fixed(quote!(#tlg::counted_size(#value))),
-                    Piece::Bytes(quote!(#tlg::counted(#value))),
+                    PayloadPiece::Fixed(quote!(#tlg::counted_size(#value))),
+                    PayloadPiece::Fixed(quote!(*#value)),
                 ]
             }
-            Kind::Slice => {
+            ValueEncoding::Counted => {
                 vec![
-                    Piece::Fixed(quote!(#tlg::slice_count(#value))),
-                    Piece::Bytes(quote!(#tlg::elements(#value))),
+                    PayloadPiece::Fixed(quote!(#tlg::counted_size(#value))),
+                    PayloadPiece::Bytes(quote!(#tlg::counted(#value))),
                 ]
             }
-            Kind::Terminated => {
+            ValueEncoding::Slice => {
+                vec![
+                    PayloadPiece::Fixed(quote!(#tlg::slice_count(#value))),
+                    PayloadPiece::Bytes(quote!(#tlg::elements(#value))),
+                ]
+            }
+            ValueEncoding::Terminated => {
                 let unit = field.field_type.value(tlg, Span::mixed_site());
                 vec![
-                    Piece::Bytes(quote!(#tlg::until_zero(#value))),
-                    Piece::Fixed(quote!({ const ZERO: #unit = 0; ZERO })),
+                    PayloadPiece::Bytes(quote!(#tlg::until_zero(#value))),
+                    PayloadPiece::Fixed(quote!({ const ZERO: #unit = 0; ZERO })),
                 ]
             }
-            Kind::Sid => vec![Piece::Bytes(quote!(#tlg::sid(#value)))],
-            Kind::RawField { .. } | Kind::RawData => vec![Piece::Bytes(quote!(#tlg::counted(#value)))],
-            Kind::Struct | Kind::RawMeta { .. } | Kind::RawStruct { .. } => Vec::new(),
+            ValueEncoding::Sid => vec![PayloadPiece::Bytes(quote!(#tlg::sid(#value)))],
+            ValueEncoding::RawField { .. } | ValueEncoding::RawData => {
+                vec![PayloadPiece::Bytes(quote!(#tlg::counted(#value)))]
+            }
+            ValueEncoding::Struct | ValueEncoding::RawMeta { .. } | ValueEncoding::RawStruct { .. } => {
+                Vec::new()
+            }
         }
     }
 }
 
 /// Returns the blocks on the stack, and the expressions for all data in order.
-fn join(tlg: &TokenStream, pieces: Vec<Piece>) -> (TokenStream, Vec<TokenStream>) {
+fn join_pieces(tlg: &TokenStream, pieces: Vec<PayloadPiece>) -> (TokenStream, Vec<TokenStream>) {
     let (mut blocks, mut data) = (TokenStream::new(), Vec::new());
-    let mut run: Vec<TokenStream> = Vec::new();
-    let mut close = |run: &mut Vec<TokenStream>, data: &mut Vec<TokenStream>| {
-        let Some(last) = run.pop() else { return };
-        let block = run.drain(..).rev().fold(last, |rest, value| quote!(#tlg::Packed(#value, #rest)));
-        let name = local(&format!("block{}", data.len()));
+    let mut adjacent: Vec<TokenStream> = Vec::new();
+    let mut close_block = |adjacent: &mut Vec<TokenStream>, data: &mut Vec<TokenStream>| {
+        let Some(last) = adjacent.pop() else { return };
+        let block =
+            adjacent.drain(..).rev().fold(last, |packed, value| quote!(#tlg::Packed(#value, #packed)));
+        let name = local_ident(&format!("block{}", data.len()));
         blocks.extend(quote!(let #name = #block;));
         data.push(quote!(#tlg::bytes(&#name)));
     };
     for piece in pieces {
         match piece {
-            Piece::Fixed(value) => run.push(value),
-            Piece::Bytes(bytes) => {
-                close(&mut run, &mut data);
+            PayloadPiece::Fixed(value) => adjacent.push(value),
+            PayloadPiece::Bytes(bytes) => {
+                close_block(&mut adjacent, &mut data);
                 data.push(bytes);
             }
         }
     }
-    close(&mut run, &mut data);
+    close_block(&mut adjacent, &mut data);
     (blocks, data)
 }
 
 /// Returns a number of the given type; errors about its type point to its option.
-fn number(constant: &Constant, type_name: &str) -> TokenStream {
+fn typed_number(constant: &Constant, type_name: &str) -> TokenStream {
     let (value, primitive) = (&constant.tokens, Ident::new(type_name, constant.at));
     quote_spanned!(constant.at=> ::core::convert::identity::<::core::primitive::#primitive>(#value))
 }
 
-fn optional(id: &Option<Constant>, name: &str) -> TokenStream {
-    let name = local(name);
+fn optional_id(id: &Option<Constant>, name: &str) -> TokenStream {
+    let name = local_ident(name);
     if id.is_some() {
         quote!(::core::option::Option::Some(&#name))
     } else {
@@ -213,6 +232,6 @@ fn optional(id: &Option<Constant>, name: &str) -> TokenStream {
 }
 
 /// Returns an identifier that the caller's expressions cannot refer to.
-fn local(name: &str) -> Ident {
+fn local_ident(name: &str) -> Ident {
     format_ident!("{name}", span = Span::mixed_site())
 }

@@ -4,10 +4,11 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;
 
 use crate::arguments::{
-    Arguments, Call, Errors, parenthesize_operations, parse_braces, parse_call, strip_invisible_groups,
+    Errors, MacroArguments, MacroCall, parenthesize_operations, parse_braces, parse_call,
+    strip_invisible_groups,
 };
 use crate::constants::{CHANNEL, IN_TYPE, LEVEL, NamedConstants, OPCODE, OUT_TYPE};
-use crate::fields::{self, FieldType, Kind};
+use crate::fields::{self, FieldType, ValueEncoding};
 
 /// Documented limit, which includes the two blocks of metadata.
 const MAX_BLOCKS: usize = 128;
@@ -32,7 +33,7 @@ pub(crate) struct Constant {
 }
 
 /// One field; the members of a structure follow it.
-pub(crate) struct Field {
+pub(crate) struct EventField {
     pub(crate) field_type: FieldType,
     pub(crate) at: Span,
     /// `None` for raw data.
@@ -47,7 +48,7 @@ pub(crate) struct Field {
 
 /// The arguments of a call.
 #[derive(Default)]
-pub(crate) struct Event {
+pub(crate) struct EventCall {
     pub(crate) tlg: TokenStream,
     pub(crate) provider: TokenStream,
     pub(crate) name: String,
@@ -61,16 +62,16 @@ pub(crate) struct Event {
     pub(crate) channel: Option<Constant>,
     pub(crate) activity: Option<Constant>,
     pub(crate) related: Option<Constant>,
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<EventField>,
     debug: bool,
     blocks: usize,
 }
 
 /// Returns the code of the event, or the errors of the call.
-pub(crate) fn write(input: TokenStream) -> TokenStream {
+pub(crate) fn expand_write_event(input: TokenStream) -> TokenStream {
     let (tlg, arguments) = split_crate_path(input);
     let mut errors = Errors::default();
-    let event = Event::parse(tlg, arguments, &mut errors);
+    let event = EventCall::parse(tlg, arguments, &mut errors);
     if let Some(errors) = errors.into_items() {
         return quote!({ #errors 0_u32 });
     }
@@ -91,10 +92,10 @@ pub(crate) fn split_crate_path(input: TokenStream) -> (TokenStream, TokenStream)
     (quote!(#root::__tlg), parenthesize_operations(tokens.collect()))
 }
 
-impl Event {
+impl EventCall {
     fn parse(tlg: TokenStream, tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut event = Self { tlg, blocks: METADATA_BLOCKS, ..Self::default() };
-        let mut arguments = Arguments::new(tokens, Span::call_site());
+        let mut arguments = MacroArguments::new(tokens, Span::call_site());
         if let Some(provider) = arguments.next(errors, EXPECTED_PROVIDER) {
             if !is_path(&strip_invisible_groups(provider.tokens.clone())) {
                 errors.add(provider.span, EXPECTED_PROVIDER);
@@ -106,25 +107,25 @@ impl Event {
         }
         for call in arguments.parse_calls(errors, EXPECTED_OPTION) {
             match FieldType::find(&call.name.to_string()) {
-                Some(field_type) => event.field(field_type, call, false, errors),
-                None => event.option(call, errors),
+                Some(field_type) => event.add_field(field_type, call, false, errors),
+                None => event.parse_option(call, errors),
             }
         }
         event
     }
 
-    fn option(&mut self, mut call: Call, errors: &mut Errors) {
+    fn parse_option(&mut self, mut call: MacroCall, errors: &mut Errors) {
         let (name, at) = (call.name.to_string(), call.name.span());
         let arguments = &mut call.arguments;
         let tlg = self.tlg.clone();
-        let mut named = |kind: &NamedConstants, errors: &mut Errors| {
+        let mut next_named = |kind: &NamedConstants, errors: &mut Errors| {
             next_constant(arguments, at, kind.expected, errors)
                 .map(|c| Constant { tokens: kind.expand(&tlg, c.tokens, at), at })
         };
         match name.as_str() {
-            "level" => set_once(&mut self.level, named(&LEVEL, errors), at, errors),
-            "opcode" => set_once(&mut self.opcode, named(&OPCODE, errors), at, errors),
-            "channel" => set_once(&mut self.channel, named(&CHANNEL, errors), at, errors),
+            "level" => set_once(&mut self.level, next_named(&LEVEL, errors), at, errors),
+            "opcode" => set_once(&mut self.opcode, next_named(&OPCODE, errors), at, errors),
+            "channel" => set_once(&mut self.channel, next_named(&CHANNEL, errors), at, errors),
             "keyword" => {
                 let expected = "expected a keyword: a constant of 64 bits, such as keyword(0x10)";
                 self.keywords.extend(next_constant(arguments, at, expected, errors));
@@ -171,20 +172,21 @@ impl Event {
         call.arguments.expect_end(errors);
     }
 
-    fn field(&mut self, field_type: FieldType, call: Call, inside: bool, errors: &mut Errors) {
+    fn add_field(&mut self, field_type: FieldType, call: MacroCall, is_member: bool, errors: &mut Errors) {
         let at = call.name.span();
         let mut arguments = call.arguments;
-        let named = field_type.kind != Kind::RawData;
+        let has_name = field_type.kind != ValueEncoding::RawData;
         let name =
-            named.then(|| arguments.next_string(errors, EXPECTED_FIELD).map(|n| n.0).unwrap_or_default());
-        let mut field = Field { field_type, at, name, value: quote!(), input: None, out: None, tag: None };
+            has_name.then(|| arguments.next_string(errors, EXPECTED_FIELD).map(|n| n.0).unwrap_or_default());
+        let mut field =
+            EventField { field_type, at, name, value: quote!(), input: None, out: None, tag: None };
         match field_type.kind {
-            Kind::RawField { .. } | Kind::RawMeta { .. } => {
+            ValueEncoding::RawField { .. } | ValueEncoding::RawMeta { .. } => {
                 let input = arguments.next(errors, IN_TYPE.expected);
                 field.input = input.map(|i| IN_TYPE.expand(&self.tlg, i.tokens, at));
             }
-            Kind::RawStruct { .. } => {
-                if inside {
+            ValueEncoding::RawStruct { .. } => {
+                if is_member {
                     errors.add(at, "a raw structure cannot be inside another structure: its members are counted by the caller, those of the other one by the macro");
                 }
                 let tlg = &self.tlg;
@@ -198,26 +200,26 @@ impl Event {
         if field_type.kind.blocks() != 0 {
             field.value = arguments.next(errors, EXPECTED_VALUE).map(|v| v.tokens).unwrap_or_default();
         }
-        if field_type.kind == Kind::Struct {
-            self.structure(field, arguments, errors)
+        if field_type.kind == ValueEncoding::Struct {
+            self.add_structure(field, arguments, errors)
         } else {
-            self.leaf(field, arguments, errors)
+            self.add_leaf(field, arguments, errors)
         }
     }
 
     /// Adds a field without members.
-    fn leaf(&mut self, mut field: Field, mut arguments: Arguments, errors: &mut Errors) {
+    fn add_leaf(&mut self, mut field: EventField, mut arguments: MacroArguments, errors: &mut Errors) {
         for call in arguments.parse_calls(errors, "expected tag(…) or format(…)") {
             self.field_option(&mut field, call, errors);
         }
-        self.push(field, errors);
+        self.push_field(field, errors);
     }
 
     /// Adds a structure: options, then members in braces.
-    fn structure(&mut self, mut field: Field, mut arguments: Arguments, errors: &mut Errors) {
+    fn add_structure(&mut self, mut field: EventField, mut arguments: MacroArguments, errors: &mut Errors) {
         let at = field.at;
         let mut members = None;
-        for argument in arguments.rest().collect::<Vec<_>>() {
+        for argument in arguments.take_remaining().collect::<Vec<_>>() {
             if members.is_some() {
                 errors.add(argument.span, "the members come last");
             } else if let Some(group) = parse_braces(&argument.tokens) {
@@ -233,8 +235,8 @@ impl Event {
             return;
         };
         let index = self.fields.len();
-        self.push(field, errors);
-        let count = self.members(members, at, errors);
+        self.push_field(field, errors);
+        let count = self.add_members(members, at, errors);
         let (tlg, count) = (&self.tlg, u8::try_from(count.min(MAX_MEMBERS)).unwrap_or(0));
         if let Some(field) = self.fields.get_mut(index) {
             field.out = Some(quote!(#tlg::OutType::from_int(#count)));
@@ -242,30 +244,32 @@ impl Event {
     }
 
     /// Adds the members of a structure, and returns their number.
-    fn members(&mut self, tokens: TokenStream, at: Span, errors: &mut Errors) -> usize {
+    fn add_members(&mut self, tokens: TokenStream, at: Span, errors: &mut Errors) -> usize {
         let mut count = 0_usize;
-        for call in
-            Arguments::new(tokens, at).parse_calls(errors, "expected a field, such as u32(\"count\", &count)")
+        for call in MacroArguments::new(tokens, at)
+            .parse_calls(errors, "expected a field, such as u32(\"count\", &count)")
         {
             let Some(field_type) = FieldType::find(&call.name.to_string()) else {
                 errors.add(call.name.span(), describe_unknown_name(&call.name.to_string()));
                 continue;
             };
-            count = count.saturating_add(usize::from(field_type.kind != Kind::RawData));
+            count = count.saturating_add(usize::from(field_type.kind != ValueEncoding::RawData));
             if count == MAX_MEMBERS + 1 {
                 errors.add(call.name.span(), "too many members: a structure has 127 at most");
             }
-            self.field(field_type, call, true, errors);
+            self.add_field(field_type, call, true, errors);
         }
         count
     }
 
-    fn field_option(&self, field: &mut Field, mut call: Call, errors: &mut Errors) {
+    fn field_option(&self, field: &mut EventField, mut call: MacroCall, errors: &mut Errors) {
         let at = call.name.span();
-        let takes_format =
-            !matches!(field.field_type.kind, Kind::Struct | Kind::RawStruct { .. } | Kind::RawData);
+        let takes_format = !matches!(
+            field.field_type.kind,
+            ValueEncoding::Struct | ValueEncoding::RawStruct { .. } | ValueEncoding::RawData
+        );
         match call.name.to_string().as_str() {
-            "tag" if field.field_type.kind != Kind::RawData => {
+            "tag" if field.field_type.kind != ValueEncoding::RawData => {
                 set_once(
                     &mut field.tag,
                     next_constant(&mut call.arguments, at, EXPECTED_TAG, errors),
@@ -286,7 +290,7 @@ impl Event {
                     format!(
                         "unknown option {name}: this field takes {}",
                         match (field.field_type.kind, takes_format) {
-                            (Kind::RawData, _) => "none",
+                            (ValueEncoding::RawData, _) => "none",
                             (_, true) => "tag(…) and format(…)",
                             (_, false) => "tag(…)",
                         }
@@ -298,16 +302,16 @@ impl Event {
         call.arguments.expect_end(errors);
     }
 
-    fn push(&mut self, field: Field, errors: &mut Errors) {
+    fn push_field(&mut self, field: EventField, errors: &mut Errors) {
         let before = self.blocks;
         self.blocks = before.saturating_add(field.field_type.kind.blocks());
         if before <= MAX_BLOCKS && self.blocks > MAX_BLOCKS {
             let message = "too many blocks of data: an event has 128 at most, two of them its metadata; a field of fixed size takes one, all others two";
             errors.add(field.at, message);
         }
-        let named = field.name.is_some();
+        let has_name = field.name.is_some();
         self.fields.push(field);
-        if named && self.fields.iter().filter(|f| f.name.is_some()).count() == MAX_FIELDS + 1 {
+        if has_name && self.fields.iter().filter(|f| f.name.is_some()).count() == MAX_FIELDS + 1 {
             errors.add(
                 self.fields.last().map_or_else(Span::call_site, |f| f.at),
                 "too many fields: an event has 128 at most",
@@ -324,7 +328,7 @@ fn describe_unknown_name(name: &str) -> String {
 }
 
 fn next_constant(
-    arguments: &mut Arguments,
+    arguments: &mut MacroArguments,
     at: Span,
     expected: &str,
     errors: &mut Errors,

@@ -4,9 +4,9 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-/// How a value is encoded.
+/// The encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueEncoding {
     /// The bytes of the value.
     Scalar,
     /// The number of elements, then their bytes.
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     RawData,
 }
 
-impl Kind {
+impl ValueEncoding {
     /// Returns the number of data blocks that the documented interface counts for the field.
     pub(crate) const fn blocks(self) -> usize {
         match self {
@@ -61,12 +61,12 @@ pub(crate) struct FieldType {
     value: &'static str,
     pub(crate) input: &'static str,
     pub(crate) out: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueEncoding,
 }
 
 /// Types that also exist as slices, with `_slice` after the name.
 #[rustfmt::skip]
-const WITH_SLICES: &[(&str, &str, &str, &str)] = &[
+const TYPES_WITH_SLICES: &[(&str, &str, &str, &str)] = &[
     ("u8", "u8", "U8", "Default"), ("u16", "u16", "U16", "Default"), ("u32", "u32", "U32", "Default"), ("u64", "u64", "U64", "Default"),
     ("i8", "i8", "I8", "Default"), ("i16", "i16", "I16", "Default"), ("i32", "i32", "I32", "Default"), ("i64", "i64", "I64", "Default"),
     ("usize", "usize", "USize", "Default"), ("isize", "isize", "ISize", "Default"),
@@ -86,41 +86,41 @@ const WITH_SLICES: &[(&str, &str, &str, &str)] = &[
 
 /// All other types.
 #[rustfmt::skip]
-const OTHERS: &[(&str, &str, &str, &str, Kind)] = &[
-    ("ipv6", "[u8; 16]", "Binary", "IPv6", Kind::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", Kind::CountedScalar),
-    ("socketaddress", "u8", "Binary", "SocketAddress", Kind::Counted), ("socketaddressc", "u8", "BinaryC", "SocketAddress", Kind::Counted),
-    ("binary", "u8", "Binary", "Default", Kind::Counted), ("binaryc", "u8", "BinaryC", "Default", Kind::Counted),
-    ("str8", "u8", "Str8", "Utf8", Kind::Counted), ("str8_cp1252", "u8", "Str8", "Default", Kind::Counted),
-    ("str8_json", "u8", "Str8", "Json", Kind::Counted), ("str8_xml", "u8", "Str8", "Xml", Kind::Counted),
-    ("cstr8", "u8", "CStr8", "Utf8", Kind::Terminated), ("cstr8_cp1252", "u8", "CStr8", "Default", Kind::Terminated),
-    ("cstr8_json", "u8", "CStr8", "Json", Kind::Terminated), ("cstr8_xml", "u8", "CStr8", "Xml", Kind::Terminated),
-    ("str16", "u16", "Str16", "Default", Kind::Counted),
-    ("str16_json", "u16", "Str16", "Json", Kind::Counted), ("str16_xml", "u16", "Str16", "Xml", Kind::Counted),
-    ("cstr16", "u16", "CStr16", "Default", Kind::Terminated),
-    ("cstr16_json", "u16", "CStr16", "Json", Kind::Terminated), ("cstr16_xml", "u16", "CStr16", "Xml", Kind::Terminated),
-    ("systemtime", "i64", "FileTime", "Default", Kind::Time("filetime_from_systemtime")),
-    ("time32", "i64", "FileTime", "Default", Kind::Time("filetime_from_time32")),
-    ("time64", "i64", "FileTime", "Default", Kind::Time("filetime_from_time64")),
-    ("win_sid", "u8", "Sid", "Default", Kind::Sid),
-    ("struct", "", "Struct", "Default", Kind::Struct),
-    ("raw_field", "u8", "", "Default", Kind::RawField { array: false }), ("raw_field_slice", "u8", "", "Default", Kind::RawField { array: true }),
-    ("raw_meta", "", "", "Default", Kind::RawMeta { array: false }), ("raw_meta_slice", "", "", "Default", Kind::RawMeta { array: true }),
-    ("raw_struct", "", "Struct", "Default", Kind::RawStruct { array: false }), ("raw_struct_slice", "", "Struct", "Default", Kind::RawStruct { array: true }),
-    ("raw_data", "u8", "", "", Kind::RawData),
+const OTHER_TYPES: &[(&str, &str, &str, &str, ValueEncoding)] = &[
+    ("ipv6", "[u8; 16]", "Binary", "IPv6", ValueEncoding::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", ValueEncoding::CountedScalar),
+    ("socketaddress", "u8", "Binary", "SocketAddress", ValueEncoding::Counted), ("socketaddressc", "u8", "BinaryC", "SocketAddress", ValueEncoding::Counted),
+    ("binary", "u8", "Binary", "Default", ValueEncoding::Counted), ("binaryc", "u8", "BinaryC", "Default", ValueEncoding::Counted),
+    ("str8", "u8", "Str8", "Utf8", ValueEncoding::Counted), ("str8_cp1252", "u8", "Str8", "Default", ValueEncoding::Counted),
+    ("str8_json", "u8", "Str8", "Json", ValueEncoding::Counted), ("str8_xml", "u8", "Str8", "Xml", ValueEncoding::Counted),
+    ("cstr8", "u8", "CStr8", "Utf8", ValueEncoding::Terminated), ("cstr8_cp1252", "u8", "CStr8", "Default", ValueEncoding::Terminated),
+    ("cstr8_json", "u8", "CStr8", "Json", ValueEncoding::Terminated), ("cstr8_xml", "u8", "CStr8", "Xml", ValueEncoding::Terminated),
+    ("str16", "u16", "Str16", "Default", ValueEncoding::Counted),
+    ("str16_json", "u16", "Str16", "Json", ValueEncoding::Counted), ("str16_xml", "u16", "Str16", "Xml", ValueEncoding::Counted),
+    ("cstr16", "u16", "CStr16", "Default", ValueEncoding::Terminated),
+    ("cstr16_json", "u16", "CStr16", "Json", ValueEncoding::Terminated), ("cstr16_xml", "u16", "CStr16", "Xml", ValueEncoding::Terminated),
+    ("systemtime", "i64", "FileTime", "Default", ValueEncoding::Time("filetime_from_systemtime")),
+    ("time32", "i64", "FileTime", "Default", ValueEncoding::Time("filetime_from_time32")),
+    ("time64", "i64", "FileTime", "Default", ValueEncoding::Time("filetime_from_time64")),
+    ("win_sid", "u8", "Sid", "Default", ValueEncoding::Sid),
+    ("struct", "", "Struct", "Default", ValueEncoding::Struct),
+    ("raw_field", "u8", "", "Default", ValueEncoding::RawField { array: false }), ("raw_field_slice", "u8", "", "Default", ValueEncoding::RawField { array: true }),
+    ("raw_meta", "", "", "Default", ValueEncoding::RawMeta { array: false }), ("raw_meta_slice", "", "", "Default", ValueEncoding::RawMeta { array: true }),
+    ("raw_struct", "", "Struct", "Default", ValueEncoding::RawStruct { array: false }), ("raw_struct_slice", "", "Struct", "Default", ValueEncoding::RawStruct { array: true }),
+    ("raw_data", "u8", "", "", ValueEncoding::RawData),
 ];
 
 impl FieldType {
     /// Finds a type by its name.
     pub(crate) fn find(name: &str) -> Option<Self> {
-        let other = OTHERS.iter().find(|o| o.0 == name);
+        let other = OTHER_TYPES.iter().find(|o| o.0 == name);
         if let Some(&(_, value, input, out, kind)) = other {
             return Some(Self { value, input, out, kind });
         }
         let (base, kind) = match name.strip_suffix("_slice") {
-            Some(base) => (base, Kind::Slice),
-            None => (name, Kind::Scalar),
+            Some(base) => (base, ValueEncoding::Slice),
+            None => (name, ValueEncoding::Scalar),
         };
-        let &(_, value, input, out) = WITH_SLICES.iter().find(|s| s.0 == base)?;
+        let &(_, value, input, out) = TYPES_WITH_SLICES.iter().find(|s| s.0 == base)?;
         Some(Self { value, input, out, kind })
     }
 
@@ -145,32 +145,34 @@ impl FieldType {
     pub(crate) fn convert(&self, tlg: &TokenStream, tokens: &TokenStream, at: Span) -> TokenStream {
         let value = if self.value.is_empty() { quote!() } else { self.value(tlg, at) };
         match self.kind {
-            Kind::Scalar | Kind::CountedScalar => {
+            ValueEncoding::Scalar | ValueEncoding::CountedScalar => {
                 quote_spanned!(at=> ::core::convert::identity::<&#value>(#tokens))
             }
-            Kind::Time(by) => {
-                let by = Ident::new(by, at);
-                quote_spanned!(at=> #tlg::#by(#tokens))
+            ValueEncoding::Time(function) => {
+                let function = Ident::new(function, at);
+                quote_spanned!(at=> #tlg::#function(#tokens))
             }
-            Kind::Slice
-            | Kind::Counted
-            | Kind::Terminated
-            | Kind::Sid
-            | Kind::RawField { .. }
-            | Kind::RawData => {
+            ValueEncoding::Slice
+            | ValueEncoding::Counted
+            | ValueEncoding::Terminated
+            | ValueEncoding::Sid
+            | ValueEncoding::RawField { .. }
+            | ValueEncoding::RawData => {
                 quote_spanned!(at=> ::core::convert::AsRef::<[#value]>::as_ref(#tokens))
             }
-            Kind::Struct | Kind::RawMeta { .. } | Kind::RawStruct { .. } => quote!(),
+            ValueEncoding::Struct | ValueEncoding::RawMeta { .. } | ValueEncoding::RawStruct { .. } => {
+                quote!()
+            }
         }
     }
 }
 
 /// Finds a known name similar to an unknown one, for the error text.
 pub(crate) fn find_similar_name(name: &str) -> Option<&'static str> {
-    let all = OTHERS.iter().map(|o| o.0).chain(WITH_SLICES.iter().map(|s| s.0));
+    let all = OTHER_TYPES.iter().map(|o| o.0).chain(TYPES_WITH_SLICES.iter().map(|s| s.0));
     let lower = name.to_ascii_lowercase();
-    let mut near = all.filter(|known| lower.starts_with(known) || known.starts_with(&lower));
-    near.by_ref().max_by_key(|known| known.len())
+    let mut similar = all.filter(|known| lower.starts_with(known) || known.starts_with(&lower));
+    similar.by_ref().max_by_key(|known| known.len())
 }
 
 #[cfg(test)]
@@ -179,17 +181,17 @@ mod tests {
 
     #[test]
     fn every_type_is_found_by_name_and_as_a_slice() {
-        for (name, ..) in WITH_SLICES {
-            assert_eq!(FieldType::find(name).map(|t| t.kind), Some(Kind::Scalar));
+        for (name, ..) in TYPES_WITH_SLICES {
+            assert_eq!(FieldType::find(name).map(|t| t.kind), Some(ValueEncoding::Scalar));
             let slice = FieldType::find(&format!("{name}_slice")).unwrap();
-            assert_eq!((slice.kind, slice.kind.is_array()), (Kind::Slice, true));
+            assert_eq!((slice.kind, slice.kind.is_array()), (ValueEncoding::Slice, true));
         }
-        for (name, .., kind) in OTHERS {
+        for (name, .., kind) in OTHER_TYPES {
             assert_eq!(FieldType::find(name).map(|t| t.kind), Some(*kind));
         }
-        for none in ["str8_slice", "ipv6_slice", "u8_slice_slice", "U32", "", "float"] {
-            assert!(FieldType::find(none).is_none(), "{none}");
+        for unknown in ["str8_slice", "ipv6_slice", "u8_slice_slice", "U32", "", "float"] {
+            assert!(FieldType::find(unknown).is_none(), "{unknown}");
         }
-        assert_eq!(WITH_SLICES.len() * 2 + OTHERS.len(), 112);
+        assert_eq!(TYPES_WITH_SLICES.len() * 2 + OTHER_TYPES.len(), 112);
     }
 }

@@ -1,4 +1,4 @@
-//! The procedural macros behind `traceweir::define_provider!` and `traceweir::write_event!`. Not to
+//! The procedural macros of `traceweir::define_provider!` and `traceweir::write_event!`. Not to
 //! be used directly: the macros of `traceweir` pass on the path of their crate.
 //!
 //! ```text
@@ -32,11 +32,11 @@ use proc_macro::TokenStream;
 /// Defines a provider as a static.
 #[proc_macro]
 pub fn define_provider(input: TokenStream) -> TokenStream {
-    provider::define(input.into()).into()
+    provider::expand_define_provider(input.into()).into()
 }
 
 /// Writes an event if the provider is enabled for its level and keyword.
 #[proc_macro]
 pub fn write_event(input: TokenStream) -> TokenStream {
-    event::write(input.into()).into()
+    event::expand_write_event(input.into()).into()
 }

@@ -6,7 +6,7 @@ use quote::quote;
 use traceweir_format::Guid;
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::arguments::{Arguments, Call, Errors};
+use crate::arguments::{Errors, MacroArguments, MacroCall};
 
 const EXPECTED_SYMBOL: &str = "expected the name of the static to be made, such as MY_PROVIDER";
 const EXPECTED_NAME: &str =
@@ -16,25 +16,25 @@ const EXPECTED_GUID: &str =
     "expected a GUID as a string literal, such as \"20cf46dd-3b90-476c-94e9-4e74bbc30e31\"";
 const EXPECTED_GROUP_NAME: &str = "expected a group name of lower-case ASCII letters and digits";
 /// Documented limit: names are shorter than this.
-const NAME_LIMIT: usize = 32_768;
+const NAME_LIMIT_BYTES: usize = 32_768;
 
 /// The arguments of a call.
 #[derive(Default)]
-struct Definition {
+struct ProviderCall {
     symbol: Option<Ident>,
     name: String,
     id: Option<Guid>,
     group: Option<Guid>,
-    group_name: bool,
+    has_group_name: bool,
     debug: bool,
 }
 
 /// Returns the static, or the errors of the call.
-pub(crate) fn define(input: TokenStream) -> TokenStream {
+pub(crate) fn expand_define_provider(input: TokenStream) -> TokenStream {
     let (tlg, arguments) = crate::event::split_crate_path(input);
     let mut errors = Errors::default();
-    let definition = Definition::parse(arguments, &mut errors);
-    let traits = definition.traits(&mut errors);
+    let definition = ProviderCall::parse(arguments, &mut errors);
+    let traits = definition.build_traits(&mut errors);
     if let Some(errors) = errors.into_items() {
         return errors;
     }
@@ -51,10 +51,10 @@ pub(crate) fn define(input: TokenStream) -> TokenStream {
     tokens
 }
 
-impl Definition {
+impl ProviderCall {
     fn parse(tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut definition = Self::default();
-        let mut arguments = Arguments::new(tokens, Span::call_site());
+        let mut arguments = MacroArguments::new(tokens, Span::call_site());
         if let Some(argument) = arguments.next(errors, EXPECTED_SYMBOL) {
             let mut tokens = argument.tokens.into_iter();
             match (tokens.next(), tokens.next()) {
@@ -63,31 +63,34 @@ impl Definition {
             }
         }
         if let Some((name, at)) = arguments.next_string(errors, EXPECTED_NAME) {
-            if name.len() >= NAME_LIMIT {
+            if name.len() >= NAME_LIMIT_BYTES {
                 errors.add(at, "a provider's name has fewer than 32,768 bytes");
             }
             definition.name = name;
         }
         for call in arguments.parse_calls(errors, EXPECTED_OPTION) {
-            definition.option(call, errors);
+            definition.parse_option(call, errors);
         }
         definition
     }
 
-    fn option(&mut self, mut call: Call, errors: &mut Errors) {
+    fn parse_option(&mut self, mut call: MacroCall, errors: &mut Errors) {
         let at = call.name.span();
         let arguments = &mut call.arguments;
         match call.name.to_string().as_str() {
-            "id" => set(&mut self.id, guid(arguments, errors), at, errors),
-            "group_id" | "groupid" => set(&mut self.group, guid(arguments, errors), at, errors),
+            "id" => set_guid_once(&mut self.id, parse_guid(arguments, errors), at, errors),
+            "group_id" | "groupid" => {
+                set_guid_once(&mut self.group, parse_guid(arguments, errors), at, errors)
+            }
             "group_name" | "groupname" => {
                 // An option of eventheader, where it is part of the tracepoint's name: checked, but
                 // unused here.
-                let name = arguments.next_string(errors, EXPECTED_GROUP_NAME).unwrap_or((String::new(), at));
-                if !name.0.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {
-                    errors.add(name.1, EXPECTED_GROUP_NAME);
+                let (name, name_at) =
+                    arguments.next_string(errors, EXPECTED_GROUP_NAME).unwrap_or((String::new(), at));
+                if !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {
+                    errors.add(name_at, EXPECTED_GROUP_NAME);
                 }
-                if std::mem::replace(&mut self.group_name, true) {
+                if std::mem::replace(&mut self.has_group_name, true) {
                     errors.add(at, "given twice");
                 }
             }
@@ -100,7 +103,7 @@ impl Definition {
         arguments.expect_end(errors);
     }
 
-    fn traits(&self, errors: &mut Errors) -> Vec<u8> {
+    fn build_traits(&self, errors: &mut Errors) -> Vec<u8> {
         let mut builder = TraitsBuilder::new(&self.name);
         if let Some(group) = &self.group {
             builder.group(group);
@@ -112,14 +115,14 @@ impl Definition {
     }
 }
 
-fn set(to: &mut Option<Guid>, guid: Option<Guid>, at: Span, errors: &mut Errors) {
+fn set_guid_once(to: &mut Option<Guid>, guid: Option<Guid>, at: Span, errors: &mut Errors) {
     if to.is_some() {
         errors.add(at, "given twice");
     }
     *to = guid;
 }
 
-fn guid(arguments: &mut Arguments, errors: &mut Errors) -> Option<Guid> {
+fn parse_guid(arguments: &mut MacroArguments, errors: &mut Errors) -> Option<Guid> {
     let (text, at) = arguments.next_string(errors, EXPECTED_GUID)?;
     let guid = text.parse().ok();
     if guid.is_none() {

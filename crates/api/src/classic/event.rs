@@ -21,12 +21,12 @@ use traceweir_format::wire::{guid_at, i64_at, u16_at, u32_at};
 use traceweir_transport::abi::KEEP_STAMP;
 
 use super::TraceError;
-use super::logger::{Logger, PREFIX};
+use super::logger::{Logger, PREFIX_WORDS};
 
 /// Maximum number of fields of one event.
 pub const MAX_FIELDS: usize = 16;
 /// Bytes of a MOF_FIELD.
-const FIELD: usize = 16;
+const MOF_FIELD_BYTES: usize = 16;
 
 /// Flags of a header (`Wnode.Flags`).
 pub mod flag {
@@ -71,7 +71,7 @@ pub struct PointerTargets<'a> {
 }
 
 /// The part that all headers have in common.
-pub(super) struct Head {
+pub(super) struct ClassicHead {
     pub(super) kind: u8,
     pub(super) level: u8,
     pub(super) version: u16,
@@ -79,7 +79,7 @@ pub(super) struct Head {
     pub(super) time: Option<i64>,
 }
 
-impl Head {
+impl ClassicHead {
     /// Returns the first three words of a record without its size, and the flags of its prefix.
     pub(super) fn words(&self, header: HeaderType, thread: u32) -> ([u64; 3], u16) {
         let first = u64::from(header.0) << 16
@@ -94,14 +94,14 @@ impl Head {
 }
 
 /// A caller's block: header and data up to its size.
-pub(super) struct Block<'a> {
-    pub(super) head: Head,
+pub(super) struct CallerBlock<'a> {
+    pub(super) head: ClassicHead,
     pub(super) flags: u32,
     /// The bytes after the header.
     data: &'a [u8],
 }
 
-impl<'a> Block<'a> {
+impl<'a> CallerBlock<'a> {
     /// Returns the flags of a block that is long enough.
     pub(super) fn flags_of(block: &[u8], header: usize) -> Result<u32, TraceError> {
         if block.len() < header { Err(TraceError::InvalidParameter) } else { Ok(u32_at(block, 0x2C)) }
@@ -114,7 +114,7 @@ impl<'a> Block<'a> {
         let data = block.get(header..size).ok_or(TraceError::InvalidParameter)?;
         let time = (flags & WNODE_FLAG_USE_TIMESTAMP != 0).then(|| i64_at(block, 0x10));
         let &[kind, level, low, high] = block.get(4..8).and_then(|b| b.first_chunk()).unwrap_or(&[0; 4]);
-        let head = Head { kind, level, version: u16::from_le_bytes([low, high]), time };
+        let head = ClassicHead { kind, level, version: u16::from_le_bytes([low, high]), time };
         Ok(Self { head, flags, data })
     }
 
@@ -127,10 +127,10 @@ impl<'a> Block<'a> {
         if self.flags & WNODE_FLAG_USE_MOF_PTR == 0 {
             return write(&[self.data]);
         }
-        let (described, rest) = self.data.as_chunks::<FIELD>();
-        let fits = |(field, data): (&[u8; FIELD], &&[u8])| u32_at(field, 8) as usize == data.len();
+        let (described, incomplete) = self.data.as_chunks::<MOF_FIELD_BYTES>();
+        let fits = |(field, data): (&[u8; MOF_FIELD_BYTES], &&[u8])| u32_at(field, 8) as usize == data.len();
         let agree = described.len() == fields.len() && described.iter().zip(fields).all(fits);
-        if !rest.is_empty() || described.len() > MAX_FIELDS || !agree {
+        if !incomplete.is_empty() || described.len() > MAX_FIELDS || !agree {
             return Err(TraceError::InvalidParameter);
         }
         write(fields)
@@ -144,7 +144,7 @@ pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceErro
         return Err(TraceError::InvalidParameter);
     }
     let Event { class, kind, level, version, time } = *event;
-    write(&logger, &Head { kind, level, version, time }, &class, data)
+    write(&logger, &ClassicHead { kind, level, version, time }, &class, data)
 }
 
 /// Writes an event like `TraceEvent`: an EVENT_TRACE_HEADER of 48 bytes, then the data, or the
@@ -153,11 +153,11 @@ pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceErro
 /// The checks come in this order: logger, flags, sizes.
 pub fn trace_event(logger: u64, block: &[u8], targets: &PointerTargets<'_>) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
-    if Block::flags_of(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {
+    if CallerBlock::flags_of(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {
         return Err(TraceError::InvalidFlagNumber);
     }
     let block_class = guid_at(block, 0x18);
-    let block = Block::read(block, classic::SIZE)?;
+    let block = CallerBlock::read(block, classic::SIZE)?;
     let class = match block.flags & WNODE_FLAG_USE_GUID_PTR {
         0 => block_class,
         _ => *targets.class.ok_or(TraceError::InvalidParameter)?,
@@ -165,11 +165,11 @@ pub fn trace_event(logger: u64, block: &[u8], targets: &PointerTargets<'_>) -> R
     block.with_data(targets.fields, |data| write(&logger, &block.head, &class, data))
 }
 
-fn write(logger: &Logger, head: &Head, class: &Guid, data: &[&[u8]]) -> Result<(), TraceError> {
+fn write(logger: &Logger, head: &ClassicHead, class: &Guid, data: &[&[u8]]) -> Result<(), TraceError> {
     let thread = logger.thread()?;
     let ([first, second, third], flags) = head.words(HeaderType::FULL_HEADER64, thread);
     let [low, high] = class.to_words().map(u64::to_le);
     let mut words = [0, 0, first, second, third, low, high, 0];
-    const { assert!(PREFIX == 2 && classic::SIZE == 6 * 8) };
+    const { assert!(PREFIX_WORDS == 2 && classic::SIZE == 6 * 8) };
     logger.write(thread, &mut words, classic::SIZE, data, flags)
 }

@@ -20,18 +20,18 @@ use traceweir_format::header::classic;
 use traceweir_format::spec::event::HeaderType;
 
 use super::event::flag::WNODE_FLAG_TRACED_GUID;
-use super::event::{Block, Head};
-use super::logger::{Logger, PREFIX};
+use super::event::{CallerBlock, ClassicHead};
+use super::logger::{Logger, PREFIX_WORDS};
 use super::{MAX_CLASSES, PointerTargets, TraceError};
 use crate::registration::{Handle, MAX_REGISTRATIONS};
 
 /// Bytes of EVENT_INSTANCE_HEADER, as a caller fills it.
-const HEADER: usize = 56;
+const INSTANCE_HEADER_BYTES: usize = 56;
 /// Bit offset of the class in a class handle.
-const CLASS: u32 = 11;
-const SLOTS: u64 = (1 << CLASS) - 1;
+const CLASS_SHIFT: u32 = 11;
+const SLOT_MASK: u64 = (1 << CLASS_SHIFT) - 1;
 
-const _: () = assert!(MAX_REGISTRATIONS < 1 << CLASS && MAX_CLASSES < 1 << (32 - CLASS));
+const _: () = assert!(MAX_REGISTRATIONS < 1 << CLASS_SHIFT && MAX_CLASSES < 1 << (32 - CLASS_SHIFT));
 
 /// An instance of a class (EVENT_INSTANCE_INFO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,14 +44,13 @@ pub struct InstanceInfo {
 
 /// Returns the handle of a class; that of the first one differs from the registration's own number.
 pub(super) fn class_handle(handle: Handle, class: usize) -> u64 {
-    handle.to_raw() | (class as u64).saturating_add(1) << CLASS
+    handle.to_raw() | (class as u64).saturating_add(1) << CLASS_SHIFT
 }
 
-/// Returns the class of a handle.
-fn class_of(class_handle: u64) -> Option<Guid> {
+fn find_class(class_handle: u64) -> Option<Guid> {
     let low = class_handle & 0xFFFF_FFFF;
-    let handle = Handle::from_raw_of_any_kind(class_handle & !0xFFFF_FFFF | low & SLOTS)?;
-    let class = usize::try_from(low >> CLASS).ok()?.checked_sub(1)?;
+    let handle = Handle::from_raw_any_kind(class_handle & !0xFFFF_FFFF | low & SLOT_MASK)?;
+    let class = usize::try_from(low >> CLASS_SHIFT).ok()?.checked_sub(1)?;
     handle.slot().classes().get(class).copied()
 }
 
@@ -60,7 +59,7 @@ fn class_of(class_handle: u64) -> Option<Guid> {
 /// Fails with ERROR_INVALID_PARAMETER for an unknown class handle.
 pub fn create_instance_id(class: u64) -> Result<InstanceInfo, TraceError> {
     static LAST: AtomicU32 = AtomicU32::new(0);
-    class_of(class).ok_or(TraceError::InvalidParameter)?;
+    find_class(class).ok_or(TraceError::InvalidParameter)?;
     let next = |last: u32| last.checked_add(1).unwrap_or(1);
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
     Ok(InstanceInfo { class, id: next(last.unwrap_or(0)) })
@@ -75,31 +74,38 @@ pub fn trace_event_instance(
     targets: &PointerTargets<'_>,
 ) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
-    if Block::flags_of(block, HEADER)? & WNODE_FLAG_TRACED_GUID == 0 {
+    if CallerBlock::flags_of(block, INSTANCE_HEADER_BYTES)? & WNODE_FLAG_TRACED_GUID == 0 {
         return Err(TraceError::InvalidFlags);
     }
-    let block = Block::read(block, HEADER)?;
-    let named = |info: &InstanceInfo| class_of(info.class).ok_or(TraceError::InvalidParameter);
-    let of = Instance {
-        class: named(instance)?,
-        parent: parent.map(named).transpose()?.unwrap_or(Guid::NULL),
+    let block = CallerBlock::read(block, INSTANCE_HEADER_BYTES)?;
+    let class_guid = |info: &InstanceInfo| find_class(info.class).ok_or(TraceError::InvalidParameter);
+    let record_instance = RecordInstance {
+        class: class_guid(instance)?,
+        parent: parent.map(class_guid).transpose()?.unwrap_or(Guid::NULL),
         ids: u64::from(instance.id) | parent.map_or(0, |parent| u64::from(parent.id)) << 32,
     };
-    block.with_data(targets.fields, |data| write(&logger, &block.head, &of, data))
+    block.with_data(targets.fields, |data| write(&logger, &block.head, &record_instance, data))
 }
 
 /// The classes and numbers of an instance in a record.
-struct Instance {
+struct RecordInstance {
     class: Guid,
     parent: Guid,
     ids: u64,
 }
 
-fn write(logger: &Logger, head: &Head, of: &Instance, data: &[&[u8]]) -> Result<(), TraceError> {
+fn write(
+    logger: &Logger,
+    head: &ClassicHead,
+    instance: &RecordInstance,
+    data: &[&[u8]],
+) -> Result<(), TraceError> {
     let thread = logger.thread()?;
     let ([first, second, third], flags) = head.words(HeaderType::INSTANCE64, thread);
-    let ([c, d], [e, f]) = (of.class.to_words().map(u64::to_le), of.parent.to_words().map(u64::to_le));
-    let mut words = [0, 0, first, second, third, c, d, 0, of.ids.to_le(), e, f];
-    const { assert!(PREFIX == 2 && classic::INSTANCE_SIZE == 9 * 8) };
+    let [class_low, class_high] = instance.class.to_words().map(u64::to_le);
+    let [parent_low, parent_high] = instance.parent.to_words().map(u64::to_le);
+    let ids = instance.ids.to_le();
+    let mut words = [0, 0, first, second, third, class_low, class_high, 0, ids, parent_low, parent_high];
+    const { assert!(PREFIX_WORDS == 2 && classic::INSTANCE_SIZE == 9 * 8) };
     logger.write(thread, &mut words, classic::INSTANCE_SIZE, data, flags)
 }

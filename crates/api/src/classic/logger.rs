@@ -14,16 +14,16 @@ use traceweir_transport::ring::{Block, Failure, Gather, Ticket};
 
 use super::TraceError;
 use crate::process::outlets;
-use crate::process::thread::{self, Writer};
+use crate::process::thread::{self, EventWriter};
 use crate::registration::Handle;
 
 /// The number that is never a valid logger.
 pub const INVALID_LOGGER: u64 = u64::MAX;
 
 /// Words before a record, for the prefix.
-pub(super) const PREFIX: usize = traceweir_transport::abi::PREFIX_BYTES / 8;
+pub(super) const PREFIX_WORDS: usize = traceweir_transport::abi::PREFIX_BYTES / 8;
 /// Maximum number of data blocks of one record.
-pub(super) const MAX_PARTS: usize = 128;
+pub(super) const MAX_DATA_BLOCKS: usize = 128;
 
 /// The outlet and enable parameters of a session.
 #[derive(Clone, Copy, Debug)]
@@ -73,22 +73,25 @@ impl Logger {
     /// Returns the id of the calling thread, if it may write. In a forked child that has not
     /// registered again, events for the parent's session are lost.
     pub(super) fn thread(&self) -> Result<u32, TraceError> {
-        match thread::writer() {
-            Writer::Thread(thread) => Ok(thread),
-            Writer::Forked(inherited) if inherited & (1 << self.outlet) != 0 => self.lose(TraceError::NoRoom),
-            Writer::Forked(_) => Ok(thread::thread_id()),
+        match thread::identify_writer() {
+            EventWriter::Thread(thread) => Ok(thread),
+            EventWriter::Forked(inherited) if inherited & (1 << self.outlet) != 0 => {
+                self.count_lost_event(TraceError::NoRoom)
+            }
+            EventWriter::Forked(_) => Ok(thread::thread_id()),
         }
     }
 
     /// Counts an event as lost and returns the error.
     #[cold]
-    fn lose<T>(&self, reason: TraceError) -> Result<T, TraceError> {
+    fn count_lost_event<T>(&self, reason: TraceError) -> Result<T, TraceError> {
         outlets::get(self.outlet).count_lost(self.ticket);
         Err(reason)
     }
 
-    /// Writes a record: header words after [`PREFIX`] words of room, of which `head` bytes are
-    /// used, then the data. The size goes into the first two bytes. At most [`MAX_PARTS`] blocks.
+    /// Writes a record: header words after [`PREFIX_WORDS`] words of space, of which `head` bytes
+    /// are used, then the data. The size goes into the first two bytes. At most [`MAX_DATA_BLOCKS`]
+    /// blocks.
     pub(super) fn write(
         &self,
         thread: u32,
@@ -98,14 +101,14 @@ impl Logger {
         flags: u16,
     ) -> Result<(), TraceError> {
         let size = data.iter().fold(head, |sum, block| sum.saturating_add(block.len()));
-        let Some(first) = words.get_mut(PREFIX).filter(|_| data.len() <= MAX_PARTS) else {
+        let Some(first) = words.get_mut(PREFIX_WORDS).filter(|_| data.len() <= MAX_DATA_BLOCKS) else {
             return Err(TraceError::InvalidParameter);
         };
         if size > MAX_RECORD {
-            return self.lose(TraceError::MoreData);
+            return self.count_lost_event(TraceError::MoreData);
         }
         *first |= (size as u64).to_le();
-        let staged = words.get_mut(..PREFIX + head.div_ceil(8)).ok_or(TraceError::InvalidParameter)?;
+        let staged = words.get_mut(..PREFIX_WORDS + head.div_ceil(8)).ok_or(TraceError::InvalidParameter)?;
         let rest = Block::from_slices(data);
         let mut record = Gather { staged, staged_bytes: head, rest, flags };
         outlets::get(self.outlet).write(self.ticket, thread, &mut record).map_err(|failure| match failure {

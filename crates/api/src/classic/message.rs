@@ -13,13 +13,13 @@ use traceweir_format::header::message::{
 };
 
 use super::TraceError;
-use super::logger::{Logger, MAX_PARTS, PREFIX};
+use super::logger::{Logger, MAX_DATA_BLOCKS, PREFIX_WORDS};
 
 /// Maximum number of arguments of one message.
-pub const MAX_ARGUMENTS: usize = MAX_PARTS;
+pub const MAX_ARGUMENTS: usize = MAX_DATA_BLOCKS;
 
 /// Flags that a caller may set. The pointer-size flags of a caller are ignored and set here.
-const KNOWN: u32 = (TRACE_MESSAGE_SEQUENCE
+const KNOWN_FLAGS: u32 = (TRACE_MESSAGE_SEQUENCE
     | TRACE_MESSAGE_GUID
     | TRACE_MESSAGE_COMPONENTID
     | TRACE_MESSAGE_TIMESTAMP
@@ -28,12 +28,12 @@ const KNOWN: u32 = (TRACE_MESSAGE_SEQUENCE
     | TRACE_MESSAGE_POINTER32
     | TRACE_MESSAGE_POINTER64) as u32;
 /// Flags beyond the low 16 bits are not stored.
-const STORED: u32 = 0xFFFF;
+const STORED_FLAGS: u32 = 0xFFFF;
 /// Size with all items that a message can have: sequence, GUID, time stamp, thread and process.
-const LONGEST: usize = SIZE + 4 + 16 + 8 + 8;
-/// The same size in whole words.
-const ROOM: usize = LONGEST.next_multiple_of(8);
-const WORDS: usize = PREFIX + ROOM / 8;
+const MAX_HEADER_BYTES: usize = SIZE + 4 + 16 + 8 + 8;
+/// The maximum header size, rounded up to whole words.
+const HEADER_BUFFER_BYTES: usize = MAX_HEADER_BYTES.next_multiple_of(8);
+const RECORD_WORDS: usize = PREFIX_WORDS + HEADER_BUFFER_BYTES / 8;
 
 /// Writes a message like `TraceMessage`.
 ///
@@ -47,15 +47,15 @@ pub fn trace_message(
 ) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
     let has = |flag: u16| flags & u32::from(flag) != 0;
-    let is_known = flags & STORED & !KNOWN == 0;
+    let is_known = flags & STORED_FLAGS & !KNOWN_FLAGS == 0;
     let names_twice = has(TRACE_MESSAGE_GUID) && has(TRACE_MESSAGE_COMPONENTID);
     if !is_known || names_twice || arguments.len() > MAX_ARGUMENTS {
         return Err(TraceError::InvalidParameter);
     }
     let thread = logger.thread()?;
-    let stored = (flags & STORED) as u16 & !TRACE_MESSAGE_POINTER32 | TRACE_MESSAGE_POINTER64;
+    let stored = (flags & STORED_FLAGS) as u16 & !TRACE_MESSAGE_POINTER32 | TRACE_MESSAGE_POINTER64;
     let (number, stored) = (number.to_le_bytes(), stored.to_le_bytes());
-    let mut head = Bytes { bytes: [0; ROOM], length: 0 };
+    let mut head = MessageHeaderBuilder { bytes: [0; HEADER_BUFFER_BYTES], length: 0 };
     head.push(&[0, 0, 0, 0x90, number[0], number[1], stored[0], stored[1]]);
     if has(TRACE_MESSAGE_SEQUENCE) {
         head.push(&[0; 4]);
@@ -76,23 +76,23 @@ pub fn trace_message(
 }
 
 /// A header under construction.
-struct Bytes {
-    bytes: [u8; ROOM],
+struct MessageHeaderBuilder {
+    bytes: [u8; HEADER_BUFFER_BYTES],
     length: usize,
 }
 
-impl Bytes {
+impl MessageHeaderBuilder {
     fn push<const N: usize>(&mut self, more: &[u8; N]) {
-        if let Some(room) = self.bytes.get_mut(self.length..self.length + N) {
-            room.copy_from_slice(more);
+        if let Some(target) = self.bytes.get_mut(self.length..self.length + N) {
+            target.copy_from_slice(more);
             self.length += N;
         }
     }
 
-    /// Returns the header after room for a prefix.
-    fn words(&self) -> [u64; WORDS] {
-        let mut words = [0; WORDS];
-        for (word, bytes) in words.iter_mut().skip(PREFIX).zip(self.bytes.as_chunks::<8>().0) {
+    /// Returns the header after space for a prefix.
+    fn words(&self) -> [u64; RECORD_WORDS] {
+        let mut words = [0; RECORD_WORDS];
+        for (word, bytes) in words.iter_mut().skip(PREFIX_WORDS).zip(self.bytes.as_chunks::<8>().0) {
             *word = u64::from_ne_bytes(*bytes);
         }
         words

@@ -68,6 +68,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::ControlCode;
 use traceweir_format::spec::status::Status;
 
 use crate::client;
@@ -235,13 +236,14 @@ pub fn register_with_handles(
     }
     let adapter = Arc::new(CallbackAdapter::new(callback));
     let called = Arc::clone(&adapter);
-    let pass_on = Box::new(move |notice: &EnableNotice<'_>| called.pass_on(notice));
-    let entered = |handle| {
+    let call_control_callback =
+        Box::new(move |notice: &EnableNotice<'_>| called.call_control_callback(notice));
+    let store_registration = |handle| {
         // Set once, here.
         let _ = adapter.handle.set(handle);
         store_handles(&std::mem::ManuallyDrop::new(Registration { handle, classes: classes.len() }));
     };
-    let handle = client::register_classic(control, classes, pass_on, entered)?;
+    let handle = client::register_classic(control, classes, call_control_callback, store_registration)?;
     adapter.is_registering.store(false, Ordering::Relaxed);
     let status = Status(adapter.status.load(Ordering::Relaxed));
     Ok((Registration { handle, classes: classes.len() }, status))
@@ -251,7 +253,7 @@ pub fn register_with_handles(
 ///
 /// Fails with ERROR_INVALID_PARAMETER for an unknown number.
 pub fn unregister(raw: u64) -> Result<()> {
-    let found = Handle::from_raw_of_any_kind(raw).filter(|handle| handle.slot().is_classic());
+    let found = Handle::from_raw_any_kind(raw).filter(|handle| handle.slot().is_classic());
     if found.is_some_and(client::unregister) {
         return Ok(());
     }
@@ -282,16 +284,16 @@ impl CallbackAdapter {
         }
     }
 
-    fn pass_on(&self, notice: &EnableNotice<'_>) {
-        let request = match notice.code {
-            0 => Request::Disable,
-            1 => Request::Enable,
+    fn call_control_callback(&self, notice: &EnableNotice<'_>) {
+        let request = match ControlCode::from_number(notice.code) {
+            Some(ControlCode::Disable) => Request::Disable,
+            Some(ControlCode::Enable) => Request::Enable,
             _ => Request::CaptureState,
         };
-        let now = self.handle.get().and_then(|handle| logger::current_logger(*handle));
+        let current_logger = self.handle.get().and_then(|handle| logger::current_logger(*handle));
         // A Disable names the logger that ended. At an Enable, the session may have ended again:
         // then the Disable follows.
-        let logger = match (request, now) {
+        let logger = match (request, current_logger) {
             (Request::Disable, _) => self.logger.swap(INVALID_LOGGER, Ordering::Relaxed),
             (_, Some(logger)) => logger,
             (_, None) => INVALID_LOGGER,

@@ -16,7 +16,7 @@ use traceweir_format::linux::stat_fields;
 use super::{REPLY_TIMEOUT, SEND_TIMEOUT};
 use crate::process;
 
-type Job = Box<dyn FnOnce() + Send>;
+type CallbackJob = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
@@ -35,13 +35,13 @@ pub(super) fn forbid_waiting_for_control() {
 
 /// A sender of jobs to the thread that runs callbacks.
 #[derive(Clone, Debug)]
-pub(super) struct Callbacks(Sender<Job>);
+pub(super) struct CallbackThread(Sender<CallbackJob>);
 
-impl Callbacks {
+impl CallbackThread {
     /// Starts the thread. The caller shares the program's descriptors, and so will the thread.
     pub(super) fn start() -> io::Result<Self> {
-        let (jobs, inbox): (Sender<Job>, Receiver<Job>) = channel();
-        process::spawn_quiet("traceweir-call", move || {
+        let (jobs, inbox): (Sender<CallbackJob>, Receiver<CallbackJob>) = channel();
+        process::spawn_without_signals("traceweir-call", move || {
             forbid_waiting_for_control();
             while let Ok(job) = inbox.recv() {
                 job();
@@ -64,46 +64,50 @@ impl Callbacks {
 }
 
 /// The callback of the program that runs on the callback thread now, if one does. It consists of
-/// atomics: a callback may fork, and a lock that another thread held would stay locked in the child.
+/// atomics: a callback may fork, and a lock that another thread held would stay locked in the
+/// child.
 #[derive(Debug)]
 pub(super) struct CurrentCallback {
     created: Instant,
     /// When it began, in milliseconds after `created`, plus one; 0 if no callback runs.
-    began: AtomicU64,
+    began_ms_plus_one: AtomicU64,
     /// The thread that runs it.
     thread: AtomicI32,
 }
 
 impl CurrentCallback {
     pub(super) fn new() -> Self {
-        Self { created: Instant::now(), began: AtomicU64::new(0), thread: AtomicI32::new(0) }
+        Self { created: Instant::now(), began_ms_plus_one: AtomicU64::new(0), thread: AtomicI32::new(0) }
     }
 
     /// Runs a callback on the calling thread.
     pub(super) fn run(&self, callback: impl FnOnce()) {
-        /// Marks the end of a callback, also of one that panics.
-        struct End<'a>(&'a AtomicU64);
-        impl Drop for End<'_> {
+        /// Marks the end of a callback, even if it panics.
+        struct ClearOnDrop<'a>(&'a AtomicU64);
+        impl Drop for ClearOnDrop<'_> {
             fn drop(&mut self) {
                 self.0.store(0, Ordering::Release);
             }
         }
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
-        let began = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.began.store(began.saturating_add(1), Ordering::Release);
-        let _end = End(&self.began);
+        let began_ms = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.began_ms_plus_one.store(began_ms.saturating_add(1), Ordering::Release);
+        let _clear = ClearOnDrop(&self.began_ms_plus_one);
         callback();
     }
 
     /// Returns whether a callback has kept the control thread waiting for so long that other
     /// threads should not wait for it too: it may wait for a lock that one of them holds.
     pub(super) fn is_stuck(&self) -> bool {
-        let began = self.began.load(Ordering::Acquire);
-        let Some(began_at) = began.checked_sub(1).map(Duration::from_millis) else { return false };
+        let began_ms_plus_one = self.began_ms_plus_one.load(Ordering::Acquire);
+        let Some(began_at) = began_ms_plus_one.checked_sub(1).map(Duration::from_millis) else {
+            return false;
+        };
         let thread = self.thread.load(Ordering::Relaxed);
         let running = self.created.elapsed().saturating_sub(began_at);
         // Another callback may have begun meanwhile.
-        is_too_long(running, || is_runnable(thread)) && self.began.load(Ordering::Acquire) == began
+        is_too_long(running, || is_runnable(thread))
+            && self.began_ms_plus_one.load(Ordering::Acquire) == began_ms_plus_one
     }
 }
 
@@ -126,25 +130,25 @@ mod tests {
 
     #[test]
     fn only_a_callback_that_needs_no_processor_is_given_up_early() {
-        let a_moment = Duration::from_millis(1);
-        assert!(!is_too_long(REPLY_TIMEOUT - a_moment, || false));
+        let one_ms = Duration::from_millis(1);
+        assert!(!is_too_long(REPLY_TIMEOUT - one_ms, || false));
         assert!(is_too_long(REPLY_TIMEOUT, || false));
-        assert!(!is_too_long(SEND_TIMEOUT - a_moment, || true));
+        assert!(!is_too_long(SEND_TIMEOUT - one_ms, || true));
         assert!(is_too_long(SEND_TIMEOUT, || true));
     }
 
     #[test]
     fn sleeping_thread_is_not_runnable() {
-        assert!(is_runnable(rustix::thread::gettid().as_raw_nonzero().get()), "this thread runs");
-        assert!(!is_runnable(i32::MAX), "there is none");
-        let (id, own_id) = channel();
+        assert!(is_runnable(rustix::thread::gettid().as_raw_nonzero().get()), "this thread must be runnable");
+        assert!(!is_runnable(i32::MAX), "no thread has this id");
+        let (id, thread_id) = channel();
         let (end, wait) = channel::<()>();
         let sleeper = std::thread::spawn(move || {
             id.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
             let _ = wait.recv();
         });
-        let thread = own_id.recv().unwrap();
-        // It sleeps as soon as it gets to `recv`.
+        let thread = thread_id.recv().unwrap();
+        // The thread sleeps as soon as it calls `recv`.
         while is_runnable(thread) {
             std::thread::yield_now();
         }
@@ -159,12 +163,15 @@ mod tests {
         let aged = CurrentCallback { created: Instant::now() - SEND_TIMEOUT, ..CurrentCallback::new() };
         let caught = catch_unwind(AssertUnwindSafe(|| {
             aged.run(|| {
-                assert!(aged.began.load(Ordering::Relaxed) > 0 && !aged.is_stuck(), "it has just begun");
-                aged.began.store(1, Ordering::Relaxed);
+                assert!(
+                    aged.began_ms_plus_one.load(Ordering::Relaxed) > 0 && !aged.is_stuck(),
+                    "a callback that has just begun is not stuck"
+                );
+                aged.began_ms_plus_one.store(1, Ordering::Relaxed);
                 assert!(aged.is_stuck());
-                panic!("as planned");
+                panic!("the test ends the callback by a panic");
             });
         }));
-        assert!(caught.is_err() && !aged.is_stuck() && aged.began.load(Ordering::Relaxed) == 0);
+        assert!(caught.is_err() && !aged.is_stuck() && aged.began_ms_plus_one.load(Ordering::Relaxed) == 0);
     }
 }

@@ -4,7 +4,7 @@
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
 //!   a daemon drops the connection but runs (`reconnect`) ─▶ connect ─▶ Hello ─▶ (the same)
-//!   its queue is full, or it has no room (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
+//!   its queue is full, or it lacks resources (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
 //! ```
 //!
 //! A daemon that already has a connection to this process refuses a second one; a daemon that
@@ -31,59 +31,59 @@ use traceweir_transport::message::{EnableParams, Filter, Message, Role, VERSIONS
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
-use super::callbacks::Callbacks;
-use super::link::{ConnectionKind, Link, Peer, PendingRequest};
-use super::shared::Command;
+use super::callbacks::CallbackThread;
+use super::link::{ConnectionKind, DaemonFolder, DaemonPeer, PendingRequest};
+use super::shared::{AwaitedAnswer, ControlCommand};
 use super::wakers::Wakers;
 use super::{Client, REPLY_TIMEOUT, notify_callbacks};
 use crate::process::{self, fork, outlets};
-use crate::registration::{Handle, Traits};
-use private::Member;
-use reconnect::Reconnects;
+use crate::registration::{Handle, ProviderTraits};
+use private::PrivateMember;
+use reconnect::ReconnectSchedule;
 use repair::MissedSessions;
 
 /// Maximum number of connections; an untrusted process could make more.
 const MAX_PEERS: usize = 16;
-/// How long a process without free descriptors waits before it tries again.
+/// How long a process without free descriptors waits before it opens its folders again.
 const DESCRIPTOR_RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Messages read from one connection before others have their turn.
-const BATCH: usize = 64;
+/// Messages that are read from one connection before the other connections are read.
+const MAX_MESSAGES_PER_BATCH: usize = 64;
 /// Maximum size in bytes of traits that are sent unchanged: well below the limit of a message.
 const MAX_TRAITS_BYTES: usize = 32 * 1024;
 
 /// The state of the control thread, the only thread that uses sockets.
-pub(super) struct Control {
+pub(super) struct ControlThread {
     client: &'static Client,
-    links: Vec<Link>,
-    reconnects: Reconnects,
-    peers: Vec<Peer>,
+    folders: Vec<DaemonFolder>,
+    reconnects: ReconnectSchedule,
+    peers: Vec<DaemonPeer>,
     next_peer: u64,
     program: String,
     /// Private sessions that daemons started.
-    members: Vec<Member>,
+    members: Vec<PrivateMember>,
     /// When a forked child drops the sessions that it inherited.
     inherited_sessions_deadline: Instant,
     /// Runs work that needs the program's descriptors.
-    callbacks: Callbacks,
+    callbacks: CallbackThread,
     /// Writes eventfds for the threads of the program.
     wakers: &'static Wakers,
     /// When to retry folders that could not be opened because no descriptor was free.
-    try_at: Option<Instant>,
+    folder_retry_at: Option<Instant>,
     /// Sessions that missed events of this process, and count it when they enable it again.
     missed: MissedSessions,
 }
 
 /// Runs the control thread. Returns only if its helper thread cannot be started.
-pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Result<Infallible> {
+pub(super) fn run(client: &'static Client, callbacks: CallbackThread) -> std::io::Result<Infallible> {
     process::separate_descriptors();
     let wakers = Wakers::start(client)?;
     let wakers = client.wakers.get_or_init(|| wakers);
     let program = std::env::current_exe().ok();
     let program = program.as_ref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());
-    let mut control = Control {
+    let mut control = ControlThread {
         client,
-        links: Vec::new(),
-        reconnects: Reconnects::default(),
+        folders: Vec::new(),
+        reconnects: ReconnectSchedule::default(),
         peers: Vec::new(),
         next_peer: 1,
         members: Vec::new(),
@@ -91,110 +91,110 @@ pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Res
         inherited_sessions_deadline: Instant::now() + REPLY_TIMEOUT,
         callbacks,
         wakers,
-        try_at: None,
+        folder_retry_at: None,
         missed: MissedSessions::default(),
     };
-    control.open_links();
+    control.open_folders();
     loop {
         control.drop_parent_sessions();
-        control.flush();
-        control.wait();
-        control.repair();
+        control.flush_peers();
+        control.wait_for_work();
+        control.replace_closed_descriptors();
         control.run_commands();
-        control.accept();
-        control.receive();
-        control.reconnect_due();
-        if control.try_at.is_some_and(|at| at <= Instant::now()) {
-            control.try_links();
+        control.accept_daemons();
+        control.receive_messages();
+        control.reconnect_due_folders();
+        if control.folder_retry_at.is_some_and(|at| at <= Instant::now()) {
+            control.open_untried_folders();
         }
     }
 }
 
-impl Control {
-    fn open_links(&mut self) {
-        self.links = RuntimeDir::for_providers().into_iter().map(Link::new).collect();
-        self.try_links();
-        self.client.lock().starting = false;
+impl ControlThread {
+    fn open_folders(&mut self) {
+        self.folders = RuntimeDir::for_providers().into_iter().map(DaemonFolder::new).collect();
+        self.open_untried_folders();
+        self.client.lock().is_starting = false;
         self.client.changed.notify_all();
     }
 
     /// Tries folders that were not tried yet or lacked a descriptor.
-    fn try_links(&mut self) {
-        for at in 0..self.links.len() {
-            if !self.links[at].needs_attempt() {
+    fn open_untried_folders(&mut self) {
+        for index in 0..self.folders.len() {
+            if !self.folders[index].needs_attempt() {
                 continue;
             }
-            match self.links[at].open() {
-                Ok((connection, kind)) => self.greet(connection, kind, at),
+            match self.folders[index].open() {
+                Ok((connection, kind)) => self.greet_daemon(connection, kind, index),
                 // The daemon runs, and its queue of connections is full.
-                Err(Error::TimedOut) => self.reconnects.failed(at),
+                Err(Error::TimedOut) => self.reconnects.schedule_after_failure(index),
                 Err(_) => {}
             }
-            let (link, mut shared) = (&self.links[at], self.client.lock());
-            shared.note(link.state.clone());
-            if let Some(socket) = link.socket().filter(|socket| !shared.sockets.contains(socket)) {
+            let (folder, mut shared) = (&self.folders[index], self.client.lock());
+            shared.add_note(folder.description.clone());
+            if let Some(socket) = folder.socket_path().filter(|socket| !shared.sockets.contains(socket)) {
                 shared.sockets.push(socket);
             }
         }
-        self.plan_try();
+        self.schedule_folder_retry();
     }
 
     /// Schedules another attempt for folders that lack a descriptor.
-    pub(super) fn plan_try(&mut self) {
-        let needs_attempt = self.links.iter().any(Link::needs_attempt);
-        self.try_at = needs_attempt.then(|| Instant::now() + DESCRIPTOR_RETRY_INTERVAL);
+    pub(super) fn schedule_folder_retry(&mut self) {
+        let needs_attempt = self.folders.iter().any(DaemonFolder::needs_attempt);
+        self.folder_retry_at = needs_attempt.then(|| Instant::now() + DESCRIPTOR_RETRY_INTERVAL);
     }
 
     /// Greets a daemon that this process connected to.
-    pub(super) fn greet(&mut self, connection: Connection, kind: ConnectionKind, link: usize) {
-        self.client.lock().greeting += 1;
-        self.add(connection, link, Some(kind));
-        let at = self.peers.len() - 1;
-        if self.reconnects.has_failed(link) {
-            self.note_unreached(at);
+    pub(super) fn greet_daemon(&mut self, connection: Connection, kind: ConnectionKind, folder: usize) {
+        self.client.lock().unanswered_greetings += 1;
+        self.add_peer(connection, folder, Some(kind));
+        let index = self.peers.len() - 1;
+        if self.reconnects.has_failed(folder) {
+            self.mark_missed_registrations(index);
         }
-        self.send_hello(at);
+        self.send_hello(index);
         // Queue the registrations right after Hello: the daemon reads them even if this process has
         // exited by then.
-        let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
+        let numbers: Vec<u32> = Handle::iter_current().map(|handle| handle.number()).collect();
         for number in numbers {
-            self.announce_to(at, number);
+            self.announce_to(index, number);
         }
     }
 
-    /// Announces a registration to one daemon, unless it knows it.
-    fn announce_to(&mut self, at: usize, number: u32) {
-        if self.peers[at].announced.contains(&number) {
+    /// Announces a registration to one daemon, unless the daemon knows it.
+    fn announce_to(&mut self, index: usize, number: u32) {
+        if self.peers[index].announced_registrations.contains(&number) {
             return;
         }
         let traits = Handle::from_number(number).map(|handle| handle.slot().traits());
         let pending = PendingRequest::Register(number);
-        let wanted = self.prepare_early(at, pending, traits.unwrap_or_default());
-        let (peer, mut shared) = (&mut self.peers[at], self.client.lock());
+        let wanted = self.prepare_early_enables(index, pending, traits.unwrap_or_default());
+        let (peer, mut shared) = (&mut self.peers[index], self.client.lock());
         if queue_register(peer, number) {
-            shared.awaited.push((peer.id, number));
+            shared.awaited_registrations.push(AwaitedAnswer { peer: peer.id, registration: number });
         }
         drop(shared);
-        self.send_early(at, pending, &wanted);
+        self.send_and_enable_early(index, pending, &wanted);
     }
 
     /// Sends the memory of the regions, then the request, and enables the registration. The memory
     /// goes first: the process may end at any time, and its events must still reach the daemon.
-    fn send_early(&mut self, at: usize, pending: PendingRequest, wanted: &[Enabled]) {
-        let peer = &mut self.peers[at];
+    fn send_and_enable_early(&mut self, index: usize, pending: PendingRequest, wanted: &[Enabled]) {
+        let peer = &mut self.peers[index];
         // Ignore the error: the next `flush` reports it and drops the peer.
         let _ = peer.flush();
         if peer.has_sent_all() {
-            self.enable_early(at, pending, wanted);
+            self.apply_early_enables(index, pending, wanted);
         }
     }
 
-    fn add(&mut self, connection: Connection, link: usize, ours: Option<ConnectionKind>) {
-        self.peers.push(Peer::new(self.next_peer, connection, link, ours));
+    fn add_peer(&mut self, connection: Connection, folder: usize, outgoing: Option<ConnectionKind>) {
+        self.peers.push(DaemonPeer::new(self.next_peer, connection, folder, outgoing));
         self.next_peer += 1;
     }
 
-    fn send_hello(&mut self, at: usize) {
+    fn send_hello(&mut self, index: usize) {
         let program = self.program.chars().take(255).collect();
         let hello = Message::Hello {
             versions: VERSIONS,
@@ -202,7 +202,7 @@ impl Control {
             instance: self.client.instance,
             program,
         };
-        self.peers[at].queue_request(hello);
+        self.peers[index].queue_request(hello);
     }
 
     /// Forgets the parent's sessions in a forked child, once the daemons have sent their enables or
@@ -212,49 +212,54 @@ impl Control {
             return;
         }
         let mut shared = self.client.lock();
-        let waiting = shared.greeting != 0 || !shared.awaited.is_empty();
-        if waiting && Instant::now() < self.inherited_sessions_deadline {
+        let is_waiting = shared.unanswered_greetings != 0 || !shared.awaited_registrations.is_empty();
+        if is_waiting && Instant::now() < self.inherited_sessions_deadline {
             return;
         }
-        let changed = shared.drop_inherited();
+        let changed = shared.drop_inherited_sessions();
         drop(shared);
         self.client.changed.notify_all();
         self.run_callbacks(changed, Guid::NULL, None);
-        outlets::abandon();
+        outlets::forget_inherited_outlets();
     }
 
-    fn flush(&mut self) {
-        for at in (0..self.peers.len()).rev() {
-            if self.peers[at].flush().is_err() {
-                self.read_refusal(at);
-                self.drop_peer(at);
+    fn flush_peers(&mut self) {
+        for index in (0..self.peers.len()).rev() {
+            if self.peers[index].flush().is_err() {
+                self.read_refusal(index);
+                self.drop_peer(index);
             }
         }
     }
 
     /// Sleeps until there is work.
-    fn wait(&self) {
+    fn wait_for_work(&self) {
         let read = PollFlags::IN;
         let bell = self.wakers.bell();
         // A descriptor that the program closed could be ready forever.
         let mut fds: Vec<PollFd<'_>> = bell.is_own().then(|| PollFd::new(&*bell, read)).into_iter().collect();
         fds.extend(
-            self.links
+            self.folders
                 .iter()
-                .filter_map(Link::waiting_listener)
+                .filter_map(DaemonFolder::active_listener)
                 .filter(|listener| listener.is_own())
                 .map(|l| PollFd::from_borrowed_fd(l.as_fd(), read)),
         );
         fds.extend(self.peers.iter().filter(|p| p.connection.is_own()).map(|p| {
-            let flags = if p.has_more() { read | PollFlags::OUT } else { read };
+            let flags = if p.has_sent_all() { read } else { read | PollFlags::OUT };
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));
         let fork_timeout = (!fork::is_ready()).then_some(Duration::from_millis(100));
-        let resume = self.links.iter().filter_map(Link::rests_until).min();
+        let resume = self.folders.iter().filter_map(DaemonFolder::paused_until).min();
         let listener_timeout = resume.map(|until| until.saturating_duration_since(Instant::now()));
-        let retry_timeout = self.try_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let timeouts =
-            [fork_timeout, listener_timeout, retry_timeout, self.reconnects.within(), self.check_within()];
+        let retry_timeout = self.folder_retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeouts = [
+            fork_timeout,
+            listener_timeout,
+            retry_timeout,
+            self.reconnects.time_until_next(),
+            self.descriptor_check_interval(),
+        ];
         let timeout = timeouts.into_iter().flatten().min();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         if poll(&mut fds, timeout.as_ref()).is_err()
@@ -272,25 +277,25 @@ impl Control {
         let commands = std::mem::take(&mut self.client.lock().commands);
         for command in commands {
             match command {
-                Command::Register(number) => self.announce(number),
-                Command::Unregister(number) => {
+                ControlCommand::Register(number) => self.announce(number),
+                ControlCommand::Unregister(number) => {
                     for peer in &mut self.peers {
-                        if peer.announced.remove(&number) {
+                        if peer.announced_registrations.remove(&number) {
                             peer.queue(Message::Unregister { registration: number });
                         }
                     }
                 }
-                Command::SetTraits(number, traits) => self.send_traits(number, traits),
-                Command::Send { peer, message } => {
+                ControlCommand::SetTraits(number, traits) => self.send_traits(number, traits),
+                ControlCommand::Send { peer, message } => {
                     if let Some(peer) = self.peers.iter_mut().find(|candidate| candidate.id == peer) {
                         peer.queue(*message);
                     }
                 }
-                Command::RunCallbacks { changed, source, filter, done } => {
+                ControlCommand::RunCallbacks { changed, source, filter, done } => {
                     self.run_callbacks(changed, source, filter.as_ref());
                     done.fulfil(());
                 }
-                Command::Capture { providers, outlet, params, done } => {
+                ControlCommand::Capture { providers, outlet, params, done } => {
                     providers.into_iter().for_each(|handle| self.capture_state(handle, outlet, &params));
                     done.fulfil(());
                 }
@@ -322,46 +327,46 @@ impl Control {
 
     /// Announces a registration to all daemons.
     fn announce(&mut self, number: u32) {
-        for at in 0..self.peers.len() {
-            if self.peers[at].takes_registrations() {
-                self.announce_to(at, number);
+        for index in 0..self.peers.len() {
+            if self.peers[index].takes_registrations() {
+                self.announce_to(index, number);
             }
         }
         let mut shared = self.client.lock();
-        shared.awaited.retain(|a| *a != (0, number));
+        shared.awaited_registrations.retain(|a| *a != AwaitedAnswer::unsent(number));
         drop(shared);
         self.client.changed.notify_all();
     }
 
-    fn accept(&mut self) {
-        for at in 0..self.links.len() {
-            if self.links[at].resume_if_due() {
+    fn accept_daemons(&mut self) {
+        for index in 0..self.folders.len() {
+            if self.folders[index].resume_if_due() {
                 // While the listener was paused, a daemon may have failed to connect.
-                self.reconnects.lost(at);
+                self.reconnects.schedule_after_loss(index);
             }
-            while let Some(connection) = self.links[at].accept() {
+            while let Some(connection) = self.folders[index].accept() {
                 if self.peers.len() >= MAX_PEERS {
-                    let oldest = self.peers.iter().position(|p| !p.ready).unwrap_or(0);
+                    let oldest = self.peers.iter().position(|p| !p.has_welcomed).unwrap_or(0);
                     self.drop_peer(oldest);
                 }
-                self.add(connection, at, None);
+                self.add_peer(connection, index, None);
             }
         }
     }
 
-    fn receive(&mut self) {
-        for at in (0..self.peers.len()).rev() {
-            for _ in 0..BATCH {
-                match self.peers[at].connection.receive(Duration::ZERO) {
+    fn receive_messages(&mut self) {
+        for index in (0..self.peers.len()).rev() {
+            for _ in 0..MAX_MESSAGES_PER_BATCH {
+                match self.peers[index].connection.receive(Duration::ZERO) {
                     Ok(Some(envelope)) => {
-                        if self.handle(at, envelope).is_err() {
-                            self.drop_peer(at);
+                        if self.handle_message(index, envelope).is_err() {
+                            self.drop_peer(index);
                             break;
                         }
                     }
                     Ok(None) => break,
                     Err(_) => {
-                        self.drop_peer(at);
+                        self.drop_peer(index);
                         break;
                     }
                 }
@@ -370,16 +375,22 @@ impl Control {
     }
 
     /// Handles a message; an error ends the connection.
-    fn handle(&mut self, at: usize, envelope: Envelope) -> Result<(), Error> {
-        self.peers[at].has_answered = true;
+    fn handle_message(&mut self, index: usize, envelope: Envelope) -> Result<(), Error> {
+        self.peers[index].has_answered = true;
         match envelope.message {
-            Message::Knock { .. } if !self.peers[at].ready && !self.peers[at].ours => self.send_hello(at),
-            Message::Welcome { version, .. } if !self.peers[at].ready => self.handle_welcome(at, version)?,
-            Message::Refused { status, reason } => {
-                self.handle_refused(at, envelope.request, Status(status), &reason)?
+            Message::Knock { .. } if !self.peers[index].has_welcomed && !self.peers[index].is_outgoing => {
+                self.send_hello(index)
             }
-            Message::Done if self.peers[at].ready => self.handle_done(at, envelope.request),
-            message if self.peers[at].ready => self.handle_order(at, message, envelope.descriptors)?,
+            Message::Welcome { version, .. } if !self.peers[index].has_welcomed => {
+                self.handle_welcome(index, version)?
+            }
+            Message::Refused { status, reason } => {
+                self.handle_refused(index, envelope.request, Status(status), &reason)?
+            }
+            Message::Done if self.peers[index].has_welcomed => self.handle_done(index, envelope.request),
+            message if self.peers[index].has_welcomed => {
+                self.handle_order(index, message, envelope.descriptors)?
+            }
             _ => return Err(Error::Invalid("a message before Welcome")),
         }
         Ok(())
@@ -387,34 +398,40 @@ impl Control {
 
     /// Handles a refusal. A refused greeting ends the connection. A refused registration, or
     /// refused traits, only mean that this daemon does not know them.
-    fn handle_refused(&mut self, at: usize, request: u32, status: Status, reason: &str) -> Result<(), Error> {
-        let peer = &mut self.peers[at];
+    fn handle_refused(
+        &mut self,
+        index: usize,
+        request: u32,
+        status: Status,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let peer = &mut self.peers[index];
         let mut shared = self.client.lock();
-        if !peer.ready {
-            shared.note(format!("a daemon refuses this process: {reason}"));
+        if !peer.has_welcomed {
+            shared.add_note(format!("a daemon refuses this process: {reason}"));
             if status == Status::ERROR_NO_SYSTEM_RESOURCES {
-                // There may be room later.
-                self.reconnects.failed(peer.link);
+                // The daemon may have resources later.
+                self.reconnects.schedule_after_failure(peer.folder);
             }
-            if status == Status::ERROR_ALREADY_EXISTS && peer.ours && process::shares_descriptors() {
+            if status == Status::ERROR_ALREADY_EXISTS && peer.is_outgoing && process::shares_descriptors() {
                 // The daemon has not noticed yet that the program closed the previous connection.
-                self.reconnects.closed_by_program(peer.link);
+                self.reconnects.schedule_after_program_close(peer.folder);
             }
             return Err(Error::Closed);
         }
         let refusal = Some((status, reason.to_owned()));
-        match peer.answered(request, true) {
+        match peer.take_answered_request(request, true) {
             Some(PendingRequest::Register(registration)) => {
-                shared.answered(peer.id, registration, refusal);
-                shared.note(format!("a daemon refuses a registration: {reason}"));
+                shared.record_answer(peer.id, registration, refusal);
+                shared.add_note(format!("a daemon refuses a registration: {reason}"));
                 drop(shared);
-                self.end_early(at, PendingRequest::Register(registration));
+                self.revert_early_enables(index, PendingRequest::Register(registration));
             }
             Some(PendingRequest::SetTraits(registration)) => {
-                shared.traits_answered(peer.id, registration, refusal);
-                shared.note(format!("a daemon refuses the traits of a registration: {reason}"));
+                shared.record_traits_answer(peer.id, registration, refusal);
+                shared.add_note(format!("a daemon refuses the traits of a registration: {reason}"));
                 drop(shared);
-                self.end_early(at, PendingRequest::SetTraits(registration));
+                self.revert_early_enables(index, PendingRequest::SetTraits(registration));
             }
             None => return Ok(()),
         }
@@ -423,93 +440,95 @@ impl Control {
     }
 
     /// Handles Done: the daemon accepted traits. Done for an Unregister is ignored.
-    fn handle_done(&mut self, at: usize, request: u32) {
-        let peer = &mut self.peers[at];
-        if let Some(pending @ PendingRequest::SetTraits(registration)) = peer.answered(request, false) {
-            self.client.lock().traits_answered(peer.id, registration, None);
-            self.end_early(at, pending);
+    fn handle_done(&mut self, index: usize, request: u32) {
+        let peer = &mut self.peers[index];
+        if let Some(pending @ PendingRequest::SetTraits(registration)) =
+            peer.take_answered_request(request, false)
+        {
+            self.client.lock().record_traits_answer(peer.id, registration, None);
+            self.revert_early_enables(index, pending);
             self.client.changed.notify_all();
         }
     }
 
     /// Sends the traits of a registration to all daemons that know it.
-    fn send_traits(&mut self, number: u32, traits: &'static Traits) {
-        for at in 0..self.peers.len() {
-            if !self.peers[at].announced.contains(&number) {
+    fn send_traits(&mut self, number: u32, traits: &'static ProviderTraits) {
+        for index in 0..self.peers.len() {
+            if !self.peers[index].announced_registrations.contains(&number) {
                 continue;
             }
             let pending = PendingRequest::SetTraits(number);
-            let wanted = self.prepare_early(at, pending, traits.bytes());
-            let peer = &mut self.peers[at];
+            let wanted = self.prepare_early_enables(index, pending, traits.bytes());
+            let peer = &mut self.peers[index];
             peer.queue_request(Message::SetTraits {
                 registration: number,
                 traits: traits_to_send(traits.bytes()),
             });
             self.client.lock().mark_traits_sent(number, Some(peer.id));
-            self.send_early(at, pending, &wanted);
+            self.send_and_enable_early(index, pending, &wanted);
         }
         self.client.lock().mark_traits_sent(number, None);
         self.client.changed.notify_all();
     }
 
     /// Handles a Welcome: announces all registrations to the daemon.
-    fn handle_welcome(&mut self, at: usize, version: u16) -> Result<(), Error> {
+    fn handle_welcome(&mut self, index: usize, version: u16) -> Result<(), Error> {
         if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
             return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
         }
-        self.peers[at].ready = true;
-        self.reconnects.reached(self.peers[at].link);
-        let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
+        self.peers[index].has_welcomed = true;
+        self.reconnects.cancel(self.peers[index].folder);
+        let numbers: Vec<u32> = Handle::iter_current().map(|handle| handle.number()).collect();
         for number in &numbers {
-            self.announce_to(at, *number);
+            self.announce_to(index, *number);
         }
-        let peer = &mut self.peers[at];
+        let peer = &mut self.peers[index];
         let mut shared = self.client.lock();
         for number in numbers {
             shared.queue_pending_traits(peer, number);
         }
-        shared.greeting -= u32::from(peer.ours);
-        shared.daemons += 1;
+        shared.unanswered_greetings -= u32::from(peer.is_outgoing);
+        shared.welcoming_daemons += 1;
         drop(shared);
         self.client.changed.notify_all();
         Ok(())
     }
 
     /// Drops a connection and everything that came over it.
-    pub(super) fn drop_peer(&mut self, at: usize) {
-        let is_closed_by_program = self.peers[at].is_closed_by_program();
+    pub(super) fn drop_peer(&mut self, index: usize) {
+        let is_closed_by_program = self.peers[index].is_closed_by_program();
         if is_closed_by_program {
-            self.note_missed(at);
+            self.remember_missed_sessions(index);
         }
-        let peer = self.peers.swap_remove(at);
+        let peer = self.peers.swap_remove(index);
         let mut shared = self.client.lock();
-        shared.awaited.retain(|(p, _)| *p != peer.id);
-        shared.late.retain(|(p, _)| *p != peer.id);
-        shared.late_traits.retain(|(p, _)| *p != peer.id);
-        shared.settings.iter_mut().for_each(|setting| setting.awaited.retain(|p| *p != peer.id));
-        shared.greeting -= u32::from(peer.ours && !peer.ready);
-        shared.daemons -= u32::from(peer.ready);
+        shared.awaited_registrations.retain(|awaited| awaited.peer != peer.id);
+        shared.late_registrations.retain(|late| late.peer != peer.id);
+        shared.late_traits.retain(|late| late.peer != peer.id);
+        shared.pending_traits.iter_mut().for_each(|pending| pending.awaited.retain(|p| *p != peer.id));
+        shared.unanswered_greetings -= u32::from(peer.is_outgoing && !peer.has_welcomed);
+        shared.welcoming_daemons -= u32::from(peer.has_welcomed);
         drop(shared);
         // The daemon exited before it accepted the connection. A service manager that owns the
         // socket starts another daemon.
-        let has_never_answered = peer.kind == ConnectionKind::Own && !peer.has_answered;
+        let has_never_answered = peer.kind == ConnectionKind::OwnUser && !peer.has_answered;
         if is_closed_by_program {
-            self.reconnects.closed_by_program(peer.link);
-        } else if peer.ready || has_never_answered {
-            self.reconnects.lost(peer.link);
+            self.reconnects.schedule_after_program_close(peer.folder);
+        } else if peer.has_welcomed || has_never_answered {
+            self.reconnects.schedule_after_loss(peer.folder);
         }
         self.client.changed.notify_all();
-        self.end_peer(peer.id);
-        self.end_private(peer.id);
+        self.end_sessions_of_peer(peer.id);
+        self.end_private_sessions_of_peer(peer.id);
     }
 }
 
 /// Queues a Register message; `false` if the daemon knows the registration or it has ended.
-fn queue_register(peer: &mut Peer, number: u32) -> bool {
+fn queue_register(peer: &mut DaemonPeer, number: u32) -> bool {
     let Some(handle) = Handle::from_number(number) else { return false };
     let (provider, traits) = (handle.slot().provider(), traits_to_send(handle.slot().traits()));
-    let new = peer.announced.insert(number);
-    if new {
+    let is_new = peer.announced_registrations.insert(number);
+    if is_new {
         peer.queue_request(Message::Register {
             registration: number,
             provider,
@@ -517,11 +536,11 @@ fn queue_register(peer: &mut Peer, number: u32) -> bool {
             classic: handle.slot().is_classic(),
         });
     }
-    new
+    is_new
 }
 
 /// Returns the traits for a daemon: all of them or, if a message cannot hold them, the name and the
-/// group, which are all it needs.
+/// group, which are all that a daemon needs.
 fn traits_to_send(traits: &[u8]) -> Vec<u8> {
     if traits.len() <= MAX_TRAITS_BYTES {
         return traits.to_vec();

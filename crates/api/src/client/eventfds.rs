@@ -19,8 +19,8 @@
 //! ```
 //!
 //! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket,
-//! so step 2 fails there, and so does every call on what is no epoll instance. Nothing waits for
-//! the instance.
+//! so step 2 fails there, and every call on a descriptor that is no epoll instance fails too. No
+//! thread waits for the instance.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -31,12 +31,12 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use traceweir_transport::socket::Held;
 
 use crate::process;
-use crate::process::outlets::{OUTLETS, numbers};
+use crate::process::outlets::{MAX_OUTLETS, outlet_numbers};
 
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-/// Bytes of requests that are read at once; many requests wake the control thread no more than one
-/// does.
-const REQUESTS: usize = 4096;
+const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+/// Bytes of wake-up requests that one call reads. Unread requests wake the control thread once
+/// more.
+const MAX_DRAINED_BYTES: usize = 4096;
 
 /// The descriptor that wakes the control thread.
 #[derive(Debug)]
@@ -53,10 +53,11 @@ impl Bell {
         if !process::shares_descriptors() {
             return Ok(Self::Counter(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         }
-        let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-        let (near, far) = (guard(near), guard(far));
-        process::remember(near.as_fd());
-        process::remember(far.as_fd());
+        let (near, far) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
+        let (near, far) = (guard_descriptor(near), guard_descriptor(far));
+        process::remember_socket(near.as_fd());
+        process::remember_socket(far.as_fd());
         Ok(Self::Pair { near, far })
     }
 
@@ -79,7 +80,7 @@ impl Bell {
                 let _ = rustix::io::read(counter, &mut [0_u8; 8]);
             }
             Self::Pair { near, .. } if near.is_own() => {
-                let _ = rustix::net::recv(near, &mut [0_u8; REQUESTS][..], RecvFlags::DONTWAIT);
+                let _ = rustix::net::recv(near, &mut [0_u8; MAX_DRAINED_BYTES][..], RecvFlags::DONTWAIT);
             }
             Self::Pair { .. } => {}
         }
@@ -88,8 +89,8 @@ impl Bell {
     /// Forgets a bell that the program closed, before another one takes its numbers.
     pub(super) fn forget(&self) {
         if let Self::Pair { near, far } = self {
-            process::forget(near.as_fd());
-            process::forget(far.as_fd());
+            process::forget_socket(near.as_fd());
+            process::forget_socket(far.as_fd());
         }
     }
 
@@ -121,11 +122,11 @@ struct Seal {
 
 impl Seal {
     fn new() -> io::Result<Self> {
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-        let socket = guard(socket);
-        let epoll = move_up(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
+        let socket = guard_descriptor(socket);
+        let epoll = move_to_high_number(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::empty())?;
-        process::remember(socket.as_fd());
+        process::remember_socket(socket.as_fd());
         Ok(Self { socket, epoll: Some(epoll) })
     }
 
@@ -147,7 +148,7 @@ impl Seal {
 
     /// Takes ownership of an eventfd, under a high number.
     fn adopt(&self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
-        let high = move_up(eventfd)?;
+        let high = move_to_high_number(eventfd)?;
         let (data, none) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
         let added = match &self.epoll {
             Some(epoll) if self.is_own() => epoll::add(epoll, &high, data, none),
@@ -165,16 +166,16 @@ impl Seal {
         if self.owns(&eventfd) {
             let _ = self.epoll.as_ref().map(|epoll| epoll::delete(epoll, &eventfd));
         } else {
-            abandon(eventfd);
+            leave_open(eventfd);
         }
     }
 }
 
 impl Drop for Seal {
     fn drop(&mut self) {
-        process::forget(self.socket.as_fd());
+        process::forget_socket(self.socket.as_fd());
         if !self.is_own() {
-            self.epoll.take().into_iter().for_each(abandon);
+            self.epoll.take().into_iter().for_each(leave_open);
         }
     }
 }
@@ -182,7 +183,7 @@ impl Drop for Seal {
 /// The eventfds that wake the owners of outlets.
 #[derive(Debug)]
 pub(super) struct WakeEventfds {
-    eventfds: [Option<OwnedFd>; OUTLETS],
+    eventfds: [Option<OwnedFd>; MAX_OUTLETS],
     /// Only in a table that the program shares.
     seal: Option<Seal>,
     /// Outlets whose eventfds the program closed.
@@ -191,14 +192,14 @@ pub(super) struct WakeEventfds {
 
 impl WakeEventfds {
     pub(super) const fn new() -> Self {
-        Self { eventfds: [const { None }; OUTLETS], seal: None, lost: 0 }
+        Self { eventfds: [const { None }; MAX_OUTLETS], seal: None, lost: 0 }
     }
 
     /// Sets the eventfd that wakes the owner of an outlet; `false` if it is lost at once.
     pub(super) fn set(&mut self, outlet: u8, eventfd: OwnedFd) -> bool {
-        self.clear(1 << (usize::from(outlet) % OUTLETS));
+        self.clear(1 << (usize::from(outlet) % MAX_OUTLETS));
         let adopted = if process::shares_descriptors() { self.adopt(eventfd) } else { Ok(eventfd) };
-        let at = usize::from(outlet) % OUTLETS;
+        let at = usize::from(outlet) % MAX_OUTLETS;
         self.lost |= u64::from(adopted.is_err()) << at;
         self.eventfds[at] = adopted.ok();
         self.eventfds[at].is_some()
@@ -206,7 +207,7 @@ impl WakeEventfds {
 
     fn adopt(&mut self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
         if !self.seal.as_ref().is_some_and(Seal::is_own) {
-            self.lose(u64::MAX);
+            self.forget_closed(u64::MAX);
             // Dropped before another one takes its numbers.
             self.seal = None;
             self.seal = Some(Seal::new()?);
@@ -216,7 +217,7 @@ impl WakeEventfds {
 
     /// Closes the eventfds of outlets.
     pub(super) fn clear(&mut self, outlets: u64) {
-        for outlet in numbers(outlets) {
+        for outlet in outlet_numbers(outlets) {
             let Some(eventfd) = self.eventfds[usize::from(outlet)].take() else { continue };
             match &self.seal {
                 Some(seal) => seal.release(eventfd),
@@ -229,7 +230,7 @@ impl WakeEventfds {
     /// Wakes the owners of outlets; `false` if the program closed an eventfd.
     pub(super) fn wake(&mut self, outlets: u64) -> bool {
         let mut closed = 0;
-        for outlet in numbers(outlets) {
+        for outlet in outlet_numbers(outlets) {
             let Some(eventfd) = &self.eventfds[usize::from(outlet)] else { continue };
             if self.seal.as_ref().is_none_or(|seal| seal.owns(eventfd)) {
                 wake(eventfd.as_fd());
@@ -237,7 +238,7 @@ impl WakeEventfds {
                 closed |= 1 << outlet;
             }
         }
-        self.lose(closed);
+        self.forget_closed(closed);
         closed == 0
     }
 
@@ -249,36 +250,36 @@ impl WakeEventfds {
             _ => false,
         });
         let closed = closed.fold(0, |outlets, (outlet, _)| outlets | 1 << outlet);
-        self.lose(closed);
+        self.forget_closed(closed);
         std::mem::take(&mut self.lost)
     }
 
     /// Forgets eventfds without closing their numbers.
-    fn lose(&mut self, outlets: u64) {
-        for outlet in numbers(outlets) {
+    fn forget_closed(&mut self, outlets: u64) {
+        for outlet in outlet_numbers(outlets) {
             if let Some(eventfd) = self.eventfds[usize::from(outlet)].take() {
-                abandon(eventfd);
+                leave_open(eventfd);
                 self.lost |= 1 << outlet;
             }
         }
     }
 }
 
-/// Guards a descriptor that has an inode of its own.
-fn guard(descriptor: OwnedFd) -> Held {
-    Held::guarded(descriptor, process::lowest_number())
+/// Guards a descriptor whose inode no other descriptor has.
+fn guard_descriptor(descriptor: OwnedFd) -> Held {
+    Held::guarded(descriptor, process::lowest_library_fd())
 }
 
 /// Moves a descriptor to a high number, where one is free.
-fn move_up(descriptor: OwnedFd) -> io::Result<OwnedFd> {
-    match fcntl_dupfd_cloexec(&descriptor, process::lowest_number()) {
+fn move_to_high_number(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    match fcntl_dupfd_cloexec(&descriptor, process::lowest_library_fd()) {
         Err(Errno::MFILE | Errno::INVAL) => Ok(descriptor),
         moved => Ok(moved?),
     }
 }
 
-/// Leaves a number open that belongs to the program by now.
-fn abandon(descriptor: OwnedFd) {
+/// Leaves a descriptor number open that belongs to the program by now.
+fn leave_open(descriptor: OwnedFd) {
     let _ = descriptor.into_raw_fd();
 }
 
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     /// Runs a test as a library thread that shares the program's descriptors.
-    fn shared(test: impl FnOnce() + Send + 'static) {
+    fn run_with_shared_descriptors(test: impl FnOnce() + Send + 'static) {
         let thread = std::thread::spawn(|| {
             process::share_descriptors();
             test();
@@ -303,59 +304,67 @@ mod tests {
         thread.join().unwrap();
     }
 
-    fn counter() -> OwnedFd {
+    fn new_eventfd() -> OwnedFd {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
     }
 
     /// Makes a number of the library lead to a file that the program opened.
-    fn replace(number: RawFd, with: OwnedFd) -> OwnedFd {
-        // SAFETY: the tested code holds the number, and must not close it any more.
+    fn replace_descriptor(number: RawFd, with: OwnedFd) -> OwnedFd {
+        // SAFETY: `dup2` closes the library's descriptor and makes the number this function's own;
+        // the tested code must not close it any more.
         unsafe {
             assert_eq!(libc::dup2(with.as_raw_fd(), number), number);
             OwnedFd::from_raw_fd(number)
         }
     }
 
-    fn read(counter: &OwnedFd) -> rustix::io::Result<usize> {
+    fn read_eventfd(counter: &OwnedFd) -> rustix::io::Result<usize> {
         rustix::io::read(counter, &mut [0; 8])
     }
 
     #[test]
     fn eventfd_of_the_program_is_neither_written_nor_closed() {
-        shared(|| {
-            let (mut wakes, owners) = (WakeEventfds::new(), counter());
-            assert!(wakes.set(3, rustix::io::dup(&owners).unwrap()));
-            assert!(wakes.set(4, counter()));
-            assert!(wakes.wake(1 << 3) && read(&owners) == Ok(8));
+        run_with_shared_descriptors(|| {
+            let (mut wakes, owner_fd) = (WakeEventfds::new(), new_eventfd());
+            assert!(wakes.set(3, rustix::io::dup(&owner_fd).unwrap()));
+            assert!(wakes.set(4, new_eventfd()));
+            assert!(wakes.wake(1 << 3) && read_eventfd(&owner_fd) == Ok(8));
 
             let number = wakes.eventfds[3].as_ref().unwrap().as_raw_fd();
-            assert!(number >= process::lowest_number());
-            let programs = replace(number, counter());
+            assert!(number >= process::lowest_library_fd());
+            let program_fd = replace_descriptor(number, new_eventfd());
             assert!(!wakes.wake(1 << 3 | 1 << 4));
-            assert_eq!((read(&owners), read(&programs)), (Err(Errno::AGAIN), Err(Errno::AGAIN)));
-            assert_eq!((wakes.take_lost(), wakes.take_lost()), (1 << 3, 0), "the other is there");
+            assert_eq!(
+                (read_eventfd(&owner_fd), read_eventfd(&program_fd)),
+                (Err(Errno::AGAIN), Err(Errno::AGAIN))
+            );
+            assert_eq!(
+                (wakes.take_lost(), wakes.take_lost()),
+                (1 << 3, 0),
+                "only outlet 3 must be lost, and only once"
+            );
             wakes.clear(u64::MAX);
-            assert_eq!(read(&programs), Err(Errno::AGAIN), "it was closed");
+            assert_eq!(read_eventfd(&program_fd), Err(Errno::AGAIN), "the program's eventfd was closed");
         });
     }
 
     #[test]
     fn seal_whose_numbers_are_taken_changes_nothing_of_the_program() {
-        shared(|| {
+        run_with_shared_descriptors(|| {
             let mut wakes = WakeEventfds::new();
-            assert!(wakes.set(0, counter()));
+            assert!(wakes.set(0, new_eventfd()));
             let number = wakes.eventfds[0].as_ref().unwrap().as_raw_fd();
             let epoll_number = wakes.seal.as_ref().unwrap().epoll.as_ref().unwrap().as_raw_fd();
             // The program watches its own eventfd by its own instance, under the numbers of ours.
-            let programs = replace(number, counter());
-            let watch = replace(epoll_number, epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-            epoll::add(&watch, &programs, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
+            let program_fd = replace_descriptor(number, new_eventfd());
+            let watch = replace_descriptor(epoll_number, epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+            epoll::add(&watch, &program_fd, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
             assert!(!wakes.wake(1));
             assert_eq!(wakes.take_lost(), 1);
-            assert!(wakes.set(0, counter()) && wakes.wake(1), "a new seal");
+            assert!(wakes.set(0, new_eventfd()) && wakes.wake(1), "a new seal must adopt the new eventfd");
 
-            assert_eq!(read(&programs), Err(Errno::AGAIN));
-            wake(programs.as_fd());
+            assert_eq!(read_eventfd(&program_fd), Err(Errno::AGAIN));
+            wake(program_fd.as_fd());
             let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
             epoll::wait(&watch, rustix::buffer::spare_capacity(&mut events), None).unwrap();
             assert_eq!(events.first().map(|event| event.data.u64()), Some(7));
@@ -364,24 +373,28 @@ mod tests {
 
     #[test]
     fn closing_the_far_end_of_a_bell_wakes_the_control_thread() {
-        shared(|| {
+        run_with_shared_descriptors(|| {
             let bell = Bell::new().unwrap();
-            let Bell::Pair { near, far } = &bell else { panic!("not a pair") };
+            let Bell::Pair { near, far } = &bell else { panic!("expected a socket pair: {bell:?}") };
             bell.ring();
             bell.drain();
             assert!(bell.is_own());
             let number = far.as_fd().as_raw_fd();
             let (other, end) =
-                rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None).unwrap();
-            let programs = replace(number, other);
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None).unwrap();
+            let program_fd = replace_descriptor(number, other);
             let mut ready = [rustix::event::PollFd::new(near, rustix::event::PollFlags::IN)];
             assert_eq!(rustix::event::poll(&mut ready, None), Ok(1));
             bell.ring();
             assert!(!bell.is_own());
-            assert_eq!(rustix::io::read(&end, &mut [0; 8]), Err(Errno::AGAIN), "it was written");
+            assert_eq!(
+                rustix::io::read(&end, &mut [0; 8]),
+                Err(Errno::AGAIN),
+                "the program's socket was written"
+            );
             bell.forget();
             drop(bell);
-            assert_eq!(rustix::io::write(&programs, b"!"), Ok(1), "it was closed");
+            assert_eq!(rustix::io::write(&program_fd, b"!"), Ok(1), "the program's socket was closed");
         });
     }
 }

@@ -7,12 +7,12 @@
 //!
 //! ```text
 //!   any user may connect to a socket in the system's folder ─▶ refused, and counted
-//!   MAX_REFUSED within REFUSED_WITHIN ─▶ the listener rests until that time is over
+//!   MAX_REFUSED within REFUSAL_INTERVAL ─▶ the listener pauses until the interval ends
 //!                                     ─▶ connect to the daemon, accept again
 //! ```
 //!
 //! While others fill the queue of the listener, a daemon may be unable to connect; so this process
-//! connects to the daemon after each rest.
+//! connects to the daemon after each pause.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ use super::rights;
 use crate::process;
 
 /// The longest time that connecting to a daemon may take.
-const CONNECT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum number of sockets that are searched for stale ones of this process id.
 const MAX_SOCKETS: usize = 4096;
@@ -40,35 +40,35 @@ const MAX_SOCKETS: usize = 4096;
 /// Messages of a closed connection that are searched for a refusal, which comes first.
 const MAX_LAST_MESSAGES: usize = 4;
 
-/// Connections that are refused before the listener rests.
+/// Connections that are refused before the listener pauses.
 const MAX_REFUSED: u32 = 32;
-/// The interval in which refusals are counted, and at whose end a rest ends.
-const REFUSED_WITHIN: Duration = Duration::from_secs(1);
+/// The interval in which refusals are counted. A pause lasts until the end of the interval.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A count of refused connections, which bounds the cost of refusing them.
 #[derive(Debug, Default)]
-struct Refusals {
+struct RefusalCount {
     /// The time of the first refusal, and the number since then.
     since: Option<(Instant, u32)>,
 }
 
-impl Refusals {
+impl RefusalCount {
     /// Counts a refused connection.
     fn add(&mut self, now: Instant) {
-        let recent = self.since.filter(|(first, _)| now.saturating_duration_since(*first) < REFUSED_WITHIN);
+        let recent = self.since.filter(|(first, _)| now.saturating_duration_since(*first) < REFUSAL_INTERVAL);
         let (first, count) = recent.unwrap_or((now, 0));
         self.since = Some((first, count.saturating_add(1)));
     }
 
-    /// Returns the end of the listener's rest, if it rests.
-    fn rests_until(&self) -> Option<Instant> {
+    /// Returns the end of the listener's pause, if it is paused.
+    fn paused_until(&self) -> Option<Instant> {
         let (first, count) = self.since?;
-        if count < MAX_REFUSED { None } else { first.checked_add(REFUSED_WITHIN) }
+        if count < MAX_REFUSED { None } else { first.checked_add(REFUSAL_INTERVAL) }
     }
 
-    /// Ends a rest that is over, and returns whether one was.
+    /// Ends a pause whose time is over, and returns whether it did.
     fn resume_if_due(&mut self, now: Instant) -> bool {
-        let is_over = self.rests_until().is_some_and(|until| until <= now);
+        let is_over = self.paused_until().is_some_and(|until| until <= now);
         if is_over {
             self.since = None;
         }
@@ -80,37 +80,37 @@ impl Refusals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionKind {
     /// Through `control.sock` of the folder, or by the daemon, which connected to this process.
-    Shared,
+    AnyUser,
     /// Through the socket for processes of the daemon's own user, which takes memory before the
     /// daemon accepts.
-    Own,
+    OwnUser,
 }
 
 /// A runtime folder and the listener in it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct DaemonFolder {
     dir: RuntimeDir,
     listener: Option<Listener>,
     socket: Option<PathBuf>,
     janitor: Janitor,
-    refusals: Refusals,
+    refusals: RefusalCount,
     /// A descriptor was missing at the last attempt.
     needs_attempt: bool,
-    /// The state of the folder, as a line for people.
-    pub(super) state: String,
+    /// The state of the folder, as a line of `link_state`.
+    pub(super) description: String,
 }
 
-impl Link {
-    /// Creates a link to a folder that was not tried yet.
+impl DaemonFolder {
+    /// Describes a folder that was not tried yet.
     pub(super) fn new(dir: RuntimeDir) -> Self {
         Self {
             dir,
             listener: None,
             socket: None,
             janitor: Janitor::new(),
-            refusals: Refusals::default(),
+            refusals: RefusalCount::default(),
             needs_attempt: true,
-            state: String::new(),
+            description: String::new(),
         }
     }
 
@@ -120,7 +120,7 @@ impl Link {
         self.needs_attempt = false;
         let folder = self.dir.path().display().to_string();
         let bound = if self.listener.is_some() { Ok(None) } else { Self::listen(&self.dir).map(Some) };
-        let mut state = match bound {
+        let mut description = match bound {
             Ok(new) => {
                 if let Some((listener, socket)) = new {
                     self.set_listener(listener, socket);
@@ -128,38 +128,38 @@ impl Link {
                 format!("{folder}: listening")
             }
             Err(e) => {
-                self.needs_attempt |= is_shortage(&e);
+                self.needs_attempt |= is_resource_shortage(&e);
                 format!("{folder}: not listening ({e})")
             }
         };
         let found = self.connect();
         match &found {
-            Ok(_) => state.push_str(", connected to its daemon"),
+            Ok(_) => description.push_str(", connected to its daemon"),
             Err(e) => {
-                self.needs_attempt |= is_shortage(e);
-                state.push_str(&format!(", no daemon ({e})"));
+                self.needs_attempt |= is_resource_shortage(e);
+                description.push_str(&format!(", no daemon ({e})"));
             }
         }
-        self.state = state;
+        self.description = description;
         found
     }
 
     fn set_listener(&mut self, listener: Listener, socket: PathBuf) {
-        process::remember(listener.as_fd());
+        process::remember_socket(listener.as_fd());
         (self.listener, self.socket) = (Some(listener), Some(socket));
     }
 
     /// Listens again if the program closed the listener, and returns whether it had.
     pub(super) fn replace_lost_listener(&mut self) -> bool {
         let Some(lost) = self.listener.take_if(|listener| !listener.is_own()) else { return false };
-        process::forget(lost.as_fd());
+        process::forget_socket(lost.as_fd());
         drop(lost);
         if let Some(stale) = self.socket.take() {
             let _ = std::fs::remove_file(stale);
         }
         match Self::listen(&self.dir) {
             Ok((listener, socket)) => self.set_listener(listener, socket),
-            Err(e) => self.needs_attempt |= is_shortage(&e),
+            Err(e) => self.needs_attempt |= is_resource_shortage(&e),
         }
         true
     }
@@ -172,17 +172,17 @@ impl Link {
     /// Connects to the daemon of the folder if it is trusted: through the socket for processes of
     /// the daemon's own user if this is one, else through the socket for all.
     pub(super) fn connect(&self) -> Result<(Connection, ConnectionKind)> {
-        let own = self.dir.own().and_then(|own| self.connect_through(&own).ok());
-        match own {
-            Some(connection) => Ok((connection, ConnectionKind::Own)),
+        let own_user = self.dir.own().and_then(|own| self.connect_through(&own).ok());
+        match own_user {
+            Some(connection) => Ok((connection, ConnectionKind::OwnUser)),
             // The socket is stale, or its queue is full.
-            None => self.connect_through(&self.dir).map(|connection| (connection, ConnectionKind::Shared)),
+            None => self.connect_through(&self.dir).map(|connection| (connection, ConnectionKind::AnyUser)),
         }
     }
 
     fn connect_through(&self, folder: &RuntimeDir) -> Result<Connection> {
-        let connected = Connection::connect_without_descriptors(&folder.control_socket(), CONNECT);
-        connected.and_then(|connection| self.check(connection))
+        let connected = Connection::connect_without_descriptors(&folder.control_socket(), CONNECT_TIMEOUT);
+        connected.and_then(|connection| self.check_daemon(connection))
     }
 
     fn listen(dir: &RuntimeDir) -> Result<(Listener, PathBuf)> {
@@ -191,68 +191,68 @@ impl Link {
         // files of other users.
         if dir.scope != Scope::System {
             dir.ensure()?;
-            remove_stale(dir, pid);
+            remove_stale_sockets(dir, pid);
         }
         let socket = dir.new_provider_socket(pid);
         let listener = Listener::bind(&socket, dir.socket_mode())?;
         let is_shared = process::shares_descriptors();
-        Ok((if is_shared { listener.guard(process::lowest_number()) } else { listener }, socket))
+        Ok((if is_shared { listener.guard(process::lowest_library_fd()) } else { listener }, socket))
     }
 
     /// Returns the enables of the daemon at the other end of a connection, from the file in its
     /// folder. Empty if the connection does not take memory yet.
-    pub(super) fn enabled_by(&self, peer: &Peer) -> Vec<Enabled> {
+    pub(super) fn read_enables_of(&self, peer: &DaemonPeer) -> Vec<Enabled> {
         let daemon = peer.connection.peer().uid;
         match self.dir.own() {
             // A daemon of all users takes memory through its other socket only from connections
             // that it has accepted.
-            Some(_) if peer.kind == ConnectionKind::Shared && !peer.ready => Vec::new(),
+            Some(_) if peer.kind == ConnectionKind::AnyUser && !peer.has_welcomed => Vec::new(),
             Some(own) => enabled::read(&own, daemon),
             None => enabled::read(&self.dir, daemon),
         }
     }
 
-    /// Returns the path of the socket file, if there is one.
-    pub(super) fn socket(&self) -> Option<PathBuf> {
+    /// Returns the path of the listener's socket file, if there is one.
+    pub(super) fn socket_path(&self) -> Option<PathBuf> {
         self.socket.clone()
     }
 
-    /// Returns the listener, unless it rests.
-    pub(super) fn waiting_listener(&self) -> Option<&Listener> {
-        self.listener.as_ref().filter(|_| self.refusals.rests_until().is_none())
+    /// Returns the listener, unless it is paused.
+    pub(super) fn active_listener(&self) -> Option<&Listener> {
+        self.listener.as_ref().filter(|_| self.refusals.paused_until().is_none())
     }
 
-    /// Returns the end of the listener's rest, if it rests.
-    pub(super) fn rests_until(&self) -> Option<Instant> {
-        self.refusals.rests_until()
+    /// Returns the end of the listener's pause, if it is paused.
+    pub(super) fn paused_until(&self) -> Option<Instant> {
+        self.refusals.paused_until()
     }
 
-    /// Ends a rest of the listener that is over, and returns whether one was.
+    /// Ends a pause of the listener whose time is over, and returns whether it did.
     pub(super) fn resume_if_due(&mut self) -> bool {
         self.refusals.resume_if_due(Instant::now())
     }
 
-    /// Accepts the next connection of a daemon, and refuses those of others on the way.
+    /// Accepts the next connection of a daemon, and refuses connections of other processes before it.
     pub(super) fn accept(&mut self) -> Option<Connection> {
         loop {
-            let connection = self.waiting_listener()?.accept().ok()??;
-            match self.check(connection) {
+            let connection = self.active_listener()?.accept().ok()??;
+            match self.check_daemon(connection) {
                 Ok(connection) => return Some(connection),
                 Err(_) => self.refusals.add(Instant::now()),
             }
         }
     }
 
-    fn check(&self, connection: Connection) -> Result<Connection> {
+    fn check_daemon(&self, connection: Connection) -> Result<Connection> {
         let connection = connection.with_janitor(&self.janitor);
         let uid = connection.peer().uid;
         let owner = std::fs::metadata(self.dir.path()).map(|m| m.uid());
         // The owner is root or this user, as the choice of the folder requires.
-        if rights::believes(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
+        if rights::is_daemon_trusted(uid) || (owner.is_ok_and(|o| o == uid) && !is_privileged_by_file()) {
             // Regions come with descriptors.
             connection.take_descriptors()?;
             let is_shared = process::shares_descriptors();
-            Ok(if is_shared { connection.guard(process::lowest_number()) } else { connection })
+            Ok(if is_shared { connection.guard(process::lowest_library_fd()) } else { connection })
         } else {
             Err(Error::Invalid("the daemon runs as a user that may not trace this process"))
         }
@@ -261,13 +261,13 @@ impl Link {
 
 /// Returns whether a daemon that this process could not connect to may run: its queue of
 /// connections was full, or this process lacked descriptors or memory.
-pub(super) fn may_run(error: &Error) -> bool {
-    matches!(error, Error::TimedOut) || is_shortage(error)
+pub(super) fn may_daemon_run(error: &Error) -> bool {
+    matches!(error, Error::TimedOut) || is_resource_shortage(error)
 }
 
 /// Returns whether an operation failed for lack of descriptors or memory, which may be available
 /// later.
-fn is_shortage(error: &Error) -> bool {
+fn is_resource_shortage(error: &Error) -> bool {
     let Error::System { source, .. } = error else { return false };
     let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
     source.raw_os_error().is_some_and(|code| shortages.contains(&code))
@@ -275,7 +275,7 @@ fn is_shortage(error: &Error) -> bool {
 
 /// Removes sockets of earlier processes with this id, so that a folder which no daemon cleans does
 /// not grow forever.
-fn remove_stale(dir: &RuntimeDir, pid: u32) {
+fn remove_stale_sockets(dir: &RuntimeDir, pid: u32) {
     let sockets = dir.provider_sockets(MAX_SOCKETS).unwrap_or_default();
     for socket in sockets.into_iter().filter(|socket| socket.pid == pid) {
         // Connecting removes a stale socket, unless a process listens after all: one of another
@@ -307,102 +307,134 @@ pub(super) struct EarlyEnable {
     pub(super) session: u64,
     /// The parameters of the enable in the daemon's file.
     pub(super) params: EnableParams,
-    /// The request whose answer decides.
+    /// The request whose answer confirms or reverts the enable.
     pub(super) pending: PendingRequest,
+}
+
+/// A region that this process made for a session.
+#[derive(Debug)]
+pub(super) struct OfferedRegion {
+    pub(super) session: u64,
+    /// The request that follows the memory.
+    pub(super) pending: PendingRequest,
+}
+
+/// A message that waits to be sent.
+#[derive(Debug)]
+struct OutgoingMessage {
+    /// Number of the request; 0 if no answer is expected.
+    request: u32,
+    message: Message,
+    memory: Option<Held>,
+}
+
+impl OutgoingMessage {
+    /// Returns whether the program closed the memory of the message.
+    fn has_lost_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| !memory.is_own())
+    }
 }
 
 /// A connection to a daemon.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct DaemonPeer {
     /// Number of the connection, never reused.
     pub(super) id: u64,
     pub(super) connection: Connection,
     /// Index of the folder of the connection.
-    pub(super) link: usize,
+    pub(super) folder: usize,
     /// This process connected, and a registration waits for the answer.
-    pub(super) ours: bool,
+    pub(super) is_outgoing: bool,
     pub(super) kind: ConnectionKind,
     /// The daemon has sent a message.
     pub(super) has_answered: bool,
     /// The daemon has sent a Welcome.
-    pub(super) ready: bool,
+    pub(super) has_welcomed: bool,
     /// Registrations that were sent to the daemon.
-    pub(super) announced: HashSet<u32>,
+    pub(super) announced_registrations: HashSet<u32>,
     /// Registrations that continued while this process could not reach the daemon, and that the
     /// daemon has not answered.
-    pub(super) missed: HashSet<u32>,
+    pub(super) missed_registrations: HashSet<u32>,
     /// Unanswered requests by request number.
     pending: HashMap<u32, PendingRequest>,
     last_request: u32,
-    outbox: VecDeque<(u32, Message, Option<Held>)>,
+    outbox: VecDeque<OutgoingMessage>,
     /// Registrations that were enabled before the daemon's enable arrived.
-    pub(super) early: Vec<EarlyEnable>,
-    /// Sessions whose memory this process made and the daemon has not taken yet, with the request
-    /// that follows the memory.
-    pub(super) offered: Vec<(u64, PendingRequest)>,
+    pub(super) early_enables: Vec<EarlyEnable>,
+    /// Regions that this process made and the daemon has not taken yet.
+    pub(super) offered_regions: Vec<OfferedRegion>,
 }
 
-impl Peer {
-    pub(super) fn new(id: u64, connection: Connection, link: usize, ours: Option<ConnectionKind>) -> Self {
-        process::remember(connection.as_fd());
+impl DaemonPeer {
+    pub(super) fn new(
+        id: u64,
+        connection: Connection,
+        folder: usize,
+        outgoing: Option<ConnectionKind>,
+    ) -> Self {
+        process::remember_socket(connection.as_fd());
         Self {
             id,
             connection,
-            link,
-            ours: ours.is_some(),
-            kind: ours.unwrap_or(ConnectionKind::Shared),
+            folder,
+            is_outgoing: outgoing.is_some(),
+            kind: outgoing.unwrap_or(ConnectionKind::AnyUser),
             has_answered: false,
-            ready: false,
-            announced: HashSet::new(),
-            missed: HashSet::new(),
+            has_welcomed: false,
+            announced_registrations: HashSet::new(),
+            missed_registrations: HashSet::new(),
             pending: HashMap::new(),
             last_request: 0,
             outbox: VecDeque::new(),
-            early: Vec::new(),
-            offered: Vec::new(),
+            early_enables: Vec::new(),
+            offered_regions: Vec::new(),
         }
     }
 
     /// Returns whether registrations are sent to the daemon: it has sent a Welcome, or this process
     /// connected and messages wait in the connection.
     pub(super) fn takes_registrations(&self) -> bool {
-        self.ready || self.ours
+        self.has_welcomed || self.is_outgoing
     }
 
     /// Sends the memory that this process made for a session, before a request.
-    pub(super) fn offer(
+    pub(super) fn offer_region(
         &mut self,
         session: u64,
         pending: PendingRequest,
         params: RegionParams,
         memory: OwnedFd,
     ) {
-        self.offered.push((session, pending));
+        self.offered_regions.push(OfferedRegion { session, pending });
         let is_shared = process::shares_descriptors();
         let memory =
-            if is_shared { Held::guarded(memory, process::lowest_number()) } else { Held::plain(memory) };
-        self.outbox.push_back((0, Message::Region { session, params }, Some(memory)));
+            if is_shared { Held::guarded(memory, process::lowest_library_fd()) } else { Held::plain(memory) };
+        self.outbox.push_back(OutgoingMessage {
+            request: 0,
+            message: Message::Region { session, params },
+            memory: Some(memory),
+        });
     }
 
     /// Returns whether the program closed the connection, or memory that waits to be sent.
     pub(super) fn is_closed_by_program(&self) -> bool {
-        !self.connection.is_own() || self.outbox.iter().any(|(_, _, memory)| is_lost(memory.as_ref()))
+        !self.connection.is_own() || self.outbox.iter().any(OutgoingMessage::has_lost_memory)
     }
 
     /// Returns whether this process made memory for a session that the daemon has not taken yet.
-    pub(super) fn has_offered(&self, session: u64) -> bool {
-        self.offered.iter().any(|(offered, _)| *offered == session)
+    pub(super) fn has_offered_region(&self, session: u64) -> bool {
+        self.offered_regions.iter().any(|offered| offered.session == session)
     }
 
-    /// Returns whether no message waits for room in the connection.
+    /// Returns whether no message is queued.
     pub(super) fn has_sent_all(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Queues a message that expects no answer. The control thread never waits for room in a
+    /// Queues a message that expects no answer. The control thread never waits for a full
     /// connection.
     pub(super) fn queue(&mut self, message: Message) {
-        self.outbox.push_back((0, message, None));
+        self.outbox.push_back(OutgoingMessage { request: 0, message, memory: None });
     }
 
     /// Queues a message that expects an answer.
@@ -414,43 +446,38 @@ impl Peer {
             _ => None,
         };
         self.pending.extend(pending.map(|pending| (self.last_request, pending)));
-        self.outbox.push_back((self.last_request, message, None));
+        self.outbox.push_back(OutgoingMessage { request: self.last_request, message, memory: None });
     }
 
     /// Returns whether the daemon has not answered a request.
-    pub(super) fn awaits(&self, pending: PendingRequest) -> bool {
+    pub(super) fn awaits_answer_to(&self, pending: PendingRequest) -> bool {
         self.pending.values().any(|other| *other == pending)
     }
 
     /// Records that the daemon knows a registration.
-    pub(super) fn registered(&mut self, registration: u32) {
-        self.missed.remove(&registration);
+    pub(super) fn mark_registered(&mut self, registration: u32) {
+        self.missed_registrations.remove(&registration);
         self.pending.retain(|_, pending| *pending != PendingRequest::Register(registration));
     }
 
-    /// Removes and returns an answered request. The daemon does not know a refused registration.
-    pub(super) fn answered(&mut self, request: u32, refused: bool) -> Option<PendingRequest> {
+    /// Removes and returns an answered request. A refused registration is not announced any more.
+    pub(super) fn take_answered_request(&mut self, request: u32, is_refused: bool) -> Option<PendingRequest> {
         let pending = self.pending.remove(&request)?;
-        if let (PendingRequest::Register(registration), true) = (pending, refused) {
-            self.announced.remove(&registration);
+        if let (PendingRequest::Register(registration), true) = (pending, is_refused) {
+            self.announced_registrations.remove(&registration);
         }
         Some(pending)
     }
 
-    /// Returns whether messages are queued.
-    pub(super) fn has_more(&self) -> bool {
-        !self.outbox.is_empty()
-    }
-
-    /// Sends as many queued messages as there is room for.
+    /// Sends queued messages until the connection is full.
     pub(super) fn flush(&mut self) -> Result<()> {
-        while let Some((request, message, memory)) = self.outbox.front() {
-            if is_lost(memory.as_ref()) {
+        while let Some(queued) = self.outbox.front() {
+            if queued.has_lost_memory() {
                 // The program's file under this number is not for the daemon.
                 return Err(Error::Closed);
             }
-            let descriptors: Vec<BorrowedFd<'_>> = memory.iter().map(AsFd::as_fd).collect();
-            match self.connection.send(*request, message, &descriptors, Duration::ZERO) {
+            let descriptors: Vec<BorrowedFd<'_>> = queued.memory.iter().map(AsFd::as_fd).collect();
+            match self.connection.send(queued.request, &queued.message, &descriptors, Duration::ZERO) {
                 Ok(()) => {
                     self.outbox.pop_front();
                 }
@@ -463,7 +490,7 @@ impl Peer {
 }
 
 /// Returns the refusal among the messages that a daemon sent before it closed a connection.
-pub(super) fn last_refusal(connection: &Connection) -> Option<(Status, String)> {
+pub(super) fn read_last_refusal(connection: &Connection) -> Option<(Status, String)> {
     for _ in 0..MAX_LAST_MESSAGES {
         if let Message::Refused { status, reason } = connection.receive(Duration::ZERO).ok()??.message {
             return Some((Status(status), reason));
@@ -472,14 +499,9 @@ pub(super) fn last_refusal(connection: &Connection) -> Option<(Status, String)> 
     None
 }
 
-/// Returns whether the program closed memory that waits to be sent.
-fn is_lost(memory: Option<&Held>) -> bool {
-    memory.is_some_and(|memory| !memory.is_own())
-}
-
-impl Drop for Peer {
+impl Drop for DaemonPeer {
     fn drop(&mut self) {
-        process::forget(self.connection.as_fd());
+        process::forget_socket(self.connection.as_fd());
     }
 }
 
@@ -488,36 +510,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listener_rests_after_many_refusals_and_not_after_few() {
-        let (mut refusals, start) = (Refusals::default(), Instant::now());
-        // One in each interval, for a long time.
+    fn listener_pauses_after_many_refusals_and_not_after_few() {
+        let (mut refusals, start) = (RefusalCount::default(), Instant::now());
+        // One refusal in each interval, for a long time.
         for n in 0..4 * MAX_REFUSED {
-            refusals.add(start + REFUSED_WITHIN * n);
-            assert_eq!(refusals.rests_until(), None);
+            refusals.add(start + REFUSAL_INTERVAL * n);
+            assert_eq!(refusals.paused_until(), None);
         }
-        let start = start + REFUSED_WITHIN * 4 * MAX_REFUSED;
+        let start = start + REFUSAL_INTERVAL * 4 * MAX_REFUSED;
         for n in 0..MAX_REFUSED {
-            assert_eq!(refusals.rests_until(), None, "{n}");
+            assert_eq!(refusals.paused_until(), None, "{n}");
             refusals.add(start);
         }
-        let end = start + REFUSED_WITHIN;
-        assert_eq!(refusals.rests_until(), Some(end));
+        let end = start + REFUSAL_INTERVAL;
+        assert_eq!(refusals.paused_until(), Some(end));
         assert!(!refusals.resume_if_due(end - Duration::from_millis(1)));
         assert!(refusals.resume_if_due(end) && !refusals.resume_if_due(end));
-        assert_eq!(refusals.rests_until(), None);
+        assert_eq!(refusals.paused_until(), None);
     }
 
     #[test]
     fn refusal_is_read_from_a_connection_that_can_no_longer_send() {
         let (daemon, process) = Connection::pair().unwrap();
-        let refusal = Message::Refused { status: 1450, reason: "no room".to_owned() };
+        let refusal =
+            Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason: "no room".to_owned() };
         daemon.send(0, &refusal, &[], Duration::ZERO).unwrap();
         drop(daemon);
-        let mut peer = Peer::new(1, process, 0, Some(ConnectionKind::Shared));
+        let mut peer = DaemonPeer::new(1, process, 0, Some(ConnectionKind::AnyUser));
         peer.queue(Message::Unregister { registration: 1 });
         assert!(peer.flush().is_err());
         let refusal = Some((Status::ERROR_NO_SYSTEM_RESOURCES, "no room".to_owned()));
-        assert_eq!(last_refusal(&peer.connection), refusal);
-        assert_eq!(last_refusal(&peer.connection), None);
+        assert_eq!(read_last_refusal(&peer.connection), refusal);
+        assert_eq!(read_last_refusal(&peer.connection), None);
     }
 }

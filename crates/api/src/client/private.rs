@@ -2,8 +2,8 @@
 //!
 //! Files and eventfds of a session are in the library's descriptor table (`process`), where the
 //! program cannot close them: code that uses or drops them runs on threads that share that table
-//! (`Client::in_library`). If a sandbox refuses such a table, they are in the program's, which must
-//! not close them: only the eventfd that writers ring is checked there.
+//! (`Client::run_in_library`). If a sandbox refuses such a table, they are in the program's, which
+//! must not close them: only the eventfd that writers ring is checked there.
 
 mod file;
 mod track;
@@ -21,18 +21,18 @@ use traceweir_session::{Config, Done, Identity, Session, StartOptions};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 
-use super::Client;
-use super::shared::{FileId, Running, Shared};
+use super::shared::{FileId, RunningPrivateSession, SharedState};
 use super::wakers::DOORBELL;
+use super::{CLIENT, Client};
 use crate::error::{Error, Result};
-use crate::logfile::LogFile;
-use crate::process::outlets::{Open, Owner};
+use crate::logfile::OpenedLogFile;
+use crate::process::outlets::{OpenSession, SessionOwner};
 use crate::process::promise::Promise;
 use crate::process::{self, fork, thread};
-use crate::registration::enable::Change;
+use crate::registration::enable::EnableChange;
 use crate::registration::{Handle, provider_filter};
-use file::{ReservedFile, identity};
-pub(crate) use track::not_for_private;
+use file::{ReservedFile, file_id};
+pub(crate) use track::unsupported_class_error;
 
 /// Maximum number of private sessions that a process starts itself.
 pub const MAX_PRIVATE: usize = 3;
@@ -43,9 +43,9 @@ pub const MAX_PRIVATE_FROM_OUTSIDE: usize = 8;
 const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
 /// The longest time that a stop waits for the disk.
-const STOP: Duration = Duration::from_secs(3600);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The longest time that the exit of the process waits for the disk.
-const EXIT: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session in this process, which needs no daemon.
 ///
@@ -53,17 +53,17 @@ const EXIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PrivateSession {
     id: u64,
-    /// Serial number of the process that started it.
+    /// Serial number of the process that started the session.
     serial: u32,
     running: bool,
 }
 
 /// Sends a session a request and waits for its result.
-fn wait_for_session(ask: impl FnOnce(Done<Properties>)) -> Result<Properties> {
+fn wait_for_session(send_request: impl FnOnce(Done<Properties>)) -> Result<Properties> {
     let answer = Promise::new();
     let promise = answer.clone();
-    ask(Box::new(move |result| promise.fulfil(result)));
-    Ok(answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended))?)
+    send_request(Box::new(move |result| promise.fulfil(result)));
+    Ok(answer.wait(STOP_TIMEOUT).unwrap_or(Err(traceweir_session::Error::Ended))?)
 }
 
 impl PrivateSession {
@@ -73,18 +73,18 @@ impl PrivateSession {
     pub fn start(config: &SessionConfig) -> Result<Self> {
         let mut raw = config.clone();
         raw.log_file_mode |= PRIVATE_MODES;
-        Self::start_by(raw, Config::new, false)
+        Self::start_with(raw, Config::new, false)
     }
 
     /// Starts a session that a controller requested through a daemon. At most eight in a process.
-    pub(crate) fn start_from_outside(config: &SessionConfig) -> Result<Self> {
-        Self::start_by(config.clone(), Config::for_private, true)
+    pub(crate) fn start_for_controller(config: &SessionConfig) -> Result<Self> {
+        Self::start_with(config.clone(), Config::for_private, true)
     }
 
-    fn start_by(
+    fn start_with(
         mut raw: SessionConfig,
-        judge: fn(SessionConfig, u16) -> traceweir_session::Result<Config>,
-        from_outside: bool,
+        validate: fn(SessionConfig, u16) -> traceweir_session::Result<Config>,
+        started_by_controller: bool,
     ) -> Result<Self> {
         let client = Client::get();
         if let Some(path) = &mut raw.log_file {
@@ -92,10 +92,12 @@ impl PrivateSession {
                 std::path::absolute(&*path).map_err(|source| Error::File { path: path.clone(), source })?;
         }
         // Validated before the file is opened: a wrong configuration leaves no empty file behind.
-        let config = judge(raw, cpu::possible())?;
+        let config = validate(raw, cpu::possible())?;
         let starter = thread::thread_id();
-        let begun = client.in_library(STOP, move || open_and_begin(client, config, starter, from_outside));
-        let id = begun.unwrap_or_else(|| Err(no_thread()))?;
+        let begun = client.run_in_library(STOP_TIMEOUT, move || {
+            open_file_and_start(client, config, starter, started_by_controller)
+        });
+        let id = begun.unwrap_or_else(|| Err(no_thread_error()))?;
         Ok(Self { id, serial: fork::serial(), running: true })
     }
 
@@ -112,16 +114,16 @@ impl PrivateSession {
         }
         check_filters(provider, &params.filters)?;
         let mut shared = client.lock();
-        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         open.enables.retain(|(p, _)| *p != provider);
-        // Applied to later registrations, whose callbacks get no source.
+        // Later registrations are enabled with these parameters; their callbacks get no source.
         open.enables.push((provider, params.clone()));
         let (outlet, ticket, tracks) = (open.outlet, open.ticket, open.tracks_binaries);
         let mut changed = Vec::new();
         let mut refused = None;
-        for handle in Handle::all().filter(|h| h.slot().provider() == provider) {
+        for handle in Handle::iter_current().filter(|h| h.slot().provider() == provider) {
             let change = shared.enable(handle, outlet, ticket, params);
-            if change != Change::None {
+            if change != EnableChange::None {
                 changed.push(handle);
             }
             refused = refused.or(change.refusal());
@@ -138,10 +140,10 @@ impl PrivateSession {
     pub fn disable(&self, provider: Guid) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
-        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         open.enables.retain(|(p, _)| *p != provider);
         let outlet = open.outlet;
-        let changed = Handle::all()
+        let changed = Handle::iter_current()
             .filter(|h| h.slot().provider() == provider && h.slot().disable_sessions(1 << outlet))
             .collect();
         drop(shared);
@@ -155,9 +157,10 @@ impl PrivateSession {
     pub fn capture_state(&self, provider: Guid, params: &EnableParams) -> Result<()> {
         let client = self.client()?;
         check_filters(provider, &params.filters)?;
-        let handles: Vec<Handle> = Handle::all().filter(|h| h.slot().provider() == provider).collect();
+        let handles: Vec<Handle> =
+            Handle::iter_current().filter(|h| h.slot().provider() == provider).collect();
         let mut shared = client.lock();
-        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         if handles.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
             let reason = "the provider is neither registered nor enabled";
             return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason));
@@ -173,17 +176,17 @@ impl PrivateSession {
     pub fn query(&self) -> Properties {
         let Ok(client) = self.client() else { return Properties::default() };
         let id = self.id;
-        let query = move || session_of(client, id).map(|session| session.properties()).unwrap_or_default();
-        client.in_library(STOP, query).unwrap_or_default()
+        let query = move || find_session(client, id).map(|session| session.properties()).unwrap_or_default();
+        client.run_in_library(STOP_TIMEOUT, query).unwrap_or_default()
     }
 
     /// Returns whether the session accepts events.
     ///
-    /// It does until it is stopped or ends by itself, at the limit of its file or after a write
+    /// A session accepts events until it is stopped or ends by itself, at the limit of its file or after a write
     /// error. Always false in a forked child.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.client().is_ok_and(|client| client.lock().table.find(Owner::Private, self.id).is_some())
+        self.client().is_ok_and(|client| client.lock().outlets.find(SessionOwner::Private, self.id).is_some())
     }
 
     /// Writes buffered events to the file; a flight recorder writes its snapshot to `file` or its
@@ -193,7 +196,7 @@ impl PrivateSession {
     pub fn flush(&self, file: Option<&Path>) -> Result<Properties> {
         let (client, id, file) = (self.client()?, self.id, file.map(Path::to_owned));
         let flush = move || {
-            let session = session_of(client, id)?;
+            let session = find_session(client, id)?;
             let to = file.map(|path| ReservedFile::open(client, id, &path)).transpose()?;
             let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
             let changed =
@@ -203,7 +206,7 @@ impl PrivateSession {
             }
             changed
         };
-        client.in_library(STOP, flush).unwrap_or_else(|| Err(no_thread()))
+        client.run_in_library(STOP_TIMEOUT, flush).unwrap_or_else(|| Err(no_thread_error()))
     }
 
     /// Changes the flush timer or continues in another file, which is opened as at the start.
@@ -212,7 +215,7 @@ impl PrivateSession {
     pub fn update(&self, update: &Update) -> Result<Properties> {
         let (client, id, update) = (self.client()?, self.id, update.clone());
         let change = move || {
-            let session = session_of(client, id)?;
+            let session = find_session(client, id)?;
             let to =
                 update.log_file.as_deref().map(|path| ReservedFile::open(client, id, path)).transpose()?;
             let log_file = to.as_ref().map(|to| to.log.path().to_owned());
@@ -221,25 +224,25 @@ impl PrivateSession {
             let changed = file.and_then(|file| wait_for_session(|done| session.update(update, file, done)));
             if let Some(to) = to {
                 if changed.is_ok() {
-                    to.becomes_log();
+                    to.make_log_file();
                 }
                 to.release(changed.is_err());
             }
             changed
         };
-        client.in_library(STOP, change).unwrap_or_else(|| Err(no_thread()))
+        client.run_in_library(STOP_TIMEOUT, change).unwrap_or_else(|| Err(no_thread_error()))
     }
 
     /// Collects all events and finalises the file.
     pub fn stop(mut self) -> Result<Properties> {
         let client = self.client()?;
         self.running = false;
-        finish(client, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
+        finish_session(client, self.id, STOP_TIMEOUT).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 
     fn client(&self) -> Result<&'static Client> {
-        let mine = Client::existing().filter(|_| fork::serial() == self.serial);
-        mine.ok_or_else(|| {
+        let own_client = CLIENT.get().filter(|_| fork::serial() == self.serial);
+        own_client.ok_or_else(|| {
             let reason = "a private session belongs to the process that started it";
             Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
         })
@@ -250,32 +253,38 @@ impl PrivateSession {
         self.id
     }
 
-    /// Stops the session like [`stop`](Self::stop), while others still hold it: their calls fail
+    /// Stops the session like [`stop`](Self::stop), while other owners keep it: their calls fail
     /// from then on.
     pub fn end(&self) -> Result<Properties> {
-        finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
+        finish_session(self.client()?, self.id, STOP_TIMEOUT)
+            .unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 }
 
 /// Returns a running session. It must be used and dropped on threads that share the library's
 /// descriptors.
-fn session_of(client: &Client, id: u64) -> Result<Session> {
+fn find_session(client: &Client, id: u64) -> Result<Session> {
     let shared = client.lock();
-    let found = shared.private.iter().find(|r| r.id == id);
+    let found = shared.private_sessions.iter().find(|r| r.id == id);
     found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
 }
 
-fn no_thread() -> Error {
+fn no_thread_error() -> Error {
     Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "this process has no thread for private sessions")
 }
 
 /// Opens the log file and starts the session.
-fn open_and_begin(client: &'static Client, config: Config, starter: u32, from_outside: bool) -> Result<u64> {
-    let log = config.properties().log_file.as_deref().map(LogFile::open).transpose()?;
+fn open_file_and_start(
+    client: &'static Client,
+    config: Config,
+    starter: u32,
+    started_by_controller: bool,
+) -> Result<u64> {
+    let log = config.properties().log_file.as_deref().map(OpenedLogFile::open).transpose()?;
     let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
     let begun = file
         .map_err(|e| traceweir_session::Error::File(e).into())
-        .and_then(|f| begin(client, config, f, starter, from_outside));
+        .and_then(|f| start_session(client, config, f, starter, started_by_controller));
     if begun.is_err()
         && let Some(log) = log
     {
@@ -289,7 +298,7 @@ impl Drop for PrivateSession {
         if self.running
             && let Ok(client) = self.client()
         {
-            let _ = finish(client, self.id, STOP);
+            let _ = finish_session(client, self.id, STOP_TIMEOUT);
         }
     }
 }
@@ -309,32 +318,34 @@ fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
 
 /// Starts the session and opens its outlet. Without the lock: the session's threads may call back
 /// while they start.
-fn begin(
+fn start_session(
     client: &'static Client,
     config: Config,
     file: Option<File>,
     starter: u32,
-    from_outside: bool,
+    started_by_controller: bool,
 ) -> Result<u64> {
-    let identity = file.as_ref().and_then(identity);
-    let id = client.lock().reserve_private(identity, from_outside)?;
+    let identity = file.as_ref().and_then(file_id);
+    let id = client.lock().reserve_private(identity, started_by_controller)?;
     let starter = (std::process::id(), starter);
     let on_end = Box::new(move |_| {
         let closed = client.end_sessions(is_private(id));
         client.run_callbacks_later(closed.changed);
     });
-    let place = StartOptions { id, file, next_file: None, may_use_reserved_blocks: true, starter, on_end };
-    let begun = process::quietly(|| Session::start(config, place)).map_err(Error::from).and_then(|session| {
-        client
-            .lock()
-            .private
-            .iter_mut()
-            .filter(|r| r.id == id)
-            .for_each(|r| r.session = Some(session.clone()));
-        open_outlet(client, id, &session)
-    });
+    let options = StartOptions { id, file, next_file: None, may_use_reserved_blocks: true, starter, on_end };
+    let begun = process::run_with_signals_blocked(|| Session::start(config, options))
+        .map_err(Error::from)
+        .and_then(|session| {
+            client
+                .lock()
+                .private_sessions
+                .iter_mut()
+                .filter(|r| r.id == id)
+                .for_each(|r| r.session = Some(session.clone()));
+            open_outlet(client, id, &session)
+        });
     if let Err(e) = begun {
-        finish(client, id, STOP);
+        finish_session(client, id, STOP_TIMEOUT);
         return Err(e);
     }
     Ok(id)
@@ -342,75 +353,88 @@ fn begin(
 
 fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
     let (params, wake) = session.region_params()?;
-    let reader = client.lock().table.open(Owner::Private, id, |line, outlet| {
-        if !client.set_wake(line, wake) {
-            return Err(no_thread());
+    let reader = client.lock().outlets.open(SessionOwner::Private, id, |line, outlet| {
+        if !client.set_wake_eventfd(line, wake) {
+            return Err(no_thread_error());
         }
         Ok(outlet.open_private_with_doorbell(&params, &DOORBELL, line)?)
     })?;
-    let own = Identity::read(std::process::id(), rustix::process::getuid().as_raw());
-    session.attach_private(reader, own)?;
+    let process_identity = Identity::read(std::process::id(), rustix::process::getuid().as_raw());
+    session.attach_private(reader, process_identity)?;
     Ok(())
 }
 
-fn is_private(id: u64) -> impl Fn(&Open) -> bool {
-    move |open| open.owner == Owner::Private && open.session == id
+fn is_private(id: u64) -> impl Fn(&OpenSession) -> bool {
+    move |open| open.owner == SessionOwner::Private && open.session == id
 }
 
-/// Closes the session to writers, runs callbacks, collects the rest and finalises the file. `None`
-/// if it did not end in time, or another thread ended it.
-fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<Properties>> {
+/// Closes the session to writers, runs callbacks, collects the remaining events and finalises the
+/// file. `None` if it did not end in time, or another thread ended it.
+fn finish_session(client: &'static Client, id: u64, timeout: Duration) -> Option<Result<Properties>> {
     let closed = client.end_sessions(is_private(id));
     client.run_callbacks(closed.changed, Guid::NULL, None);
     let stop = move || {
         let mut shared = client.lock();
-        let at = shared.private.iter().position(|r| r.id == id)?;
-        let session = shared.private.swap_remove(at).session;
+        let at = shared.private_sessions.iter().position(|r| r.id == id)?;
+        let session = shared.private_sessions.swap_remove(at).session;
         drop(shared);
         let answer = Promise::new();
         let promise = answer.clone();
         session?.stop(Box::new(move |result| promise.fulfil(result)));
-        answer.wait(within).map(|result| result.map_err(Error::from))
+        answer.wait(timeout).map(|result| result.map_err(Error::from))
     };
-    client.in_library(within, stop).flatten()
+    client.run_in_library(timeout, stop).flatten()
 }
 
 /// Finalises all running private sessions at the exit of the process.
 pub(super) fn finish_all(client: &'static Client) {
-    let deadline = Instant::now() + EXIT;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     let Some(ids) = client
-        .try_lock_within(Duration::from_secs(1))
-        .map(|s| s.private.iter().map(|r| r.id).collect::<Vec<_>>())
+        .try_lock_for(Duration::from_secs(1))
+        .map(|s| s.private_sessions.iter().map(|r| r.id).collect::<Vec<_>>())
     else {
         return;
     };
     for id in ids {
-        let _ = finish(client, id, deadline.saturating_duration_since(Instant::now()));
+        let _ = finish_session(client, id, deadline.saturating_duration_since(Instant::now()));
     }
 }
 
-impl Shared {
-    /// Reserves a place and a number for a private session, if the limit allows it and no other
+impl SharedState {
+    /// Finds a private session that accepts events.
+    fn find_private(&mut self, id: u64) -> Result<&mut OpenSession> {
+        self.outlets.find(SessionOwner::Private, id).ok_or_else(|| traceweir_session::Error::Ended.into())
+    }
+
+    /// Adds a private session that starts, and returns its number, if the limit allows it and no other
     /// session writes its file.
-    fn reserve_private(&mut self, file: Option<FileId>, from_outside: bool) -> Result<u64> {
-        let most = if from_outside { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
-        if self.private.iter().filter(|r| r.from_outside == from_outside).count() >= most {
-            let reason = format!("this process has {most} private sessions already");
+    fn reserve_private(&mut self, file: Option<FileId>, started_by_controller: bool) -> Result<u64> {
+        let maximum = if started_by_controller { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
+        if self.private_sessions.iter().filter(|r| r.started_by_controller == started_by_controller).count()
+            >= maximum
+        {
+            let reason = format!("this process has {maximum} private sessions already");
             return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        if self.private.iter().any(|r| r.writes(file)) {
+        if self.private_sessions.iter().any(|r| r.uses_file(file)) {
             return Err(Error::refused(
                 Status::ERROR_BAD_PATHNAME,
                 "another private session writes this file",
             ));
         }
-        self.private_started += 1;
+        self.private_sessions_started += 1;
         // The logger id is the lowest free one; the bits above distinguish sessions with one logger
         // id.
-        let taken = |logger: u64| self.private.iter().any(|r| r.id & 0xFFFF == logger);
-        let logger = (1..).find(|l| !taken(*l)).unwrap_or(1);
-        let id = self.private_started << 16 | logger;
-        self.private.push(Running { id, session: None, file, reserved: Vec::new(), from_outside });
+        let is_taken = |logger: u64| self.private_sessions.iter().any(|r| r.id & 0xFFFF == logger);
+        let logger = (1..).find(|l| !is_taken(*l)).unwrap_or(1);
+        let id = self.private_sessions_started << 16 | logger;
+        self.private_sessions.push(RunningPrivateSession {
+            id,
+            session: None,
+            file,
+            reserved: Vec::new(),
+            started_by_controller,
+        });
         Ok(id)
     }
 }

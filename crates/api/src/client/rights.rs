@@ -8,12 +8,12 @@
 //!   another user, or root by a user's daemon any                        no
 //! ```
 //!
-//! A process is more privileged than the others of its user if its program file granted rights when
-//! it was started (set-user-id, set-group-id, capabilities of the file: `AT_SECURE`), if its user
-//! ids or group ids are not all equal, if it may use a capability, or if it is in a group that the
-//! user's daemon is not in. All but the first are checked at each request: a process may gain and
-//! drop rights while it runs. A daemon of root has compared the groups of both connections before
-//! it forwards a user's request.
+//! A process is more privileged than the other processes of its user if its program file granted
+//! rights when it was started (set-user-id, set-group-id, capabilities of the file: `AT_SECURE`),
+//! if its user ids or group ids are not all equal, if it may use a capability, or if it is in a
+//! group that the user's daemon is not in. All but the first are checked at each request: a process
+//! may gain and drop rights while it runs. A daemon of root has compared the groups of both
+//! connections before it forwards a user's request.
 //!
 //! Only the system's daemon finds a program with rights of its file, and the program trusts only
 //! root: its user could run a daemon.
@@ -25,9 +25,8 @@ use traceweir_transport::socket::Connection;
 
 use crate::error::{Error, Result};
 
-/// Returns whether a daemon of this user may trace this process at all, in a folder of another
-/// user.
-pub(super) fn believes(daemon: u32) -> bool {
+/// Returns whether this process trusts a daemon of this user in any folder.
+pub(super) fn is_daemon_trusted(daemon: u32) -> bool {
     daemon == 0 || (daemon == geteuid().as_raw() && !is_privileged_by_file())
 }
 
@@ -55,11 +54,11 @@ impl DaemonCredentials {
         if user == 0 && self.uid == 0 {
             return Ok(());
         }
-        let own = OwnRights::now();
+        let own = OwnRights::read_current();
         if user != own.effective_user || (self.uid != 0 && self.uid != user) {
             return denied(format!("user {user} may not write files through a process of another user"));
         }
-        match own.exceeds(self) {
+        match own.find_excess_right(self) {
             None => Ok(()),
             Some(what) => denied(format!(
                 "this process has rights that user {user} lacks ({what}): only root may write files through it"
@@ -71,7 +70,7 @@ impl DaemonCredentials {
 /// The rights of the calling thread, which opens files or starts the thread that does.
 #[derive(Clone, Debug)]
 struct OwnRights {
-    by_file: bool,
+    is_privileged_by_file: bool,
     effective_user: u32,
     /// Real, saved and file-system user ids, as far as they are known.
     users: Vec<u32>,
@@ -79,12 +78,12 @@ struct OwnRights {
     group: u32,
     groups: Vec<u32>,
     /// The supplementary groups of the process.
-    others: Vec<u32>,
+    supplementary_groups: Vec<u32>,
     has_capabilities: bool,
 }
 
 impl OwnRights {
-    fn now() -> Self {
+    fn read_current() -> Self {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let numbers = |name: &str| -> Vec<u32> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -95,12 +94,12 @@ impl OwnRights {
         groups.push(getgid().as_raw());
         let permitted = rustix::thread::capabilities(None).map(|sets| sets.permitted);
         Self {
-            by_file: is_privileged_by_file(),
+            is_privileged_by_file: is_privileged_by_file(),
             effective_user: geteuid().as_raw(),
             users,
             group: getegid().as_raw(),
             groups,
-            others: rustix::process::getgroups()
+            supplementary_groups: rustix::process::getgroups()
                 .unwrap_or_default()
                 .iter()
                 .map(|group| group.as_raw())
@@ -111,10 +110,10 @@ impl OwnRights {
     }
 
     /// Returns which right this process has that the daemon's user lacks.
-    fn exceeds(&self, daemon: &DaemonCredentials) -> Option<&'static str> {
+    fn find_excess_right(&self, daemon: &DaemonCredentials) -> Option<&'static str> {
         // Root's daemon has every group, and has compared them.
         let is_foreign = |group: &u32| daemon.uid != 0 && !daemon.groups.contains(group);
-        if self.by_file {
+        if self.is_privileged_by_file {
             Some("those of its program file")
         } else if self.users.iter().any(|user| *user != self.effective_user) {
             Some("those of another user")
@@ -122,7 +121,7 @@ impl OwnRights {
             Some("capabilities")
         } else if self.groups.iter().any(|group| *group != self.group)
             || is_foreign(&self.group)
-            || self.others.iter().any(is_foreign)
+            || self.supplementary_groups.iter().any(is_foreign)
         {
             Some("those of another group")
         } else {
@@ -135,37 +134,41 @@ impl OwnRights {
 mod tests {
     use super::*;
 
-    fn plain() -> OwnRights {
+    fn ordinary_rights() -> OwnRights {
         OwnRights {
-            by_file: false,
+            is_privileged_by_file: false,
             effective_user: 1000,
             users: vec![1000; 4],
             group: 100,
             groups: vec![100; 4],
-            others: vec![100, 27],
+            supplementary_groups: vec![100, 27],
             has_capabilities: false,
         }
     }
 
     #[test]
     fn every_source_of_extra_rights_is_found() {
-        let his = DaemonCredentials { uid: 1000, groups: vec![27, 100, 200] };
-        let roots = DaemonCredentials { uid: 0, groups: vec![0] };
-        for daemon in [&his, &roots] {
-            assert_eq!(plain().exceeds(daemon), None);
+        let user_daemon = DaemonCredentials { uid: 1000, groups: vec![27, 100, 200] };
+        let root_daemon = DaemonCredentials { uid: 0, groups: vec![0] };
+        for daemon in [&user_daemon, &root_daemon] {
+            assert_eq!(ordinary_rights().find_excess_right(daemon), None);
             for more in [
-                OwnRights { by_file: true, ..plain() },
-                OwnRights { users: vec![1000, 1000, 0, 1000], ..plain() },
-                OwnRights { groups: vec![100, 42, 42, 42], ..plain() },
-                OwnRights { group: 42, ..plain() },
-                OwnRights { has_capabilities: true, ..plain() },
+                OwnRights { is_privileged_by_file: true, ..ordinary_rights() },
+                OwnRights { users: vec![1000, 1000, 0, 1000], ..ordinary_rights() },
+                OwnRights { groups: vec![100, 42, 42, 42], ..ordinary_rights() },
+                OwnRights { group: 42, ..ordinary_rights() },
+                OwnRights { has_capabilities: true, ..ordinary_rights() },
             ] {
-                assert!(more.exceeds(daemon).is_some(), "{more:?} by {daemon:?}");
+                assert!(more.find_excess_right(daemon).is_some(), "{more:?} by {daemon:?}");
             }
         }
-        let in_another_group = OwnRights { others: vec![100, 42], ..plain() };
-        assert!(in_another_group.exceeds(&his).is_some());
-        assert_eq!(in_another_group.exceeds(&roots), None, "the daemon has compared them");
+        let in_another_group = OwnRights { supplementary_groups: vec![100, 42], ..ordinary_rights() };
+        assert!(in_another_group.find_excess_right(&user_daemon).is_some());
+        assert_eq!(
+            in_another_group.find_excess_right(&root_daemon),
+            None,
+            "a daemon of root has compared the groups itself"
+        );
     }
 
     #[test]
@@ -173,21 +176,24 @@ mod tests {
         let own = geteuid().as_raw();
         let daemon = |uid| DaemonCredentials { uid, groups: vec![getegid().as_raw()] };
         assert!(daemon(0).check(0).is_ok());
-        assert!(daemon(own + 1).check(0).is_err(), "says that root asks");
-        assert!(daemon(own + 1).check(own).is_err(), "says that we ask");
-        assert!(daemon(0).check(own + 1).is_err(), "another user");
+        assert!(daemon(own + 1).check(0).is_err(), "a user's daemon must not request in the name of root");
+        assert!(
+            daemon(own + 1).check(own).is_err(),
+            "a daemon of another user must not request in this user's name"
+        );
+        assert!(daemon(0).check(own + 1).is_err(), "another user must not open files through this process");
     }
 
-    /// Run by the test below, as another user.
+    /// Run by `set_group_id_program_opens_files_only_for_root` in a process of another user.
     #[test]
     #[ignore = "a part of another test"]
-    fn speak_as_a_child() {
+    fn print_checks_as_another_user() {
         let me = geteuid().as_raw();
         let mut groups: Vec<u32> =
             std::env::var("GROUPS_OF_USER").unwrap().split(',').map(|group| group.parse().unwrap()).collect();
         groups.sort_unstable();
         let outcome = |uid| DaemonCredentials { uid, groups: groups.clone() }.check(me).is_ok();
-        println!("outcome {} {} {}", outcome(me), outcome(0), believes(me));
+        println!("outcome {} {} {}", outcome(me), outcome(0), is_daemon_trusted(me));
     }
 
     #[test]
@@ -206,7 +212,7 @@ mod tests {
             chown(&program, Some(0), Some(group)).unwrap();
             std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
             let mut command = std::process::Command::new(&program);
-            command.args(["--ignored", "--nocapture", "client::rights::tests::speak_as_a_child"]);
+            command.args(["--ignored", "--nocapture", "client::rights::tests::print_checks_as_another_user"]);
             command.env("GROUPS_OF_USER", USER.to_string()).uid(USER).gid(USER).current_dir(dir.path());
             let output = command.output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -218,9 +224,9 @@ mod tests {
                 .unwrap()
                 .to_owned()
         };
-        assert_eq!(run(0o755, USER), "true true true", "a plain program");
+        assert_eq!(run(0o755, USER), "true true true", "a program without extra rights");
         if !is_on_nosuid(dir.path()) {
-            assert_eq!(run(0o2755, 64_124), "false false false", "set-group-id");
+            assert_eq!(run(0o2755, 64_124), "false false false", "a set-group-id program");
         }
     }
 

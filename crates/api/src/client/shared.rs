@@ -10,89 +10,111 @@ use traceweir_transport::message::{EnableParams, Filter, Message};
 use traceweir_transport::ring::Ticket;
 
 use crate::process::fork;
-use crate::process::outlets::{Owner, Table};
+use crate::process::outlets::{OutletTable, SessionOwner};
 use crate::process::promise::Promise;
-use crate::registration::enable::Change;
-use crate::registration::{Classes, Decoding, Handle, Module, Traits, provider_filter};
+use crate::registration::enable::EnableChange;
+use crate::registration::{
+    Classes, DecodeGuidWords, Handle, ProviderModule, ProviderTraits, provider_filter,
+};
 
-/// Maximum number of lines for people.
+/// Maximum number of lines that `link_state` returns.
 const MAX_NOTES: usize = 32;
 
+/// The `AwaitedAnswer::peer` of a registration that was not sent to a daemon yet.
+pub(super) const UNSENT: u64 = 0;
+
+/// A registration that a daemon has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AwaitedAnswer {
+    /// The number of the connection to the daemon, or [`UNSENT`].
+    pub(super) peer: u64,
+    pub(super) registration: u32,
+}
+
+impl AwaitedAnswer {
+    pub(super) fn unsent(registration: u32) -> Self {
+        Self { peer: UNSENT, registration }
+    }
+}
+
 /// Work for a separate thread.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+pub(super) type LibraryJob = Box<dyn FnOnce() + Send>;
 
 /// The state under the lock.
 #[derive(Default)]
-pub(super) struct Shared {
-    pub(super) thread: Thread,
+pub(super) struct SharedState {
+    pub(super) control_thread: ControlThreadState,
     /// The control thread has not yet tried all daemons.
-    pub(super) starting: bool,
+    pub(super) is_starting: bool,
     /// Daemons that this process connected to and that have not answered yet.
-    pub(super) greeting: u32,
-    /// Registrations that daemons have not confirmed: connection (0: not yet sent) and number.
-    pub(super) awaited: Vec<(u64, u32)>,
+    pub(super) unanswered_greetings: u32,
+    /// Registrations that daemons have not confirmed.
+    pub(super) awaited_registrations: Vec<AwaitedAnswer>,
     /// A daemon made a registration wait too long: until it answers, no thread waits for it.
-    pub(super) silent: bool,
-    /// Registrations that continued before a daemon had answered: connection (0: not yet sent) and
-    /// number.
-    pub(super) late: Vec<(u64, u32)>,
-    /// Registrations that continued before a daemon had answered their traits, likewise.
-    pub(super) late_traits: Vec<(u64, u32)>,
-    pub(super) commands: Vec<Command>,
+    pub(super) has_unresponsive_daemon: bool,
+    /// Registrations that continued before a daemon had answered.
+    pub(super) late_registrations: Vec<AwaitedAnswer>,
+    /// Registrations that continued before a daemon had answered their traits.
+    pub(super) late_traits: Vec<AwaitedAnswer>,
+    pub(super) commands: Vec<ControlCommand>,
     /// Work that waits for a thread that shares the library's descriptors.
-    pub(super) jobs: Vec<Job>,
-    pub(super) table: Table,
+    pub(super) jobs: Vec<LibraryJob>,
+    pub(super) outlets: OutletTable,
     pub(super) interned: Interned,
     /// Traits that were sent to daemons and that not all have accepted.
-    pub(super) settings: Vec<PendingTraits>,
+    pub(super) pending_traits: Vec<PendingTraits>,
     /// The daemons' answers to awaited registrations: number, and the reason of a refusal.
     pub(super) verdicts: Vec<(u32, Option<(Status, String)>)>,
     /// Filters that arrived for registrations whose threads will call the callback themselves.
-    pub(super) filters: Vec<(u32, Filter)>,
+    pub(super) pending_filters: Vec<(u32, Filter)>,
     /// Provider sockets, to be removed at exit.
     pub(super) sockets: Vec<PathBuf>,
     /// Running private sessions, and the number started so far.
-    pub(super) private: Vec<Running>,
-    pub(super) private_started: u64,
+    pub(super) private_sessions: Vec<RunningPrivateSession>,
+    pub(super) private_sessions_started: u64,
     /// Number of daemons that sent a Welcome.
-    pub(super) daemons: u32,
+    pub(super) welcoming_daemons: u32,
     /// Sessions whose memory this process could not use.
-    pub(super) refused: Vec<Refused>,
-    /// Lines for people: each folder and its state, and other failures.
-    pub(super) links: Vec<String>,
+    pub(super) unusable_sessions: Vec<UnusableSession>,
+    /// Lines of [`link_state`](super::link_state): each folder and its state, and other failures.
+    pub(super) notes: Vec<String>,
 }
 
 /// Values that registrations refer to for the life of the process, each stored once.
 #[derive(Debug, Default)]
 pub(super) struct Interned {
-    traits: Vec<&'static Traits>,
-    decodings: Vec<&'static Decoding>,
+    traits: Vec<&'static ProviderTraits>,
+    decodings: Vec<&'static DecodeGuidWords>,
     classes: Vec<&'static Classes>,
-    modules: Vec<&'static Module>,
+    modules: Vec<&'static ProviderModule>,
 }
 
 impl Interned {
-    pub(super) fn traits(&mut self, traits: &[u8]) -> &'static Traits {
-        keep(&mut self.traits, |known| *known.bytes() == *traits, || Traits::new(traits))
+    pub(super) fn intern_traits(&mut self, traits: &[u8]) -> &'static ProviderTraits {
+        intern(&mut self.traits, |known| *known.bytes() == *traits, || ProviderTraits::new(traits))
     }
 
-    pub(super) fn decoding(&mut self, decoding: Decoding) -> &'static Decoding {
+    pub(super) fn intern_decoding(&mut self, decoding: DecodeGuidWords) -> &'static DecodeGuidWords {
         let known = self.decodings.iter().find(|known| ***known == decoding).copied();
-        known.unwrap_or_else(|| keep(&mut self.decodings, |_| false, || decoding))
+        known.unwrap_or_else(|| intern(&mut self.decodings, |_| false, || decoding))
     }
 
-    pub(super) fn module(&mut self, module: Module) -> &'static Module {
+    pub(super) fn intern_module(&mut self, module: ProviderModule) -> &'static ProviderModule {
         let known = self.modules.iter().find(|known| ***known == module).copied();
-        known.unwrap_or_else(|| keep(&mut self.modules, |_| false, || module))
+        known.unwrap_or_else(|| intern(&mut self.modules, |_| false, || module))
     }
 
-    pub(super) fn classes(&mut self, classes: &[Guid]) -> &'static Classes {
-        keep(&mut self.classes, |known| *known.0 == *classes, || Classes(classes.into()))
+    pub(super) fn intern_classes(&mut self, classes: &[Guid]) -> &'static Classes {
+        intern(&mut self.classes, |known| *known.0 == *classes, || Classes(classes.into()))
     }
 }
 
 /// Returns an equal value that is stored already, or stores a new one.
-fn keep<T>(all: &mut Vec<&'static T>, is_equal: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
+fn intern<T>(
+    all: &mut Vec<&'static T>,
+    is_equal: impl Fn(&T) -> bool,
+    make: impl FnOnce() -> T,
+) -> &'static T {
     if let Some(known) = all.iter().find(|known| is_equal(known)) {
         return known;
     }
@@ -105,7 +127,7 @@ fn keep<T>(all: &mut Vec<&'static T>, is_equal: impl Fn(&T) -> bool, make: impl 
 #[derive(Debug)]
 pub(super) struct PendingTraits {
     pub(super) registration: u32,
-    pub(super) traits: &'static Traits,
+    pub(super) traits: &'static ProviderTraits,
     /// The control thread has sent them to all daemons that know the registration.
     pub(super) is_sent: bool,
     /// Connections whose answers are missing.
@@ -118,8 +140,8 @@ pub(super) struct PendingTraits {
 
 /// A session that this process cannot write to, until its daemon closes it.
 #[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) owner: Owner,
+pub(super) struct UnusableSession {
+    pub(super) owner: SessionOwner,
     pub(super) session: u64,
     pub(super) status: Status,
     pub(super) reason: String,
@@ -129,46 +151,48 @@ pub(super) struct Refused {
 pub(super) type FileId = (u64, u64);
 
 /// A private session of this process.
-pub(super) struct Running {
+pub(super) struct RunningPrivateSession {
     pub(super) id: u64,
-    /// Missing while it starts.
+    /// Missing while the session starts.
     pub(super) session: Option<Session>,
     /// Identity of its log file.
     pub(super) file: Option<FileId>,
     /// Identities of files that changes in progress have reserved.
     pub(super) reserved: Vec<FileId>,
-    /// A controller started it through a daemon.
-    pub(super) from_outside: bool,
+    pub(super) started_by_controller: bool,
 }
 
-impl Running {
-    /// Returns whether it writes a file or has reserved it.
-    pub(super) fn writes(&self, file: Option<FileId>) -> bool {
+impl RunningPrivateSession {
+    /// Returns whether the session writes a file or has reserved it.
+    pub(super) fn uses_file(&self, file: Option<FileId>) -> bool {
         file.is_some_and(|id| self.file == Some(id) || self.reserved.contains(&id))
     }
 }
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for RunningPrivateSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Running").field("id", &self.id).field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("RunningPrivateSession")
+            .field("id", &self.id)
+            .field("file", &self.file)
+            .finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) enum Thread {
+pub(super) enum ControlThreadState {
     #[default]
-    None,
+    NotStarted,
     Running,
     Failed(String),
 }
 
 /// A request to the control thread.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum ControlCommand {
     Register(u32),
     Unregister(u32),
     /// Send traits that were set after the registration to the daemons.
-    SetTraits(u32, &'static Traits),
+    SetTraits(u32, &'static ProviderTraits),
     /// Send a message to a daemon.
     Send {
         peer: u64,
@@ -190,45 +214,46 @@ pub(super) enum Command {
     },
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("thread", &self.thread)
-            .field("table", &self.table)
+        f.debug_struct("SharedState")
+            .field("control_thread", &self.control_thread)
+            .field("outlets", &self.outlets)
             .finish_non_exhaustive()
     }
 }
 
-impl Shared {
-    /// Adds a line for people; the first ones matter most.
-    pub(super) fn note(&mut self, line: String) {
-        if self.links.len() < MAX_NOTES && !self.links.contains(&line) {
-            self.links.push(line);
+impl SharedState {
+    /// Adds a line for [`link_state`](super::link_state), unless there are enough: the first ones
+    /// matter most.
+    pub(super) fn add_note(&mut self, line: String) {
+        if self.notes.len() < MAX_NOTES && !self.notes.contains(&line) {
+            self.notes.push(line);
         }
     }
 
     /// Records a daemon's answer to a registration, which matters while a thread waits for it.
-    pub(super) fn answered(&mut self, peer: u64, registration: u32, refused: Option<(Status, String)>) {
-        let before = self.awaited.len();
-        self.awaited.retain(|a| *a != (peer, registration));
+    pub(super) fn record_answer(&mut self, peer: u64, registration: u32, refused: Option<(Status, String)>) {
+        let before = self.awaited_registrations.len();
+        self.awaited_registrations.retain(|awaited| *awaited != AwaitedAnswer { peer, registration });
         let is_waited_for = Handle::from_number(registration).is_some_and(|h| h.slot().is_registering());
-        if self.awaited.len() < before && is_waited_for {
+        if self.awaited_registrations.len() < before && is_waited_for {
             self.verdicts.push((registration, refused));
         }
-        self.silent = false;
+        self.has_unresponsive_daemon = false;
     }
 
     /// Returns whether a registration continued before a daemon had answered it, or its traits.
     pub(super) fn is_late(&self, peer: u64, registration: u32) -> bool {
-        let mut late = self.late.iter().chain(&self.late_traits);
-        late.any(|(p, number)| *number == registration && (*p == peer || *p == 0))
+        let mut late = self.late_registrations.iter().chain(&self.late_traits);
+        late.any(|late| late.registration == registration && (late.peer == peer || late.peer == UNSENT))
     }
 
     /// Returns the result of a registration: refused if a daemon forbids it and none accepts it.
-    pub(super) fn verdict(&mut self, registration: u32) -> crate::error::Result<()> {
-        let of_it = |(number, _): &mut (u32, _)| *number == registration;
+    pub(super) fn take_registration_result(&mut self, registration: u32) -> crate::error::Result<()> {
+        let is_meant = |(number, _): &mut (u32, _)| *number == registration;
         let answers: Vec<Option<(Status, String)>> =
-            self.verdicts.extract_if(.., of_it).map(|(_, refused)| refused).collect();
+            self.verdicts.extract_if(.., is_meant).map(|(_, refused)| refused).collect();
         if answers.iter().any(Option::is_none) {
             return Ok(());
         }
@@ -239,20 +264,21 @@ impl Shared {
 
     /// Removes and returns the filter that arrived for a registration while its thread waited.
     pub(super) fn take_filter(&mut self, registration: u32) -> Option<Filter> {
-        let found = self.filters.iter().position(|(number, _)| *number == registration);
-        found.map(|at| self.filters.swap_remove(at).1)
+        let found = self.pending_filters.iter().position(|(number, _)| *number == registration);
+        found.map(|at| self.pending_filters.swap_remove(at).1)
     }
 
     /// Returns whether the control thread has not yet sent a registration to the daemons.
     pub(super) fn is_unsent(&self, number: u32) -> bool {
-        self.starting || self.awaited.contains(&(0, number))
+        self.is_starting || self.awaited_registrations.contains(&AwaitedAnswer::unsent(number))
     }
 
-    pub(super) fn is_pending(&self, number: u32) -> bool {
-        let is_unanswered =
-            self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
+    pub(super) fn is_unanswered(&self, number: u32) -> bool {
+        let is_awaiting = self.is_starting
+            || self.unanswered_greetings != 0
+            || self.awaited_registrations.iter().any(|awaited| awaited.registration == number);
         // In a forked child, until the child's own sessions have replaced the parent's.
-        is_unanswered || !fork::is_ready()
+        is_awaiting || !fork::is_ready()
     }
 
     /// Enables a registration for a session and returns the result.
@@ -262,22 +288,24 @@ impl Shared {
         outlet: u8,
         ticket: Ticket,
         params: &EnableParams,
-    ) -> Change {
+    ) -> EnableChange {
         let change = handle.enable_session(outlet, ticket, params);
         if let Some(filter) = provider_filter(&params.filters)
             && handle.slot().is_registering()
         {
-            // With several sessions the last filter, as with a callback that runs for each.
-            self.filters.retain(|(number, _)| *number != handle.number());
-            self.filters.push((handle.number(), filter.clone()));
+            // Of several sessions' filters the last one stays, as with a callback that runs for
+            // each.
+            self.pending_filters.retain(|(number, _)| *number != handle.number());
+            self.pending_filters.push((handle.number(), filter.clone()));
         }
         change
     }
 
-    /// Enables a new registration for the private sessions of this process that want it.
-    pub(super) fn apply_private(&mut self, handle: Handle) {
+    /// Enables a new registration for the private sessions of this process that enable its
+    /// provider.
+    pub(super) fn enable_for_private_sessions(&mut self, handle: Handle) {
         let provider = handle.slot().provider();
-        for open in self.table.open.iter().filter(|o| o.owner == Owner::Private) {
+        for open in self.outlets.open.iter().filter(|o| o.owner == SessionOwner::Private) {
             for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
                 handle.enable_session(open.outlet, open.ticket, params);
             }
@@ -286,17 +314,17 @@ impl Shared {
 
     /// Forgets the parent's sessions in a forked child when its own sessions are known, and returns
     /// the changed registrations.
-    pub(super) fn drop_inherited(&mut self) -> Vec<Handle> {
+    pub(super) fn drop_inherited_sessions(&mut self) -> Vec<Handle> {
         if fork::is_ready() {
             return Vec::new();
         }
-        let inherited = fork::inherited();
+        let inherited = fork::inherited_outlets();
         let mut changed = Vec::new();
-        for handle in Handle::all() {
-            let before = handle.slot().combined(inherited);
+        for handle in Handle::iter_current() {
+            let before = handle.slot().combine_enables(inherited);
             handle.slot().disable_sessions(inherited);
-            if handle.slot().combined(u64::MAX) == before {
-                handle.slot().forget_changes();
+            if handle.slot().combine_enables(u64::MAX) == before {
+                handle.slot().mark_changes_reported();
             } else {
                 changed.push(handle);
             }

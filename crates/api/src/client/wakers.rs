@@ -10,8 +10,8 @@
 //! session: that wakes the owner of the other session needlessly, which is harmless.
 //!
 //! It also starts a thread for each job that needs descriptors of this table
-//! ([`Client::in_library`]): the control thread may be waiting for a callback, and the callback for
-//! the job.
+//! ([`Client::run_in_library`]): the control thread may be waiting for a callback, and the callback
+//! for the job.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use traceweir_transport::ring::Doorbell;
 
 use super::Client;
 use super::eventfds::{Bell, WakeEventfds};
-use super::shared::{Job, Thread};
+use super::shared::{ControlThreadState, LibraryJob};
 use crate::process;
 use crate::process::promise::Promise;
 
@@ -43,7 +43,7 @@ impl Wakers {
         let bell = Arc::new(Mutex::new(Arc::new(Bell::new()?)));
         let eventfds = Arc::new(Mutex::new(WakeEventfds::new()));
         let wakers = Self { bell: Arc::clone(&bell), eventfds: Arc::clone(&eventfds) };
-        process::spawn_quiet("traceweir-wake", move || {
+        process::spawn_without_signals("traceweir-wake", move || {
             // While owners wait to be woken, rings fill.
             process::raise_priority();
             loop {
@@ -97,10 +97,10 @@ impl Wakers {
 
 impl Client {
     /// Runs `work` on a thread that shares the library's descriptors, and waits for it for at most
-    /// `within`. `None` if it takes longer, panics, or there is no such thread.
-    pub(super) fn in_library<T: Send + 'static>(
+    /// `timeout`. `None` if it takes longer, panics, or there is no such thread.
+    pub(super) fn run_in_library<T: Send + 'static>(
         &'static self,
-        within: Duration,
+        timeout: Duration,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         if process::is_library_thread() {
@@ -108,7 +108,7 @@ impl Client {
         }
         let mut shared = self.lock();
         self.start_thread(&mut shared, Duration::ZERO);
-        if !matches!(shared.thread, Thread::Running) {
+        if !matches!(shared.control_thread, ControlThreadState::Running) {
             return None;
         }
         let done = Promise::new();
@@ -117,8 +117,8 @@ impl Client {
             promise.fulfil(catch_unwind(AssertUnwindSafe(work)).ok());
         }));
         drop(shared);
-        self.wake();
-        done.wait(within).flatten()
+        self.wake_control_thread();
+        done.wait(timeout).flatten()
     }
 
     /// Starts a thread for each waiting job. Called on a thread that shares the library's
@@ -127,12 +127,12 @@ impl Client {
         let jobs = std::mem::take(&mut self.lock().jobs);
         for job in jobs {
             let job = Arc::new(Mutex::new(Some(job)));
-            let run = |job: &Mutex<Option<Job>>| {
+            let run = |job: &Mutex<Option<LibraryJob>>| {
                 let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();
                 job.into_iter().for_each(|job| job());
             };
-            let theirs = Arc::clone(&job);
-            if process::spawn_quiet("traceweir-priv", move || run(&theirs)).is_err() {
+            let job_of_thread = Arc::clone(&job);
+            if process::spawn_without_signals("traceweir-priv", move || run(&job_of_thread)).is_err() {
                 run(&job);
             }
         }

@@ -12,11 +12,11 @@
 //!
 //! 1. A callback runs only while its trace's gate is locked and after `closed` was found unset
 //!    under that lock: once `close` had the gate, no callback follows.
-//! 2. `close` from within a callback does not wait: its own caller holds the gate, or another
-//!    thread that may be closing ours.
+//! 2. `close` from within a callback does not wait: the gate is locked by its own caller, or by
+//!    another thread that may be closing the trace of this callback.
 //! 3. A callback that panics leaves the gate open.
-//! 4. `end` only stops new input: a live trace or a stream of buffers delivers what has arrived, a
-//!    file ends.
+//! 4. `end` only stops new input: a live trace or a stream of buffers delivers the events that have
+//!    arrived, a file ends.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,7 +34,7 @@ thread_local! {
 
 /// The state that a trace and its closers share.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct CloseGate {
     closed: AtomicBool,
     ending: AtomicBool,
     lock: Mutex<()>,
@@ -42,7 +42,7 @@ pub(super) struct Gate {
     signal: OwnedFd,
 }
 
-impl Gate {
+impl CloseGate {
     pub(super) fn new() -> Result<Arc<Self>> {
         let signal = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| traceweir_transport::Error::system("eventfd", e))?;
@@ -68,13 +68,13 @@ impl Gate {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a source that has all its input is to be left.
+    /// Returns whether the processing of a source that has all its input must end.
     #[inline]
-    pub(super) fn is_left(&self) -> bool {
+    pub(super) fn is_closed_or_ending(&self) -> bool {
         self.is_closed() || self.is_ending()
     }
 
-    fn ring(&self) {
+    fn wake_waiter(&self) {
         // The counter is far from full; no thread reads it, so it stays readable.
         let _ = rustix::io::write(&self.signal, &1_u64.to_ne_bytes());
     }
@@ -85,28 +85,28 @@ impl Gate {
 
     /// Locks the gate for a run of callbacks, each of which must see [`is_closed`](Self::is_closed)
     /// unset first.
-    pub(super) fn enter(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Runs `callback` with this thread marked as delivering. Set once for all callbacks, because
 /// access to thread-local memory is a call in a shared library.
-pub(super) fn inside<T>(callback: impl FnOnce() -> T) -> T {
-    struct Leave(bool);
-    impl Drop for Leave {
+pub(super) fn run_as_delivering<T>(callback: impl FnOnce() -> T) -> T {
+    struct RestoreOnDrop(bool);
+    impl Drop for RestoreOnDrop {
         fn drop(&mut self) {
             INSIDE.set(self.0);
         }
     }
-    let _leave = Leave(INSIDE.replace(true));
+    let _restore = RestoreOnDrop(INSIDE.replace(true));
     callback()
 }
 
 /// Ends the processing of a trace from another thread or from the callback.
 #[derive(Clone, Debug)]
 pub struct Closer {
-    pub(super) gate: Arc<Gate>,
+    pub(super) gate: Arc<CloseGate>,
 }
 
 impl Closer {
@@ -119,9 +119,9 @@ impl Closer {
     /// Waits for a running callback, but not when called from within one.
     pub fn close(&self) {
         self.gate.closed.store(true, Ordering::Relaxed);
-        self.gate.ring();
+        self.gate.wake_waiter();
         if !INSIDE.get() {
-            drop(self.gate.enter());
+            drop(self.gate.lock());
         }
     }
 
@@ -131,6 +131,6 @@ impl Closer {
     /// where it is.
     pub fn end(&self) {
         self.gate.ending.store(true, Ordering::Relaxed);
-        self.gate.ring();
+        self.gate.wake_waiter();
     }
 }

@@ -27,15 +27,15 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::Clock;
 
-use super::close::Gate;
-use super::stream::{Front, Held, Stream};
+use super::close::CloseGate;
+use super::stream::{HeldBuffer, NextItem, ProcessorStream};
 use super::{Buffer, Event, Handler, Loss, Lost};
 use crate::error::{Error, Result};
 
-/// Buffers that are merged together: so many are in memory a second time, unpacked, with at most
-/// this many bytes unless it is a single buffer.
-const BATCH: usize = 64;
-const BATCH_BYTES: usize = 64 << 20;
+/// Maximum number of buffers that are unpacked and merged together, and of their unpacked bytes
+/// unless it is a single buffer.
+const MAX_BATCH_BUFFERS: usize = 64;
+const MAX_BATCH_BYTES: usize = 64 << 20;
 
 /// A buffer that a program lends to a trace.
 pub trait Lent: Send {
@@ -62,9 +62,9 @@ impl Drop for Batch {
     }
 }
 
-/// The contents of the first buffer.
+/// The log-file header, clock and logger id in the first buffer.
 #[derive(Debug)]
-struct Head {
+struct FirstBuffer {
     header: LogFileHeader,
     clock: Clock,
     logger: u16,
@@ -72,16 +72,16 @@ struct Head {
 
 /// Buffers on their way from a feeder to the processing thread.
 pub(super) struct Feed {
-    state: Mutex<State>,
-    head: OnceLock<Head>,
+    state: Mutex<FeedState>,
+    head: OnceLock<FirstBuffer>,
     /// Header and clock until the first buffer arrives.
-    nothing: (LogFileHeader, Clock),
+    empty: (LogFileHeader, Clock),
     /// Readable while buffers may be waiting.
     signal: OwnedFd,
 }
 
 #[derive(Default)]
-struct State {
+struct FeedState {
     waiting: Batch,
     /// The sequence number of each processor's last buffer.
     sequence: BTreeMap<u16, i64>,
@@ -102,29 +102,29 @@ impl Feed {
         Ok(Arc::new(Self {
             state: Mutex::default(),
             head: OnceLock::new(),
-            nothing: (LogFileHeader::default(), LogFileHeader::default().clock(0)),
+            empty: (LogFileHeader::default(), LogFileHeader::default().clock(0)),
             signal,
         }))
     }
 
     pub(super) fn header(&self) -> &LogFileHeader {
-        self.head.get().map_or(&self.nothing.0, |head| &head.header)
+        self.head.get().map_or(&self.empty.0, |head| &head.header)
     }
 
     pub(super) fn clock(&self) -> &Clock {
-        self.head.get().map_or(&self.nothing.1, |head| &head.clock)
+        self.head.get().map_or(&self.empty.1, |head| &head.clock)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes and returns the next buffers, the first one alone.
-    fn take_batch(&self, most: usize) -> Batch {
+    fn take_batch(&self, max_buffers: usize) -> Batch {
         // Before the queue is read: later buffers ring again.
         let _ = rustix::io::read(&self.signal, &mut [0; 8]);
-        let mut state = self.state();
-        let count = fitting(&state.waiting, most);
+        let mut state = self.lock_state();
+        let count = count_fitting(&state.waiting, max_buffers);
         let batch = state.waiting.0.drain(..count).collect();
         if !state.waiting.0.is_empty() {
             self.ring();
@@ -140,15 +140,14 @@ impl Feed {
 
 /// Returns how many of the buffers are unpacked together: a few packed bytes may stand for a buffer
 /// of the largest size.
-fn fitting(waiting: &Batch, most: usize) -> usize {
+fn count_fitting(waiting: &Batch, max_buffers: usize) -> usize {
     let mut bytes = 0_usize;
-    let sizes = waiting.0.iter().take(most).map(|lent| unpacked_size(lent.bytes()));
-    let fitting = sizes.take_while(|size| {
+    let sizes = waiting.0.iter().take(max_buffers).map(|lent| unpacked_size(lent.bytes()));
+    let fitting_sizes = sizes.take_while(|size| {
         bytes = bytes.saturating_add(*size);
-        bytes <= BATCH_BYTES
+        bytes <= MAX_BATCH_BYTES
     });
-    let fitting = fitting.count();
-    fitting.max(1).min(waiting.0.len())
+    fitting_sizes.count().max(1).min(waiting.0.len())
 }
 
 /// Returns the bytes that a buffer takes when it is unpacked.
@@ -175,8 +174,8 @@ impl Feeder {
     /// once processing has ended.
     pub fn add(&self, buffer: Box<dyn Lent>) -> Result<()> {
         let header = buffer.bytes().first_chunk().map(BufferHeader::parse);
-        let header = header.ok_or_else(|| wrong("the buffer is shorter than a buffer header"))?;
-        let mut state = self.feed.state();
+        let header = header.ok_or_else(|| invalid_buffer("the buffer is shorter than a buffer header"))?;
+        let mut state = self.feed.lock_state();
         if state.is_over {
             return Err(Error::refused(
                 Status::ERROR_INVALID_HANDLE,
@@ -187,7 +186,7 @@ impl Feeder {
             let head = parse_head(buffer.bytes())?;
             let _ = self.feed.head.set(head);
         } else {
-            check(&header, buffer.bytes().len(), &state)?;
+            check_buffer(&header, buffer.bytes().len(), &state)?;
         }
         state.sequence.insert(header.processor_index, header.sequence_number);
         state.waiting.0.push_back(buffer);
@@ -202,56 +201,57 @@ impl Feeder {
     }
 }
 
-fn wrong(reason: &str) -> Error {
+fn invalid_buffer(reason: &str) -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
-fn check(header: &BufferHeader, size: usize, state: &State) -> Result<()> {
+fn check_buffer(header: &BufferHeader, size: usize, state: &FeedState) -> Result<()> {
     let valid = header.offset as usize;
     if valid < HEADER_SIZE || !header.is_compressed() && valid > size {
-        return Err(wrong("the buffer header has an invalid count of valid bytes"));
+        return Err(invalid_buffer("the buffer header has an invalid count of valid bytes"));
     }
     let before = state.sequence.get(&header.processor_index).copied().unwrap_or(i64::MIN);
     // Sessions without sequence numbers leave 0.
     if header.sequence_number != 0 && header.sequence_number < before {
-        return Err(wrong("the buffer is older than the last one of its processor"));
+        return Err(invalid_buffer("the buffer is older than the last one of its processor"));
     }
     Ok(())
 }
 
 /// Reads the buffer with the log-file header.
-fn parse_head(buffer: &[u8]) -> Result<Head> {
-    let no_header = |_| wrong("the first buffer must contain the log-file header");
+fn parse_head(buffer: &[u8]) -> Result<FirstBuffer> {
+    let no_header = |_| invalid_buffer("the first buffer must contain the log-file header");
     let mut bytes = Vec::new();
     let header = unpack(buffer, &mut bytes).map_err(no_header)?;
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, header.processor_index, false);
     let first = records.next().map_err(no_header)?;
     let first = first.filter(|r| r.hook() == Some(hook::LOG_FILE_HEADER));
-    let first = first.ok_or_else(|| wrong("the first buffer does not begin with the log-file header"))?;
+    let first =
+        first.ok_or_else(|| invalid_buffer("the first buffer does not begin with the log-file header"))?;
     let log = LogFileHeader::parse(&first).map_err(no_header)?;
     let clock = log.clock(first.time());
-    Ok(Head { header: log, clock, logger: header.logger_id })
+    Ok(FirstBuffer { header: log, clock, logger: header.logger_id })
 }
 
 /// Delivers added buffers until the trace ends.
-pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> Result<()> {
-    /// Refuses buffers after processing, whichever way it ends.
-    struct Over<'f>(&'f Feed);
-    impl Drop for Over<'_> {
+pub(super) fn process<H: Handler>(feed: &Feed, gate: &CloseGate, handler: &mut H) -> Result<()> {
+    /// Refuses buffers after the end of processing, even after a panic.
+    struct RefuseOnDrop<'f>(&'f Feed);
+    impl Drop for RefuseOnDrop<'_> {
         fn drop(&mut self) {
-            let mut state = self.0.state();
+            let mut state = self.0.lock_state();
             state.is_over = true;
-            let left = std::mem::take(&mut state.waiting);
+            let unprocessed = std::mem::take(&mut state.waiting);
             drop(state);
             // Outside the lock: returning a buffer may call the program.
-            drop(left);
+            drop(unprocessed);
         }
     }
-    let _over = Over(feed);
-    let mut turns = Turns::default();
+    let _refuse = RefuseOnDrop(feed);
+    let mut merge = BatchMerge::default();
     loop {
         let is_ending = gate.is_ending();
-        let batch = feed.take_batch(if turns.begun { BATCH } else { 1 });
+        let batch = feed.take_batch(if merge.has_begun { MAX_BATCH_BUFFERS } else { 1 });
         if gate.is_closed() || batch.0.is_empty() && is_ending {
             return Ok(());
         }
@@ -259,18 +259,18 @@ pub(super) fn process<H: Handler>(feed: &Feed, gate: &Gate, handler: &mut H) -> 
             wait(feed, gate)?;
             continue;
         }
-        let _entered = gate.enter();
+        let _entered = gate.lock();
         let Some(head) = feed.head.get() else { continue };
-        if !std::mem::replace(&mut turns.begun, true) {
+        if !std::mem::replace(&mut merge.has_begun, true) {
             handler.begins(0, &head.header, head.logger);
         }
-        if turns.deliver(batch, head, gate, handler).is_break() {
+        if merge.deliver(batch, head, gate, handler).is_break() {
             return Ok(());
         }
     }
 }
 
-fn wait(feed: &Feed, gate: &Gate) -> Result<()> {
+fn wait(feed: &Feed, gate: &CloseGate) -> Result<()> {
     let mut both = [gate.signal(), feed.signal.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     match rustix::event::poll(&mut both, None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -280,21 +280,21 @@ fn wait(feed: &Feed, gate: &Gate) -> Result<()> {
 
 /// The streams of a trace's processors, from batch to batch.
 #[derive(Default)]
-struct Turns {
-    begun: bool,
-    streams: Vec<Stream>,
+struct BatchMerge {
+    has_begun: bool,
+    streams: Vec<ProcessorStream>,
     by_cpu: BTreeMap<u16, usize>,
     heap: BinaryHeap<Reverse<(i64, usize)>>,
     /// Buffers that ended and were not reported yet.
     ended: Vec<Vec<u8>>,
 }
 
-impl Turns {
+impl BatchMerge {
     fn deliver<H: Handler>(
         &mut self,
         batch: Batch,
-        head: &Head,
-        gate: &Gate,
+        head: &FirstBuffer,
+        gate: &CloseGate,
         handler: &mut H,
     ) -> ControlFlow<()> {
         let interest = handler.interest(0);
@@ -307,11 +307,11 @@ impl Turns {
                 continue;
             }
             let (cpu, held) = match unpacked {
-                Some(header) => (header.processor_index, Held::new(bytes, &header, None)),
-                // Its header is valid, but its packed contents are not.
-                None => (u16::MAX, Held::notice(Lost { buffers: 1, events: 0 }, head.clock.anchor)),
+                Some(header) => (header.processor_index, HeldBuffer::new(bytes, &header, None)),
+                // The header of the buffer is valid, but its packed contents are not.
+                None => (u16::MAX, HeldBuffer::from_loss(Lost { buffers: 1, events: 0 }, head.clock.anchor)),
             };
-            self.hold(cpu, held, head);
+            self.hold_buffer(cpu, held, head);
         }
         while let Some(Reverse((raw, index))) = self.heap.pop() {
             if gate.is_closed() {
@@ -327,9 +327,9 @@ impl Turns {
         ControlFlow::Continue(())
     }
 
-    fn hold(&mut self, cpu: u16, held: Held, head: &Head) {
+    fn hold_buffer(&mut self, cpu: u16, held: HeldBuffer, head: &FirstBuffer) {
         let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
-            self.streams.push(Stream::new(cpu, head.header.has_old_instances()));
+            self.streams.push(ProcessorStream::new(cpu, head.header.has_old_instances()));
             self.streams.len() - 1
         });
         if let Some(stream) = self.streams.get_mut(index)
@@ -341,11 +341,16 @@ impl Turns {
 
     /// Reports buffers that ended, and frees their memory.
     #[inline]
-    fn report_ends<H: Handler>(&mut self, wanted: bool, gate: &Gate, handler: &mut H) -> ControlFlow<()> {
+    fn report_ends<H: Handler>(
+        &mut self,
+        wanted: bool,
+        gate: &CloseGate,
+        handler: &mut H,
+    ) -> ControlFlow<()> {
         while let Some(bytes) = self.ended.pop() {
             if wanted
                 && !gate.is_closed()
-                && let Some(buffer) = Buffer::here(0, &bytes)
+                && let Some(buffer) = Buffer::in_memory(0, &bytes)
             {
                 handler.buffer(buffer)?;
             }
@@ -354,14 +359,19 @@ impl Turns {
     }
 }
 
-fn deliver_front<H: Handler>(stream: &Stream, head: &Head, raw: i64, handler: &mut H) -> ControlFlow<()> {
+fn deliver_front<H: Handler>(
+    stream: &ProcessorStream,
+    head: &FirstBuffer,
+    raw: i64,
+    handler: &mut H,
+) -> ControlFlow<()> {
     let clock = &head.clock;
     match stream.front() {
-        Some(Front::Record(record)) => {
+        Some(NextItem::Record(record)) => {
             let time = clock.file_time(record.time());
             handler.event(Event { record: &record, time, trace: 0, clock })
         }
-        Some(Front::Lost(lost)) => handler.lost(Loss { lost, trace: 0, raw, time: clock.file_time(raw) }),
+        Some(NextItem::Lost(lost)) => handler.lost(Loss { lost, trace: 0, raw, time: clock.file_time(raw) }),
         None => ControlFlow::Continue(()),
     }
 }
@@ -370,7 +380,7 @@ fn deliver_front<H: Handler>(stream: &Stream, head: &Head, raw: i64, handler: &m
 mod tests {
     use super::*;
 
-    fn waiting(sizes: &[u32]) -> Batch {
+    fn make_batch(sizes: &[u32]) -> Batch {
         let lent = sizes.iter().map(|offset| {
             let header = BufferHeader { offset: *offset, ..BufferHeader::parse(&[0; HEADER_SIZE]) };
             Box::new(header.to_bytes().to_vec()) as Box<dyn Lent>
@@ -380,11 +390,18 @@ mod tests {
 
     #[test]
     fn batches_respect_the_memory_limit() {
-        let count = |sizes: &[u32], most| fitting(&waiting(sizes), most);
-        assert_eq!((count(&[], BATCH), count(&[65536; 100], BATCH)), (0, BATCH));
-        assert_eq!((count(&[65536; 3], BATCH), count(&[65536; 3], 1)), (3, 1));
-        assert_eq!(count(&[MAX_BUFFER; 100], BATCH), BATCH_BYTES / MAX_BUFFER as usize);
-        assert_eq!(count(&[u32::MAX; 100], BATCH), BATCH_BYTES / MAX_BUFFER as usize, "what none can have");
-        assert_eq!(count(&[1024, MAX_BUFFER, MAX_BUFFER, MAX_BUFFER, MAX_BUFFER], BATCH), 4);
+        let count = |sizes: &[u32], max_buffers| count_fitting(&make_batch(sizes), max_buffers);
+        assert_eq!(
+            (count(&[], MAX_BATCH_BUFFERS), count(&[65536; 100], MAX_BATCH_BUFFERS)),
+            (0, MAX_BATCH_BUFFERS)
+        );
+        assert_eq!((count(&[65536; 3], MAX_BATCH_BUFFERS), count(&[65536; 3], 1)), (3, 1));
+        assert_eq!(count(&[MAX_BUFFER; 100], MAX_BATCH_BUFFERS), MAX_BATCH_BYTES / MAX_BUFFER as usize);
+        assert_eq!(
+            count(&[u32::MAX; 100], MAX_BATCH_BUFFERS),
+            MAX_BATCH_BYTES / MAX_BUFFER as usize,
+            "sizes above the maximum count as the maximum"
+        );
+        assert_eq!(count(&[1024, MAX_BUFFER, MAX_BUFFER, MAX_BUFFER, MAX_BUFFER], MAX_BATCH_BUFFERS), 4);
     }
 }

@@ -6,20 +6,23 @@ use std::sync::{Arc, MutexGuard};
 
 use traceweir_format::etl::{Events, MergedFiles, Trace};
 
-use super::close::Gate;
-use super::{Buffer, Event, Handler, TraceFile, logger_of};
+use super::close::CloseGate;
+use super::{Buffer, Event, Handler, TraceFile, read_logger_id};
 use crate::error::Result;
 
 /// One file during processing.
-struct Stream<'t> {
+struct FileStream<'t> {
     trace: &'t Trace<TraceFile>,
-    gate: &'t Gate,
+    gate: &'t CloseGate,
     /// The handler wants the ends of buffers.
     reports_ends: bool,
 }
 
 /// Delivers all events; skips damage in a file as far as the format's reader can.
-pub(super) fn process<H: Handler>(files: &[(Trace<TraceFile>, Arc<Gate>)], handler: &mut H) -> Result<()> {
+pub(super) fn process<H: Handler>(
+    files: &[(Trace<TraceFile>, Arc<CloseGate>)],
+    handler: &mut H,
+) -> Result<()> {
     let mut merged = MergedFiles::new(files.iter().map(|(trace, _)| trace));
     let mut streams = Vec::with_capacity(files.len());
     for (index, (trace, gate)) in files.iter().enumerate() {
@@ -27,21 +30,21 @@ pub(super) fn process<H: Handler>(files: &[(Trace<TraceFile>, Arc<Gate>)], handl
         if let Some(events) = merged.events_mut(index).filter(|_| interest.has_buffers()) {
             events.note_ends();
         }
-        handler.begins(index, trace.header(), logger_of(trace.source()));
+        handler.begins(index, trace.header(), read_logger_id(trace.source()));
         if !interest.has_events() {
             merged.end(index);
-            if buffers(index, trace, gate, handler)?.is_break() {
+            if deliver_buffers(index, trace, gate, handler)?.is_break() {
                 return Ok(());
             }
         }
-        streams.push(Stream { trace, gate, reports_ends: interest.has_buffers() });
+        streams.push(FileStream { trace, gate, reports_ends: interest.has_buffers() });
     }
     merge(&mut merged, &streams, handler)
 }
 
 fn merge<'t, H: Handler>(
     merged: &mut MergedFiles<'t, TraceFile>,
-    streams: &[Stream<'t>],
+    streams: &[FileStream<'t>],
     handler: &mut H,
 ) -> Result<()> {
     let mut entered: Option<(usize, MutexGuard<'t, ()>)> = None;
@@ -51,9 +54,9 @@ fn merge<'t, H: Handler>(
         if entered.as_ref().is_none_or(|(at, _)| *at != index) {
             // The old gate is released before the new one is locked.
             drop(entered.take());
-            entered = Some((index, gate.enter()));
+            entered = Some((index, gate.lock()));
         }
-        if gate.is_left() {
+        if gate.is_closed_or_ending() {
             merged.end(index);
             entered = None;
             continue;
@@ -78,12 +81,12 @@ fn merge<'t, H: Handler>(
 #[inline]
 fn report_ends<H: Handler>(
     index: usize,
-    stream: &Stream<'_>,
+    stream: &FileStream<'_>,
     events: &mut Events<'_, TraceFile>,
     handler: &mut H,
 ) -> Result<ControlFlow<()>> {
     events.peek_time()?;
-    while events.has_end() && !stream.gate.is_left() {
+    while events.has_end() && !stream.gate.is_closed_or_ending() {
         let Some(end) = events.next_end() else { break };
         let buffer = Buffer::in_file(index, stream.trace, end)?;
         if handler.buffer(buffer).is_break() {
@@ -94,15 +97,15 @@ fn report_ends<H: Handler>(
 }
 
 /// Delivers the buffers without their events.
-fn buffers<H: Handler>(
+fn deliver_buffers<H: Handler>(
     index: usize,
     trace: &Trace<TraceFile>,
-    gate: &Gate,
+    gate: &CloseGate,
     handler: &mut H,
 ) -> Result<ControlFlow<()>> {
-    let _entered = gate.enter();
+    let _entered = gate.lock();
     for at in trace.buffers_as_written() {
-        if gate.is_left() {
+        if gate.is_closed_or_ending() {
             break;
         }
         let buffer = Buffer::in_file(index, trace, at)?;

@@ -49,7 +49,7 @@ pub struct Loss {
     pub lost: Lost,
     /// Index of the trace.
     pub trace: usize,
-    /// Time at which it was noticed, on the session's clock.
+    /// Time at which the loss was noticed, on the session's clock.
     pub raw: i64,
     /// The same time as wall time.
     pub time: FileTime,
@@ -82,9 +82,9 @@ pub trait Handler {
 }
 
 /// A handler that calls a function for each item.
-pub(super) struct Each<F>(pub(super) F);
+pub(super) struct FunctionHandler<F>(pub(super) F);
 
-impl<F: FnMut(Item<'_>) -> ControlFlow<()>> Handler for Each<F> {
+impl<F: FnMut(Item<'_>) -> ControlFlow<()>> Handler for FunctionHandler<F> {
     #[inline(always)]
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()> {
         (self.0)(Item::Event(event))
@@ -114,16 +114,16 @@ impl Window {
 }
 
 /// A handler that only gets items within a window.
-pub(super) struct Within<'h, H> {
+pub(super) struct WindowHandler<'h, H> {
     handler: &'h mut H,
     from: FileTime,
     to: FileTime,
 }
 
-impl<'h, H: Handler> Within<'h, H> {
+impl<'h, H: Handler> WindowHandler<'h, H> {
     pub(super) fn new(handler: &'h mut H, window: &Window) -> Self {
-        let (least, most) = (FileTime(i64::MIN), FileTime(i64::MAX));
-        Self { handler, from: window.from.unwrap_or(least), to: window.to.unwrap_or(most) }
+        let (earliest, latest) = (FileTime(i64::MIN), FileTime(i64::MAX));
+        Self { handler, from: window.from.unwrap_or(earliest), to: window.to.unwrap_or(latest) }
     }
 
     fn contains(&self, time: FileTime) -> bool {
@@ -131,7 +131,7 @@ impl<'h, H: Handler> Within<'h, H> {
     }
 }
 
-impl<H: Handler> Handler for Within<'_, H> {
+impl<H: Handler> Handler for WindowHandler<'_, H> {
     fn interest(&self, trace: usize) -> Interest {
         self.handler.interest(trace)
     }
@@ -161,36 +161,36 @@ pub struct Buffer<'b> {
     pub trace: usize,
     /// Header of the buffer; for a compressed one, as it is in the file.
     pub header: BufferHeader,
-    bytes: Bytes<'b>,
+    bytes: BufferBytes<'b>,
 }
 
 #[derive(Debug)]
-enum Bytes<'b> {
-    Here(&'b [u8]),
+enum BufferBytes<'b> {
+    InMemory(&'b [u8]),
     InFile(&'b Trace<TraceFile>, BufferRef),
 }
 
 impl<'b> Buffer<'b> {
     /// Wraps a buffer in memory; `None` if the bytes are not a buffer.
-    pub(super) fn here(trace: usize, bytes: &'b [u8]) -> Option<Self> {
+    pub(super) fn in_memory(trace: usize, bytes: &'b [u8]) -> Option<Self> {
         let header = BufferHeader::parse(bytes.first_chunk()?);
         let valid = bytes.get(..header.valid_bytes(bytes.len()))?;
-        Some(Self { trace, header, bytes: Bytes::Here(valid) })
+        Some(Self { trace, header, bytes: BufferBytes::InMemory(valid) })
     }
 
     /// Refers to a buffer in a file.
     pub(super) fn in_file(trace: usize, file: &'b Trace<TraceFile>, at: BufferRef) -> Result<Self> {
-        Ok(Self { trace, header: file.buffer_header(&at)?, bytes: Bytes::InFile(file, at) })
+        Ok(Self { trace, header: file.buffer_header(&at)?, bytes: BufferBytes::InFile(file, at) })
     }
 
     /// Copies the uncompressed buffer: its header, then the records.
     pub fn copy_to(&self, into: &mut Vec<u8>) -> Result<()> {
         match &self.bytes {
-            Bytes::Here(bytes) => {
+            BufferBytes::InMemory(bytes) => {
                 into.clear();
                 into.extend_from_slice(bytes);
             }
-            Bytes::InFile(file, at) => {
+            BufferBytes::InFile(file, at) => {
                 file.load(at, into)?;
             }
         }
@@ -201,8 +201,8 @@ impl<'b> Buffer<'b> {
     /// in memory already.
     pub fn with_bytes<T>(&self, room: &mut Vec<u8>, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         match &self.bytes {
-            Bytes::Here(bytes) => Ok(read(bytes)),
-            Bytes::InFile(..) => self.copy_to(room).map(|()| read(room)),
+            BufferBytes::InMemory(bytes) => Ok(read(bytes)),
+            BufferBytes::InFile(..) => self.copy_to(room).map(|()| read(room)),
         }
     }
 }

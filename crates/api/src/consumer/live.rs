@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   queue ──pop──▶ streams, one for each processor
-//!                    exact()        everything up to here has left the queue
-//!                    until_aged()   after this time nothing earlier can still come
+//!                    complete_stamp()  everything up to here has left the queue
+//!                    until_aged()      after this time nothing earlier can still come
 //! ```
 //!
 //! Four facts about a session's buffers show how far events are complete:
@@ -24,10 +24,10 @@
 //! their processor is complete. They are held until the session's next report: all late buffers of
 //! one process have come by then, and are merged with each other.
 //!
-//! The last fact needs the current time on the session's clock, which [`Now`] reads.
+//! The last fact needs the current time on the session's clock, which [`ClockReader`] reads.
 //!
 //! The queue is another process's memory: whatever it contains, nothing here panics or grows beyond
-//! [`Live::cap`].
+//! [`LiveSession::cap`].
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -45,32 +45,33 @@ use traceweir_transport::runtime::RuntimeDir;
 
 use super::Lost;
 use super::handler::Interest;
-use super::now::Now;
-use super::stream::{Held, Stream};
-use crate::controller::{Link, first_of, not_running, unexpected};
+use super::now::ClockReader;
+use super::stream::{HeldBuffer, ProcessorStream};
+use crate::controller::{DaemonLink, connect_first, not_running_error, unexpected_answer};
 use crate::error::{Error, Result};
 
 /// How long a daemon may take to open a session.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a session that reports its completeness may be late before delivery continues without
 /// it.
-const LATE: Duration = Duration::from_secs(2);
+const LATE_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay that scheduling may add to a session's flush timer.
-const SLACK: Duration = Duration::from_millis(50);
+const SCHEDULING_SLACK: Duration = Duration::from_millis(50);
 /// How long a record may wait in a session with low latency.
-const LOW_LATENCY: Duration = Duration::from_millis(4);
-/// Bounds of the held bytes, which otherwise equal the size of the queue.
-const CAP: (usize, usize) = (1 << 20, 64 << 20);
+const LOW_LATENCY_WAIT: Duration = Duration::from_millis(4);
+/// Bounds of the limit of held bytes, which otherwise equals the size of the queue.
+const MIN_HELD_LIMIT_BYTES: usize = 1 << 20;
+const MAX_HELD_LIMIT_BYTES: usize = 64 << 20;
 /// Maximum number of held bytes that a program may request.
-const MOST_HELD: usize = 1 << 30;
+const MAX_REQUESTED_HELD_BYTES: usize = 1 << 30;
 /// Number of buffers kept for reuse.
-const SPARE: usize = 8;
+const MAX_SPARE_BUFFERS: usize = 8;
 /// The processor of notices that belong to none.
-const NOWHERE: u16 = u16::MAX;
+const NO_PROCESSOR: u16 = u16::MAX;
 
 /// The way in which a live trace ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum LiveEnd {
     /// The session stopped.
     Stopped,
     /// The daemon disconnected without notice, or the queue cannot be read.
@@ -79,22 +80,22 @@ pub(super) enum End {
 
 /// An opened live session.
 #[derive(Debug)]
-pub(super) struct Live {
-    link: Link,
+pub(super) struct LiveSession {
+    daemon: DaemonLink,
     reader: QueueReader,
     header: LogFileHeader,
     /// The buffer with the log-file header event.
     head: Vec<u8>,
     clock: Clock,
-    now: Now,
+    now: ClockReader,
     /// How long a record may wait in the session.
     wait: Duration,
     low_latency: bool,
     processors: usize,
-    streams: Vec<Stream>,
+    streams: Vec<ProcessorStream>,
     by_cpu: HashMap<u16, usize>,
     /// Late buffers and their processors, until the session's next completeness report.
-    late: Vec<(u16, Held)>,
+    late: Vec<(u16, HeldBuffer)>,
     /// Streams of late buffers that have ended.
     free_streams: Vec<usize>,
     spare: Vec<Vec<u8>>,
@@ -115,34 +116,36 @@ pub(super) struct Live {
     finished: VecDeque<Vec<u8>>,
     lost: (u64, u64),
     /// The daemon has disconnected.
-    cut: bool,
-    pub(super) end: Option<End>,
+    is_disconnected: bool,
+    pub(super) end: Option<LiveEnd>,
 }
 
-impl Live {
+impl LiveSession {
     /// Opens a session of the first daemon of these folders that answers.
     pub(super) fn open(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
-        let mut link = first_of(folders, Role::Consumer)?.ok_or_else(|| not_running(session))?;
-        let answer = link.ask(&Message::OpenConsumer { session: session.clone() }, &[], OPEN_TIMEOUT)?;
+        let mut daemon = connect_first(folders, Role::Consumer)?.ok_or_else(|| not_running_error(session))?;
+        let answer = daemon.ask(&Message::OpenConsumer { session: session.clone() }, &[], OPEN_TIMEOUT)?;
         let Message::Consumer { properties, slots, buffer_bytes, header: head } = answer.message else {
-            return Err(unexpected(&link, &answer.message));
+            return Err(unexpected_answer(&daemon, &answer.message));
         };
         let Ok([queue, cursor, signal]) = <[_; 3]>::try_from(answer.descriptors) else {
             return Err(traceweir_transport::Error::Invalid("a queue comes with three descriptors").into());
         };
         let reader = QueueReader::open(ConsumerEnds { queue, cursor, signal }, slots, buffer_bytes)?;
         let (header, clock) = parse_head(&head)?;
-        let wait = wait_in(&properties);
+        let wait = max_wait_in_session(&properties);
         let processors = (header.processors as usize).max(1);
-        let cap = (slots as usize).saturating_mul(buffer_bytes as usize).clamp(CAP.0, CAP.1);
+        let cap = (slots as usize)
+            .saturating_mul(buffer_bytes as usize)
+            .clamp(MIN_HELD_LIMIT_BYTES, MAX_HELD_LIMIT_BYTES);
         let lost = reader.lost();
         Ok(Self {
-            link,
+            daemon,
             reader,
             header,
             head,
             clock,
-            now: Now::for_clock(&clock),
+            now: ClockReader::for_clock(&clock),
             wait,
             low_latency: properties.config.low_latency,
             processors,
@@ -161,7 +164,7 @@ impl Live {
             interest: Interest::Events,
             finished: VecDeque::new(),
             lost,
-            cut: false,
+            is_disconnected: false,
             end: None,
         })
     }
@@ -175,7 +178,7 @@ impl Live {
         self.head.first_chunk().map_or(0, |head| BufferHeader::parse(head).logger_id)
     }
 
-    /// Sets what the handler wants of the session.
+    /// Sets the items that the handler wants of the session.
     pub(super) fn set_interest(&mut self, interest: Interest) {
         self.interest = interest;
     }
@@ -194,15 +197,15 @@ impl Live {
 
     /// Keeps memory for the next buffer.
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
-        if self.spare.len() < SPARE {
+        if self.spare.len() < MAX_SPARE_BUFFERS {
             self.spare.push(bytes);
         }
     }
 
-    /// Ends the trace without later input.
-    pub(super) fn stop_here(&mut self, mut woke: impl FnMut(usize, i64)) {
+    /// Ends the trace; later buffers are not read.
+    pub(super) fn stop_input(&mut self, mut on_nonempty: impl FnMut(usize, i64)) {
         if self.end.is_none() {
-            self.finish(End::Stopped, &mut woke);
+            self.finish(LiveEnd::Stopped, &mut on_nonempty);
         }
     }
 
@@ -211,22 +214,22 @@ impl Live {
     }
 
     /// Iterates over the records of the header buffer.
-    pub(super) fn head(&self) -> Records<'_> {
-        records(&self.head)
+    pub(super) fn head_records(&self) -> Records<'_> {
+        read_records(&self.head)
     }
 
     /// Returns the descriptors to wait for: new buffers, and the daemon's disconnection.
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.reader.signal(), self.link.connection.as_fd()]
+        [self.reader.signal(), self.daemon.connection.as_fd()]
     }
 
     /// Checks whether the daemon is still connected. It sends no more messages.
     pub(super) fn check_daemon(&mut self) {
-        while !self.cut {
-            match self.link.connection.receive(Duration::ZERO) {
+        while !self.is_disconnected {
+            match self.daemon.connection.receive(Duration::ZERO) {
                 Ok(Some(_)) => {}
                 Ok(None) => return,
-                Err(_) => self.cut = true,
+                Err(_) => self.is_disconnected = true,
             }
         }
     }
@@ -235,9 +238,9 @@ impl Live {
         self.held_bytes >= self.cap
     }
 
-    /// Reads buffers from the queue until it is empty or enough are held. Calls `woke` for each
-    /// stream that is not empty any more.
-    pub(super) fn fill(&mut self, mut woke: impl FnMut(usize, i64)) {
+    /// Reads buffers from the queue until it is empty or enough are held. Calls `on_nonempty` for
+    /// each stream that is not empty any more.
+    pub(super) fn fill(&mut self, mut on_nonempty: impl FnMut(usize, i64)) {
         // Before the queue is emptied: only then has everything up to this stamp arrived.
         let complete = self.reader.complete();
         while self.end.is_none() && !self.is_full() {
@@ -245,29 +248,31 @@ impl Live {
             let next = self.reader.pop(&mut bytes);
             match next {
                 Ok(Next::Buffer(_)) => {
-                    self.complete_up_to(self.reader.complete_before_last(), &mut woke);
-                    self.add(bytes, &mut woke);
+                    self.complete_up_to(self.reader.complete_before_last(), &mut on_nonempty);
+                    self.add_buffer(bytes, &mut on_nonempty);
                 }
-                Ok(Next::Empty) if !self.cut => {
+                Ok(Next::Empty) if !self.is_disconnected => {
                     self.spare.push(bytes);
-                    return self.complete_up_to(complete, &mut woke);
+                    return self.complete_up_to(complete, &mut on_nonempty);
                 }
-                Ok(Next::Ended) if self.reader.has_announced_end() => self.finish(End::Stopped, &mut woke),
+                Ok(Next::Ended) if self.reader.has_announced_end() => {
+                    self.finish(LiveEnd::Stopped, &mut on_nonempty)
+                }
                 Ok(Next::Empty | Next::Ended) => {
-                    self.finish(End::Broken(traceweir_transport::Error::Closed.into()), &mut woke);
+                    self.finish(LiveEnd::Broken(traceweir_transport::Error::Closed.into()), &mut on_nonempty);
                 }
-                Err(e) => self.finish(End::Broken(e.into()), &mut woke),
+                Err(e) => self.finish(LiveEnd::Broken(e.into()), &mut on_nonempty),
             }
         }
         if self.is_full() {
-            self.release_late(&mut woke);
+            self.release_late(&mut on_nonempty);
         }
     }
 
-    fn complete_up_to(&mut self, stamp: i64, woke: &mut impl FnMut(usize, i64)) {
+    fn complete_up_to(&mut self, stamp: i64, on_nonempty: &mut impl FnMut(usize, i64)) {
         if stamp > self.reported {
             self.reported = stamp;
-            self.release_late(woke);
+            self.release_late(on_nonempty);
         }
         if stamp != 0 {
             self.marked = self.marked.max(stamp);
@@ -277,26 +282,26 @@ impl Live {
 
     /// Adds the late buffers to the merge, each in its own stream: the stamps of the next one may
     /// be lower.
-    fn release_late(&mut self, woke: &mut impl FnMut(usize, i64)) {
+    fn release_late(&mut self, on_nonempty: &mut impl FnMut(usize, i64)) {
         for (cpu, held) in std::mem::take(&mut self.late) {
-            let stream = Stream::late(cpu, self.header.has_old_instances());
+            let stream = ProcessorStream::new_late(cpu, self.header.has_old_instances());
             let index = self.free_streams.pop().unwrap_or(self.streams.len());
             match self.streams.get_mut(index) {
                 Some(free) => *free = stream,
                 None => self.streams.push(stream),
             }
-            self.wake(index, held, woke);
+            self.add_to_stream(index, held, on_nonempty);
         }
     }
 
-    fn add(&mut self, bytes: Vec<u8>, woke: &mut impl FnMut(usize, i64)) {
+    fn add_buffer(&mut self, bytes: Vec<u8>, on_nonempty: &mut impl FnMut(usize, i64)) {
         let header = match bytes.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse) {
             Some(header) if !header.is_compressed() && header.kind() != BufferType::HEADER => header,
             Some(header) if header.kind() == BufferType::HEADER => return,
             // The events of an unreadable buffer are lost.
             _ => {
                 let (lost, at) = (Lost { buffers: 1, events: 0 }, self.anchor.map_or(0, |a| a.1));
-                return self.hold(NOWHERE, Held::notice(lost, at), woke);
+                return self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, at), on_nonempty);
             }
         };
         let newest = self.anchor.map_or(i64::MIN, |a| a.1).max(header.time_stamp);
@@ -306,11 +311,11 @@ impl Live {
             return self.finished.push_back(bytes);
         }
         let lost = self.loss_before(&header);
-        let held = Held::new(bytes, &header, lost);
+        let held = HeldBuffer::new(bytes, &header, lost);
         if header.time_stamp == 0 {
             self.late.push((header.processor_index, held));
         } else {
-            self.hold(header.processor_index, held, woke);
+            self.hold_buffer(header.processor_index, held, on_nonempty);
         }
         if header.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
             self.marked = self.marked.max(self.flushed);
@@ -318,30 +323,30 @@ impl Live {
         }
     }
 
-    fn hold(&mut self, cpu: u16, held: Held, woke: &mut impl FnMut(usize, i64)) {
+    fn hold_buffer(&mut self, cpu: u16, held: HeldBuffer, on_nonempty: &mut impl FnMut(usize, i64)) {
         let old_instances = self.header.has_old_instances();
         let index = *self.by_cpu.entry(cpu).or_insert_with(|| {
-            self.streams.push(Stream::new(cpu, old_instances));
+            self.streams.push(ProcessorStream::new(cpu, old_instances));
             self.streams.len() - 1
         });
-        self.wake(index, held, woke);
+        self.add_to_stream(index, held, on_nonempty);
     }
 
-    /// Adds a buffer to a stream, and calls `woke` if the stream was empty.
-    fn wake(&mut self, index: usize, held: Held, woke: &mut impl FnMut(usize, i64)) {
+    /// Adds a buffer to a stream, and calls `on_nonempty` if the stream was empty.
+    fn add_to_stream(&mut self, index: usize, held: HeldBuffer, on_nonempty: &mut impl FnMut(usize, i64)) {
         let Some(stream) = self.streams.get_mut(index) else { return };
         let before = self.spare.len();
         if stream.add(held, &mut self.spare) {
-            woke(index, stream.time);
+            on_nonempty(index, stream.time);
         } else if stream.is_late {
             self.free_streams.push(index);
         }
-        self.reclaim(before);
+        self.reclaim_buffers(before);
     }
 
     /// Accounts for buffers added to `spare` beyond the first `before`, and keeps a few of them.
     #[inline]
-    fn reclaim(&mut self, before: usize) {
+    fn reclaim_buffers(&mut self, before: usize) {
         if self.spare.len() > before {
             if self.interest.has_buffers() {
                 // Notices of a loss have no bytes.
@@ -349,7 +354,7 @@ impl Live {
             }
             let freed: usize = self.spare.iter().skip(before).map(Vec::capacity).sum();
             self.held_bytes = self.held_bytes.saturating_sub(freed);
-            self.spare.truncate(SPARE);
+            self.spare.truncate(MAX_SPARE_BUFFERS);
         }
     }
 
@@ -362,11 +367,11 @@ impl Live {
         }
         // A lost buffer that is not counted any more was reported with an earlier one.
         let uncounted = flags != BUFFER_FLAG_BUFFER_LOST || self.lost == (0, 0);
-        self.new_loss().or_else(|| uncounted.then_some(Lost::default()))
+        self.take_new_loss().or_else(|| uncounted.then_some(Lost::default()))
     }
 
     /// Returns the loss since the last call.
-    fn new_loss(&mut self) -> Option<Lost> {
+    fn take_new_loss(&mut self) -> Option<Lost> {
         let (buffers, events) = self.reader.lost();
         let lost =
             Lost { buffers: buffers.saturating_sub(self.lost.0), events: events.saturating_sub(self.lost.1) };
@@ -374,21 +379,21 @@ impl Live {
         (lost != Lost::default()).then_some(lost)
     }
 
-    fn finish(&mut self, end: End, woke: &mut impl FnMut(usize, i64)) {
-        self.release_late(woke);
+    fn finish(&mut self, end: LiveEnd, on_nonempty: &mut impl FnMut(usize, i64)) {
+        self.release_late(on_nonempty);
         self.end = Some(end);
-        if let Some(lost) = self.new_loss() {
+        if let Some(lost) = self.take_new_loss() {
             let last = self.streams.iter().map(|s| s.through).max().unwrap_or(0);
-            self.hold(NOWHERE, Held::notice(lost, last), woke);
+            self.hold_buffer(NO_PROCESSOR, HeldBuffer::from_loss(lost, last), on_nonempty);
         }
     }
 
-    /// Raises the limit of held bytes, if this is more than usual.
+    /// Raises the limit of held bytes to at least `bytes`.
     pub(super) fn hold_up_to(&mut self, bytes: usize) {
-        self.cap = self.cap.max(bytes.min(MOST_HELD));
+        self.cap = self.cap.max(bytes.min(MAX_REQUESTED_HELD_BYTES));
     }
 
-    pub(super) fn stream(&self, index: usize) -> Option<&Stream> {
+    pub(super) fn stream(&self, index: usize) -> Option<&ProcessorStream> {
         self.streams.get(index)
     }
 
@@ -401,49 +406,53 @@ impl Live {
         if next.is_none() && stream.is_late {
             self.free_streams.push(index);
         }
-        self.reclaim(before);
+        self.reclaim_buffers(before);
         next
     }
 
     /// Returns the stamp up to which everything has arrived, by the stamps of the buffers.
-    pub(super) fn exact(&self) -> i64 {
+    pub(super) fn complete_stamp(&self) -> i64 {
         if self.end.is_some() {
             return i64::MAX;
         }
-        let real = || self.streams.iter().filter(|s| s.cpu != NOWHERE && !s.is_late);
-        let all = real().count() >= self.processors;
-        let least = real().map(|s| s.through).min().filter(|_| all);
+        let processors = || self.streams.iter().filter(|s| s.cpu != NO_PROCESSOR && !s.is_late);
+        let has_all = processors().count() >= self.processors;
+        let least = processors().map(|s| s.through).min().filter(|_| has_all);
         self.marked.max(least.unwrap_or(i64::MIN))
     }
 
-    /// Returns how old a record must be to be released without a report from this session; `own` if
-    /// it is the session's record.
-    pub(super) fn wait(&self, own: bool) -> Duration {
+    /// Returns how old a record must be to be released without a report from this session; `is_own`
+    /// if the record is of this session.
+    pub(super) fn max_wait(&self, is_own: bool) -> Duration {
         // With low latency an idle session reports nothing.
-        if self.has_reports && (own || !self.low_latency) { self.wait.max(LATE) } else { self.wait }
+        if self.has_reports && (is_own || !self.low_latency) {
+            self.wait.max(LATE_REPORT_TIMEOUT)
+        } else {
+            self.wait
+        }
     }
 
-    /// Returns the time until a record of this stamp has that age; `None` if no buffer has come
-    /// yet.
+    /// Returns the time until a record of this stamp has the age `wait`; `None` if no buffer has
+    /// come yet.
     pub(super) fn until_aged(&self, stamp: i64, wait: Duration) -> Option<Duration> {
         let ticks = self.now.read(&self.clock, self.anchor?).saturating_sub(stamp);
-        Some(wait.saturating_sub(duration(ticks, self.clock.rate)))
+        Some(wait.saturating_sub(ticks_to_duration(ticks, self.clock.rate)))
     }
 }
 
-fn duration(ticks: i64, rate: u64) -> Duration {
+fn ticks_to_duration(ticks: i64, rate: u64) -> Duration {
     let nanos = i128::from(ticks.max(0)).saturating_mul(1_000_000_000) / i128::from(rate.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// Returns how long a record may wait in a session.
-fn wait_in(properties: &Properties) -> Duration {
+fn max_wait_in_session(properties: &Properties) -> Duration {
     let config = &properties.config;
-    let timer = Duration::from_secs(u64::from(config.flush_timer.max(1))) + SLACK;
-    if config.low_latency { LOW_LATENCY } else { timer }
+    let timer = Duration::from_secs(u64::from(config.flush_timer.max(1))) + SCHEDULING_SLACK;
+    if config.low_latency { LOW_LATENCY_WAIT } else { timer }
 }
 
-fn records(head: &[u8]) -> Records<'_> {
+fn read_records(head: &[u8]) -> Records<'_> {
     let header = head.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse).unwrap_or_default();
     let valid = head.get(..header.valid_bytes(head.len())).unwrap_or_default();
     Records::new(valid, HEADER_SIZE, 0, header.processor_index, false)
@@ -451,7 +460,7 @@ fn records(head: &[u8]) -> Records<'_> {
 
 /// Reads the log-file header event.
 fn parse_head(head: &[u8]) -> Result<(LogFileHeader, Clock)> {
-    let first = records(head).next()?;
+    let first = read_records(head).next()?;
     let first =
         first.ok_or(traceweir_transport::Error::Invalid("a session's header buffer holds no event"))?;
     let header = LogFileHeader::parse(&first)?;

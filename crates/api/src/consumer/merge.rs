@@ -7,9 +7,9 @@
 //!                                              more is held than should be
 //! ```
 //!
-//! 1. The heap has one turn for each stream that is not empty, under the time of its next item.
+//! 1. The heap has one position for each stream that is not empty, under the time of its next item.
 //! 2. Delivery polls the queues every few hundred events, so that they do not run full while there
-//!    is room here.
+//!    is free space here.
 //! 3. Between two waits everything that can be released is released.
 
 use std::cmp::Reverse;
@@ -21,42 +21,45 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::time::FileTime;
 
-use super::close::Gate;
-use super::live::{End, Live};
-use super::stream::Front;
+use super::close::CloseGate;
+use super::live::{LiveEnd, LiveSession};
+use super::stream::NextItem;
 use super::{Buffer, Event, Handler, Loss};
 use crate::error::Result;
 
 /// Events between two polls of the queues.
-const RUN: usize = 256;
+const EVENTS_PER_POLL: usize = 256;
 /// The longest wait, which bounds the cost of a lost signal.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A position in the order of delivery: wall time, then trace, its own clock, and the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
+struct DeliveryPosition {
     time: FileTime,
     trace: usize,
     raw: i64,
     stream: usize,
 }
 
-struct Merge {
+struct LiveMerge {
     /// `None` once closed or ended.
-    lives: Vec<Option<Live>>,
-    heap: BinaryHeap<Reverse<Turn>>,
+    lives: Vec<Option<LiveSession>>,
+    heap: BinaryHeap<Reverse<DeliveryPosition>>,
     /// The reason why a trace ended that was not stopped.
     broken: Option<crate::error::Error>,
 }
 
 /// Delivers events until every session has ended or was closed.
-pub(super) fn process<H: Handler>(mut lives: Vec<(Live, Arc<Gate>)>, handler: &mut H) -> Result<()> {
+pub(super) fn process<H: Handler>(
+    mut lives: Vec<(LiveSession, Arc<CloseGate>)>,
+    handler: &mut H,
+) -> Result<()> {
     for (trace, (live, _)) in lives.iter_mut().enumerate() {
         live.set_interest(handler.interest(trace));
         handler.begins(trace, live.header(), live.logger());
     }
     let (lives, gates): (Vec<_>, Vec<_>) = lives.into_iter().map(|(live, gate)| (Some(live), gate)).unzip();
-    let mut merge = Merge { lives, heap: BinaryHeap::new(), broken: None };
+    let mut merge = LiveMerge { lives, heap: BinaryHeap::new(), broken: None };
     if merge.deliver_heads(&gates, handler).is_break() {
         return Ok(());
     }
@@ -67,21 +70,21 @@ pub(super) fn process<H: Handler>(mut lives: Vec<(Live, Arc<Gate>)>, handler: &m
             return Ok(());
         }
         merge.drop_ended();
-        if delivered < RUN {
+        if delivered < EVENTS_PER_POLL {
             merge.wait(&gates)?;
         }
     }
     merge.broken.map_or(Ok(()), Err)
 }
 
-impl Merge {
+impl LiveMerge {
     /// Delivers the log-file header events, which come first.
-    fn deliver_heads<H: Handler>(&mut self, gates: &[Arc<Gate>], handler: &mut H) -> ControlFlow<()> {
+    fn deliver_heads<H: Handler>(&mut self, gates: &[Arc<CloseGate>], handler: &mut H) -> ControlFlow<()> {
         for (trace, (live, gate)) in self.lives.iter().zip(gates).enumerate() {
             let Some(live) = live else { continue };
-            let (mut records, clock) = (live.head(), live.clock());
+            let (mut records, clock) = (live.head_records(), live.clock());
             let interest = handler.interest(trace);
-            let _entered = gate.enter();
+            let _entered = gate.lock();
             while let Ok(Some(record)) = records.next() {
                 if gate.is_closed() || !interest.has_events() {
                     break;
@@ -91,7 +94,7 @@ impl Merge {
             }
             if interest.has_buffers()
                 && !gate.is_closed()
-                && let Some(buffer) = Buffer::here(trace, live.head_bytes())
+                && let Some(buffer) = Buffer::in_memory(trace, live.head_bytes())
             {
                 handler.buffer(buffer)?;
             }
@@ -99,7 +102,7 @@ impl Merge {
         ControlFlow::Continue(())
     }
 
-    fn fill(&mut self, gates: &[Arc<Gate>]) {
+    fn fill(&mut self, gates: &[Arc<CloseGate>]) {
         for (trace, (slot, gate)) in self.lives.iter_mut().zip(gates).enumerate() {
             if gate.is_closed() {
                 *slot = None;
@@ -107,65 +110,70 @@ impl Merge {
             let Some(live) = slot else { continue };
             live.check_daemon();
             let (clock, heap) = (*live.clock(), &mut self.heap);
-            let mut woke = |stream, raw| {
-                heap.push(Reverse(Turn { time: clock.file_time(raw), trace, raw, stream }));
+            let mut on_nonempty = |stream, raw| {
+                heap.push(Reverse(DeliveryPosition { time: clock.file_time(raw), trace, raw, stream }));
             };
             // Read before the queue: everything that arrived by then is delivered.
             let is_ending = gate.is_ending();
-            live.fill(&mut woke);
+            live.fill(&mut on_nonempty);
             if is_ending {
-                live.stop_here(&mut woke);
+                live.stop_input(&mut on_nonempty);
             }
         }
     }
 
-    /// Delivers what can be released, at most one run of events.
+    /// Delivers the items that can be released, at most one run of events.
     fn deliver<'g, H: Handler>(
         &mut self,
-        gates: &'g [Arc<Gate>],
+        gates: &'g [Arc<CloseGate>],
         delivered: &mut usize,
         handler: &mut H,
     ) -> ControlFlow<()> {
-        let exact = self.exact();
+        let complete_time = self.complete_time();
         // For traces without events, or whose events the handler does not want.
         for (trace, gate) in gates.iter().enumerate() {
-            let _entered = gate.enter();
+            let _entered = gate.lock();
             self.deliver_ends(trace, gate, handler)?;
         }
         let mut entered: Option<(usize, MutexGuard<'g, ()>)> = None;
-        while *delivered < RUN {
-            let Some(&Reverse(turn)) = self.heap.peek() else { break };
-            if turn.time > exact && !self.is_due(&turn) {
+        while *delivered < EVENTS_PER_POLL {
+            let Some(&Reverse(position)) = self.heap.peek() else { break };
+            if position.time > complete_time && !self.is_due(&position) {
                 break;
             }
-            let Some(gate) = gates.get(turn.trace) else { break };
-            if entered.as_ref().is_none_or(|(trace, _)| *trace != turn.trace) {
+            let Some(gate) = gates.get(position.trace) else { break };
+            if entered.as_ref().is_none_or(|(trace, _)| *trace != position.trace) {
                 // The old gate is released before the new one is locked.
                 drop(entered.take());
-                entered = Some((turn.trace, gate.enter()));
+                entered = Some((position.trace, gate.lock()));
             }
             if gate.is_closed() {
                 entered = None;
-                self.forget(turn.trace);
+                self.drop_trace(position.trace);
                 continue;
             }
             *delivered += 1;
-            self.deliver_one(turn, handler)?;
-            self.deliver_ends(turn.trace, gate, handler)?;
+            self.deliver_one(position, handler)?;
+            self.deliver_ends(position.trace, gate, handler)?;
         }
         ControlFlow::Continue(())
     }
 
     /// Reports buffers that ended, under the gate of their trace.
     #[inline]
-    fn deliver_ends<H: Handler>(&mut self, trace: usize, gate: &Gate, handler: &mut H) -> ControlFlow<()> {
+    fn deliver_ends<H: Handler>(
+        &mut self,
+        trace: usize,
+        gate: &CloseGate,
+        handler: &mut H,
+    ) -> ControlFlow<()> {
         let Some(live) = self.lives.get_mut(trace).and_then(Option::as_mut) else {
             return ControlFlow::Continue(());
         };
         while !gate.is_closed()
             && let Some(bytes) = live.take_finished()
         {
-            if let Some(buffer) = Buffer::here(trace, &bytes) {
+            if let Some(buffer) = Buffer::in_memory(trace, &bytes) {
                 handler.buffer(buffer)?;
             }
             live.give_back(bytes);
@@ -173,19 +181,19 @@ impl Merge {
         ControlFlow::Continue(())
     }
 
-    fn deliver_one<H: Handler>(&mut self, turn: Turn, handler: &mut H) -> ControlFlow<()> {
-        let Turn { trace, stream, .. } = turn;
+    fn deliver_one<H: Handler>(&mut self, position: DeliveryPosition, handler: &mut H) -> ControlFlow<()> {
+        let DeliveryPosition { trace, stream, .. } = position;
         let Some(live) = self.lives.get_mut(trace).and_then(Option::as_mut) else {
             self.heap.pop();
             return ControlFlow::Continue(());
         };
         let clock = live.clock();
         let flow = match live.stream(stream).and_then(|s| s.front()) {
-            Some(Front::Lost(lost)) => {
-                let loss = Loss { lost, trace, raw: turn.raw, time: turn.time };
+            Some(NextItem::Lost(lost)) => {
+                let loss = Loss { lost, trace, raw: position.raw, time: position.time };
                 handler.lost(loss)
             }
-            Some(Front::Record(record)) => {
+            Some(NextItem::Record(record)) => {
                 let time = clock.file_time(record.time());
                 handler.event(Event { record: &record, time, trace, clock })
             }
@@ -194,7 +202,7 @@ impl Merge {
         let clock = *clock;
         match (live.step(stream), self.heap.peek_mut()) {
             (Some(raw), Some(mut top)) => {
-                *top = Reverse(Turn { time: clock.file_time(raw), trace, raw, stream });
+                *top = Reverse(DeliveryPosition { time: clock.file_time(raw), trace, raw, stream });
             }
             (None, Some(top)) => {
                 std::collections::binary_heap::PeekMut::pop(top);
@@ -205,40 +213,41 @@ impl Merge {
     }
 
     /// Returns the time up to which all sessions are complete, by the stamps of their buffers.
-    fn exact(&self) -> FileTime {
-        self.lives.iter().flatten().map(complete).min().unwrap_or(FileTime(i64::MAX))
+    fn complete_time(&self) -> FileTime {
+        self.lives.iter().flatten().map(complete_time_of).min().unwrap_or(FileTime(i64::MAX))
     }
 
     /// Returns whether the item need not wait for earlier ones any more.
-    fn is_due(&self, turn: &Turn) -> bool {
-        let Some(live) = self.lives.get(turn.trace).and_then(Option::as_ref) else { return true };
-        live.is_full() || self.until_due(turn).is_none_or(|left| left.is_zero())
+    fn is_due(&self, position: &DeliveryPosition) -> bool {
+        let Some(live) = self.lives.get(position.trace).and_then(Option::as_ref) else { return true };
+        live.is_full() || self.until_due(position).is_none_or(|left| left.is_zero())
     }
 
     /// Returns the time until the item need not wait any more; `None` if unknown.
-    fn until_due(&self, turn: &Turn) -> Option<Duration> {
-        let others = self.lives.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
-        let incomplete = others.filter(|(_, live)| complete(live) < turn.time);
-        let wait = incomplete.map(|(trace, live)| live.wait(trace == turn.trace)).max().unwrap_or_default();
-        self.lives.get(turn.trace)?.as_ref()?.until_aged(turn.raw, wait)
+    fn until_due(&self, position: &DeliveryPosition) -> Option<Duration> {
+        let all = self.lives.iter().enumerate().filter_map(|(trace, live)| Some((trace, live.as_ref()?)));
+        let incomplete = all.filter(|(_, live)| complete_time_of(live) < position.time);
+        let wait =
+            incomplete.map(|(trace, live)| live.max_wait(trace == position.trace)).max().unwrap_or_default();
+        self.lives.get(position.trace)?.as_ref()?.until_aged(position.raw, wait)
     }
 
     /// Drops a trace that was closed.
-    fn forget(&mut self, trace: usize) {
+    fn drop_trace(&mut self, trace: usize) {
         if let Some(slot) = self.lives.get_mut(trace) {
             *slot = None;
         }
-        self.heap.retain(|Reverse(turn)| turn.trace != trace);
+        self.heap.retain(|Reverse(position)| position.trace != trace);
     }
 
     /// Drops traces that have ended and have nothing left.
     fn drop_ended(&mut self) {
         for (trace, slot) in self.lives.iter_mut().enumerate() {
-            let ended = slot.as_ref().is_some_and(|live| live.end.is_some());
-            if !ended || self.heap.iter().any(|Reverse(turn)| turn.trace == trace) {
+            let has_ended = slot.as_ref().is_some_and(|live| live.end.is_some());
+            if !has_ended || self.heap.iter().any(|Reverse(position)| position.trace == trace) {
                 continue;
             }
-            if let Some(End::Broken(reason)) = slot.take().and_then(|live| live.end) {
+            if let Some(LiveEnd::Broken(reason)) = slot.take().and_then(|live| live.end) {
                 self.broken.get_or_insert(reason);
             }
         }
@@ -246,24 +255,28 @@ impl Merge {
 
     /// Waits until a queue has a buffer, a trace is closed, a daemon disconnects, or the next event
     /// is due.
-    fn wait(&self, gates: &[Arc<Gate>]) -> Result<()> {
-        let mut waited_for = Vec::new();
+    fn wait(&self, gates: &[Arc<CloseGate>]) -> Result<()> {
+        let mut descriptors = Vec::new();
         for (live, gate) in self.lives.iter().zip(gates) {
             let Some(live) = live else { continue };
-            waited_for.push(PollFd::from_borrowed_fd(gate.signal(), PollFlags::IN));
+            descriptors.push(PollFd::from_borrowed_fd(gate.signal(), PollFlags::IN));
             if live.end.is_none() && !live.is_full() {
-                waited_for.extend(live.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+                descriptors.extend(live.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             }
         }
-        if waited_for.is_empty() {
+        if descriptors.is_empty() {
             return Ok(());
         }
-        let due = self.heap.peek().and_then(|Reverse(turn)| {
-            if turn.time <= self.exact() { Some(Duration::ZERO) } else { self.until_due(turn) }
+        let due = self.heap.peek().and_then(|Reverse(position)| {
+            if position.time <= self.complete_time() {
+                Some(Duration::ZERO)
+            } else {
+                self.until_due(position)
+            }
         });
         let wait = due.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
         let timeout = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
-        match rustix::event::poll(&mut waited_for, Some(&timeout)) {
+        match rustix::event::poll(&mut descriptors, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(traceweir_transport::Error::system("poll", e).into()),
         }
@@ -271,8 +284,8 @@ impl Merge {
 }
 
 /// Returns the time up to which a session is complete.
-fn complete(live: &Live) -> FileTime {
-    match live.exact() {
+fn complete_time_of(live: &LiveSession) -> FileTime {
+    match live.complete_stamp() {
         i64::MAX => FileTime(i64::MAX),
         i64::MIN => FileTime(i64::MIN),
         raw => live.clock().file_time(raw),

@@ -13,11 +13,11 @@ use traceweir_transport::clock::Counter;
 /// measured.
 const TOLERANCE_SECONDS: i128 = 10;
 /// The divisor of the session's age that gives the additional tolerance.
-const TOLERANCE_PART: i128 = 1000;
+const AGE_PER_TOLERANCE: i128 = 1000;
 
 /// A way to read a session's clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Now {
+pub(super) enum ClockReader {
     /// This counter of the machine.
     Counter(Counter),
     /// The system time.
@@ -26,34 +26,35 @@ pub(super) enum Now {
     Estimated,
 }
 
-impl Now {
+impl ClockReader {
     /// Determines how to read this clock.
     pub(super) fn for_clock(clock: &Clock) -> Self {
         if clock.kind == ClockKind::SystemTime {
             return Self::Wall;
         }
-        let expected = i128::from(clock.raw(wall()));
+        let expected = i128::from(clock.raw(wall_time()));
         let age = (expected - i128::from(clock.anchor)).abs();
-        let tolerance = i128::from(clock.rate) * TOLERANCE_SECONDS + age / TOLERANCE_PART;
-        let shows_it = |counter: &Counter| (i128::from(counter.now()) - expected).abs() <= tolerance;
+        let tolerance = i128::from(clock.rate) * TOLERANCE_SECONDS + age / AGE_PER_TOLERANCE;
+        let matches_prediction =
+            |counter: &Counter| (i128::from(counter.now()) - expected).abs() <= tolerance;
         let counters = [Counter::best(), Counter::Monotonic];
-        counters.into_iter().find(shows_it).map_or(Self::Estimated, Self::Counter)
+        counters.into_iter().find(matches_prediction).map_or(Self::Estimated, Self::Counter)
     }
 
-    /// Returns the time now; `came` and `stamp` are the arrival and value of the latest stamp.
-    pub(super) fn read(self, clock: &Clock, (came, stamp): (Instant, i64)) -> i64 {
+    /// Returns the time now; `arrival` and `stamp` are the arrival and value of the latest stamp.
+    pub(super) fn read(self, clock: &Clock, (arrival, stamp): (Instant, i64)) -> i64 {
         match self {
             Self::Counter(counter) => i64::try_from(counter.now()).unwrap_or(i64::MAX),
-            Self::Wall => wall().0,
+            Self::Wall => wall_time().0,
             Self::Estimated => {
-                let ticks = came.elapsed().as_nanos().saturating_mul(clock.rate.into()) / 1_000_000_000;
+                let ticks = arrival.elapsed().as_nanos().saturating_mul(clock.rate.into()) / 1_000_000_000;
                 stamp.saturating_add(i64::try_from(ticks).unwrap_or(i64::MAX))
             }
         }
     }
 }
 
-fn wall() -> FileTime {
+fn wall_time() -> FileTime {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     FileTime(i64::try_from(since.as_nanos() / 100).map_or(i64::MAX, |units| units.saturating_add(UNIX_EPOCH)))
 }
@@ -70,24 +71,26 @@ mod tests {
             let (rate, start) = (frequency(counter), anchor.wall);
             let clock =
                 Clock { kind: ClockKind::Qpc, rate, anchor: i64::try_from(anchor.counter).unwrap(), start };
-            assert!(matches!(Now::for_clock(&clock), Now::Counter(found) if found == counter));
-            let now = Now::for_clock(&clock).read(&clock, (Instant::now(), 0));
+            assert!(
+                matches!(ClockReader::for_clock(&clock), ClockReader::Counter(found) if found == counter)
+            );
+            let now = ClockReader::for_clock(&clock).read(&clock, (Instant::now(), 0));
             assert!(now >= clock.anchor);
         }
     }
 
     #[test]
     fn foreign_clock_is_estimated_from_stamps() {
-        let clock = Clock { kind: ClockKind::Qpc, rate: 1000, anchor: 0, start: FileTime(wall().0 - 1) };
-        assert!(matches!(Now::for_clock(&clock), Now::Estimated));
-        let came = Instant::now().checked_sub(std::time::Duration::from_secs(2)).unwrap();
-        assert!(Now::Estimated.read(&clock, (came, 500)) >= 2500);
+        let clock = Clock { kind: ClockKind::Qpc, rate: 1000, anchor: 0, start: FileTime(wall_time().0 - 1) };
+        assert!(matches!(ClockReader::for_clock(&clock), ClockReader::Estimated));
+        let arrival = Instant::now().checked_sub(std::time::Duration::from_secs(2)).unwrap();
+        assert!(ClockReader::Estimated.read(&clock, (arrival, 500)) >= 2500);
     }
 
     #[test]
-    fn system_time_is_read_as_such() {
+    fn system_time_clock_reads_system_time() {
         let clock = Clock { kind: ClockKind::SystemTime, rate: 1, anchor: 0, start: FileTime(0) };
-        let before = wall().0;
-        assert!(Now::for_clock(&clock).read(&clock, (Instant::now(), 0)) >= before);
+        let before = wall_time().0;
+        assert!(ClockReader::for_clock(&clock).read(&clock, (Instant::now(), 0)) >= before);
     }
 }

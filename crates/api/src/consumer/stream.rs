@@ -20,7 +20,7 @@ use super::Lost;
 
 /// One finished buffer, copied out of its queue.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldBuffer {
     bytes: Vec<u8>,
     /// Offset of the end of its records.
     end: usize,
@@ -31,7 +31,7 @@ pub(super) struct Held {
     lost: Option<Lost>,
 }
 
-impl Held {
+impl HeldBuffer {
     /// Holds a buffer, with the loss that was noticed with it.
     pub(super) fn new(bytes: Vec<u8>, header: &BufferHeader, lost: Option<Lost>) -> Self {
         let end = header.valid_bytes(bytes.len());
@@ -39,25 +39,25 @@ impl Held {
     }
 
     /// Holds a loss without a buffer.
-    pub(super) fn notice(lost: Lost, at: i64) -> Self {
+    pub(super) fn from_loss(lost: Lost, at: i64) -> Self {
         Self { bytes: Vec::new(), end: 0, at: 0, stamp: at, lost: Some(lost) }
     }
 
-    fn rest(&self) -> &[u8] {
+    fn remaining_bytes(&self) -> &[u8] {
         self.bytes.get(self.at..self.end).unwrap_or_default()
     }
 }
 
 /// The next item of a stream.
 #[derive(Debug)]
-pub(super) enum Front<'s> {
+pub(super) enum NextItem<'s> {
     Lost(Lost),
     Record(Record<'s>),
 }
 
 /// The held buffers of one processor.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct ProcessorStream {
     pub(super) cpu: u16,
     /// The stream holds a buffer that is older than delivered ones of its processor.
     pub(super) is_late: bool,
@@ -65,25 +65,25 @@ pub(super) struct Stream {
     pub(super) time: i64,
     /// The session has delivered everything up to this stamp.
     pub(super) through: i64,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldBuffer>,
     next: Option<Measure>,
     old_instances: bool,
 }
 
-impl Stream {
+impl ProcessorStream {
     pub(super) fn new(cpu: u16, old_instances: bool) -> Self {
         let (time, through) = (i64::MIN, i64::MIN);
         Self { cpu, is_late: false, time, through, held: VecDeque::new(), next: None, old_instances }
     }
 
     /// Creates a stream for one late buffer.
-    pub(super) fn late(cpu: u16, old_instances: bool) -> Self {
+    pub(super) fn new_late(cpu: u16, old_instances: bool) -> Self {
         Self { is_late: true, ..Self::new(cpu, old_instances) }
     }
 
     /// Adds a buffer and returns whether the stream was empty and is not any more. Buffers without
     /// records go to `spent`.
-    pub(super) fn add(&mut self, held: Held, spent: &mut Vec<Vec<u8>>) -> bool {
+    pub(super) fn add(&mut self, held: HeldBuffer, spent: &mut Vec<Vec<u8>>) -> bool {
         let was_empty = self.held.is_empty();
         self.through = self.through.max(held.stamp);
         self.held.push_back(held);
@@ -92,12 +92,12 @@ impl Stream {
 
     /// Returns the next item.
     #[inline]
-    pub(super) fn front(&self) -> Option<Front<'_>> {
+    pub(super) fn front(&self) -> Option<NextItem<'_>> {
         let held = self.held.front()?;
         if let Some(lost) = held.lost {
-            return Some(Front::Lost(lost));
+            return Some(NextItem::Lost(lost));
         }
-        Some(Front::Record(Record::new(held.rest(), self.next?, self.cpu, self.time)))
+        Some(NextItem::Record(Record::new(held.remaining_bytes(), self.next?, self.cpu, self.time)))
     }
 
     /// Moves past the next item and returns whether there is more. Finished buffers go to `spent`.
@@ -115,7 +115,7 @@ impl Stream {
     #[inline]
     fn find_next(&mut self, spent: &mut Vec<Vec<u8>>) -> bool {
         while let Some(held) = self.held.front_mut() {
-            match measure(held.rest(), held.at as u64, self.old_instances) {
+            match measure(held.remaining_bytes(), held.at as u64, self.old_instances) {
                 Ok(next) => self.next = next,
                 Err(_) => {
                     (self.next, held.end) = (None, held.at);
@@ -124,7 +124,7 @@ impl Stream {
             }
             let limit = if held.stamp > 0 { held.stamp } else { i64::MAX };
             if let Some(next) = self.next {
-                let stamp = Record::new(held.rest(), next, self.cpu, self.time).time();
+                let stamp = Record::new(held.remaining_bytes(), next, self.cpu, self.time).time();
                 self.time = self.time.max(stamp.min(limit));
                 return true;
             }

@@ -53,10 +53,10 @@ mod tests {
 
     #[test]
     fn data_after_a_hole_is_found() {
-        let file = tempfile::tempfile().expect("a temporary file");
-        file.write_all_at(b"head", 0).expect("written");
-        file.write_all_at(b"tail", 64 << 20).expect("written");
-        file.set_len(128 << 20).expect("extended");
+        let file = tempfile::tempfile().expect("a temporary file should be created");
+        file.write_all_at(b"head", 0).expect("the head should be written");
+        file.write_all_at(b"tail", 64 << 20).expect("the tail should be written");
+        file.set_len(128 << 20).expect("the file should be extended");
         let file = TraceFile::from(file);
         assert_eq!(file.next_data(1), 1);
         // A file system without holes names the offset itself.

@@ -66,7 +66,7 @@ impl Controller {
     pub fn access(&mut self, object: Guid) -> Result<SecurityDescriptor> {
         match self.ask(&Message::QueryAccess { object }, &[], REPLY_TIMEOUT)? {
             Message::Access { descriptor } => Ok(SecurityDescriptor::parse(&descriptor)?),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_answer(&other)),
         }
     }
 
@@ -78,7 +78,7 @@ impl Controller {
 
     /// Returns the objects that have their own list.
     pub fn access_lists(&mut self) -> Result<Vec<Guid>> {
-        self.pages(
+        self.request_pages(
             |from| Message::QueryAccessLists { from },
             |answer| match answer {
                 Message::AccessLists { total, objects } => Ok((total, objects)),
@@ -91,7 +91,7 @@ impl Controller {
     fn ask_for_change(&mut self, message: &Message) -> Result<()> {
         match self.ask(message, &[], DISK_TIMEOUT)? {
             Message::Done => Ok(()),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_answer(&other)),
         }
     }
 }

@@ -12,25 +12,25 @@ use std::time::Duration;
 use traceweir_transport::message::{Control, Message, Role};
 use traceweir_transport::runtime::RuntimeDir;
 
-use super::{Controller, Link, REPLY_TIMEOUT, first_of, info, launch, not_running};
+use super::{Controller, DaemonLink, REPLY_TIMEOUT, connect_first, info, launch, not_running_error};
 use crate::error::{Error, Result};
 use traceweir_format::info::Query;
 
 impl Controller {
-    /// Requests page after page until all entries are there, or no more come.
-    pub(super) fn pages<T>(
+    /// Requests page after page until all entries have arrived, or a page is empty.
+    pub(super) fn request_pages<T>(
         &mut self,
-        question: impl Fn(u32) -> Message,
-        page: impl Fn(Message) -> std::result::Result<(u32, Vec<T>), Message>,
+        request_page: impl Fn(u32) -> Message,
+        read_page: impl Fn(Message) -> std::result::Result<(u32, Vec<T>), Message>,
     ) -> Result<Vec<T>> {
         let mut all = Vec::new();
         loop {
             let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
-            let answer = self.ask(&question(from), &[], REPLY_TIMEOUT)?;
-            let (total, entries) = page(answer).map_err(|other| self.unexpected(&other))?;
-            let done = entries.is_empty();
+            let answer = self.ask(&request_page(from), &[], REPLY_TIMEOUT)?;
+            let (total, entries) = read_page(answer).map_err(|other| self.unexpected_answer(&other))?;
+            let is_last = entries.is_empty();
             all.extend(entries);
-            if done || all.len() >= total as usize {
+            if is_last || all.len() >= total as usize {
                 return Ok(all);
             }
         }
@@ -48,22 +48,21 @@ impl Controller {
 
 /// The connection of a controller and its clones.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) link: Link,
-    /// The folders in which a daemon is looked for.
+pub(super) struct ControllerConnection {
+    pub(super) link: DaemonLink,
+    /// The folders that are searched for a daemon.
     pub(super) folders: Vec<RuntimeDir>,
-    /// A daemon may be started.
-    pub(super) starts: bool,
+    pub(super) may_start_daemon: bool,
 }
 
-impl Connection {
+impl ControllerConnection {
     fn ask(
         &mut self,
         message: &Message,
         descriptors: &[BorrowedFd<'_>],
         timeout: Duration,
     ) -> Result<Message> {
-        if !self.is_cut() {
+        if !self.is_disconnected() {
             let answer = self.link.ask(message, descriptors, timeout);
             match answer {
                 // A query may be repeated; any other request may have been carried out.
@@ -71,19 +70,19 @@ impl Connection {
                 other => return Ok(other?.message),
             }
         }
-        match first_of(&self.folders, Role::Controller)? {
+        match connect_first(&self.folders, Role::Controller)? {
             Some(link) => self.link = link,
-            None if self.starts && begins_something(message) => {
-                self.link = launch::start(&self.folders, &launch::Search::usual())?;
+            None if self.may_start_daemon && needs_no_existing_state(message) => {
+                self.link = launch::start(&self.folders, &launch::DaemonSearch::from_environment())?;
             }
             None => return self.idle_answer(message),
         }
         Ok(self.link.ask(message, descriptors, timeout)?.message)
     }
 
-    /// Returns whether the daemon has closed the connection. Late answers in it are dropped on the
-    /// way.
-    fn is_cut(&self) -> bool {
+    /// Returns whether the daemon has closed the connection. Late answers in the connection are
+    /// dropped.
+    fn is_disconnected(&self) -> bool {
         loop {
             match self.link.connection.receive(Duration::ZERO) {
                 Ok(Some(_)) => {}
@@ -97,14 +96,16 @@ impl Connection {
     fn idle_answer(&self, message: &Message) -> Result<Message> {
         match message {
             Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
-                Err(not_running(session))
+                Err(not_running_error(session))
             }
             Message::QueryAll { .. } | Message::QueryEnded { .. } => {
                 Ok(Message::Sessions { total: 0, sessions: Vec::new() })
             }
             Message::QueryProviders { .. } => Ok(Message::Providers { more: false, providers: Vec::new() }),
-            Message::SetInformation { session, .. } if !session.is_nothing() => Err(not_running(session)),
-            Message::ConfigureBranches { session, .. } => Err(not_running(session)),
+            Message::SetInformation { session, .. } if !session.is_nothing() => {
+                Err(not_running_error(session))
+            }
+            Message::ConfigureBranches { session, .. } => Err(not_running_error(session)),
             Message::QueryInformation { session, class, input } => {
                 let answer = info::idle_answer(session, Query::new(*class, *input)?)?;
                 Ok(Message::Information { data: answer.to_bytes() })
@@ -136,7 +137,7 @@ fn is_query(message: &Message) -> bool {
 }
 
 /// Returns whether a request changes something that needs no existing state.
-fn begins_something(message: &Message) -> bool {
+fn needs_no_existing_state(message: &Message) -> bool {
     matches!(
         message,
         Message::Start(_)

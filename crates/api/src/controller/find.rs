@@ -41,20 +41,20 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// A connection over which a daemon has sent a Welcome.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct DaemonLink {
     pub(crate) connection: Connection,
     socket: PathBuf,
     last_request: u32,
 }
 
-impl Link {
+impl DaemonLink {
     /// Connects to the daemon of a folder; `None` if there is none.
     pub(crate) fn open(dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
         let own = dir.own().map(|own| own.control_socket());
         // A socket that is stale or full leaves the one for all users.
         let through_own = own.and_then(|own| Connection::connect(&own, GREETING_TIMEOUT).ok());
         if let Some(connection) = through_own
-            && let Some(link) = Self::greeted(connection, dir, role)?
+            && let Some(link) = Self::greet_through(connection, dir, role)?
         {
             return Ok(Some(link));
         }
@@ -67,17 +67,17 @@ impl Link {
                 return Err(Error::Unreachable { socket, reason });
             }
             Err(traceweir_transport::Error::TimedOut) => {
-                return Err(silent(&socket, "it does not accept connections"));
+                return Err(unreachable_error(&socket, "it does not accept connections"));
             }
             Err(e) if is_denied(&e) => return Err(access_denied(&socket)),
             Err(e) => return Err(e.into()),
         };
-        Self::greeted(connection, dir, role)
+        Self::greet_through(connection, dir, role)
     }
 
     /// Greets the daemon; `None` if it is about to exit.
-    fn greeted(connection: Connection, dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
-        // Its name for people, also if the connection is to the socket for the daemon's own user.
+    fn greet_through(connection: Connection, dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
+        // The path that errors name, even if the connection uses the socket for the daemon's user.
         let socket = dir.control_socket();
         let mut link = Self { connection, socket, last_request: 0 };
         match link.greet(role) {
@@ -89,24 +89,30 @@ impl Link {
         }
     }
 
-    /// Returns the path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
     fn greet(&mut self, role: Role) -> Result<()> {
-        let hello = Message::Hello { versions: VERSIONS, role, instance: random(), program: program() };
+        let hello = Message::Hello { versions: VERSIONS, role, instance: random(), program: program_name() };
         let answer = self.ask(&hello, &[], GREETING_TIMEOUT);
         match answer.map(|e| e.message) {
             Ok(Message::Welcome { version, .. }) if (VERSIONS.0..=VERSIONS.1).contains(&version) => Ok(()),
-            Ok(Message::Welcome { version, .. }) => Err(self.foreign(&format!("version {version}"))),
-            Ok(other) => Err(self.foreign(&format!("an unexpected answer ({})", name_of(&other)))),
-            Err(Error::Refused { status: Status::ERROR_NOT_SUPPORTED, reason }) => Err(self.foreign(&reason)),
+            Ok(Message::Welcome { version, .. }) => {
+                Err(self.foreign_version_error(&format!("version {version}")))
+            }
+            Ok(other) => {
+                Err(self
+                    .foreign_version_error(&format!("an unexpected answer ({})", message_kind_name(&other))))
+            }
+            Err(Error::Refused { status: Status::ERROR_NOT_SUPPORTED, reason }) => {
+                Err(self.foreign_version_error(&reason))
+            }
             Err(Error::Transport(
                 e @ (traceweir_transport::Error::Message(_)
                 | traceweir_transport::Error::Unexpected(_)
                 | traceweir_transport::Error::Version { .. }),
-            )) => Err(self.foreign(&e.to_string())),
+            )) => Err(self.foreign_version_error(&e.to_string())),
             Err(e) => Err(e),
         }
     }
@@ -116,20 +122,20 @@ impl Link {
         &mut self,
         message: &Message,
         descriptors: &[std::os::fd::BorrowedFd<'_>],
-        within: Duration,
+        timeout: Duration,
     ) -> Result<Envelope> {
         let started = Instant::now();
-        let request = match self.send(message, descriptors, within) {
+        let request = match self.send(message, descriptors, timeout) {
             // The daemon may have sent the reason before it closed the connection.
-            Err(e) if e.is_disconnect() => return Err(self.last_words().unwrap_or(e)),
+            Err(e) if e.is_disconnect() => return Err(self.read_last_refusal().unwrap_or(e)),
             sent => sent?,
         };
         loop {
-            let left = within.saturating_sub(started.elapsed());
+            let left = timeout.saturating_sub(started.elapsed());
             let answer = match self.connection.receive(left.min(LONGEST_WAIT)) {
                 // A closed connection is reported before messages that are still unread.
                 Err(e @ traceweir_transport::Error::Closed) => {
-                    return Err(self.last_words().unwrap_or(e.into()));
+                    return Err(self.read_last_refusal().unwrap_or(e.into()));
                 }
                 answer => answer?,
             };
@@ -144,15 +150,15 @@ impl Link {
                 Some(answer) => return Ok(answer),
                 None => {}
             }
-            if started.elapsed() >= within {
-                let seconds = within.as_secs();
-                return Err(silent(&self.socket, &format!("no answer within {seconds} s")));
+            if started.elapsed() >= timeout {
+                let seconds = timeout.as_secs();
+                return Err(unreachable_error(&self.socket, &format!("no answer within {seconds} s")));
             }
         }
     }
 
     /// Returns the refusal that a closed connection still holds.
-    fn last_words(&self) -> Option<Error> {
+    fn read_last_refusal(&self) -> Option<Error> {
         match self.connection.receive(Duration::ZERO).ok()??.message {
             Message::Refused { status, reason } => Some(Error::Refused { status: Status(status), reason }),
             _ => None,
@@ -163,20 +169,20 @@ impl Link {
         &mut self,
         message: &Message,
         descriptors: &[std::os::fd::BorrowedFd<'_>],
-        within: Duration,
+        timeout: Duration,
     ) -> Result<u32> {
         // 0 is for messages without an answer.
         self.last_request = self.last_request.checked_add(1).unwrap_or(1);
-        match self.connection.send(self.last_request, message, descriptors, within.min(LONGEST_WAIT)) {
+        match self.connection.send(self.last_request, message, descriptors, timeout.min(LONGEST_WAIT)) {
             Ok(()) => Ok(self.last_request),
             Err(traceweir_transport::Error::TimedOut) => {
-                Err(silent(&self.socket, "it does not accept requests"))
+                Err(unreachable_error(&self.socket, "it does not accept requests"))
             }
             Err(e) => Err(e.into()),
         }
     }
 
-    fn foreign(&self, what: &str) -> Error {
+    fn foreign_version_error(&self, what: &str) -> Error {
         let (low, high) = VERSIONS;
         let reason = format!(
             "it speaks another version of the control protocol than this program ({low} to {high}): {what}; \
@@ -186,39 +192,42 @@ impl Link {
     }
 }
 
-/// Returns the folders in which a call looks for a daemon, in order.
+/// Returns the folders in which a call searches for a daemon, in order.
 pub(crate) fn folders(scope: Option<Scope>) -> Result<Vec<RuntimeDir>> {
     Ok(RuntimeDir::for_controllers(scope)?)
 }
 
 /// Connects to the first daemon of the folders that answers, if any. One that denies access is
 /// skipped while there is another.
-pub(crate) fn first_of(folders: &[RuntimeDir], role: Role) -> Result<Option<Link>> {
+pub(crate) fn connect_first(folders: &[RuntimeDir], role: Role) -> Result<Option<DaemonLink>> {
     let Some((last, others)) = folders.split_last() else { return Ok(None) };
     for dir in others {
-        match Link::open(dir, role) {
+        match DaemonLink::open(dir, role) {
             Ok(Some(link)) => return Ok(Some(link)),
             Ok(None) => {}
             Err(e) if e.status() == Status::ERROR_ACCESS_DENIED => {}
             Err(e) => return Err(e),
         }
     }
-    Link::open(last, role)
+    DaemonLink::open(last, role)
 }
 
-/// Returns the refusal of the first daemon that denies access, in all folders but the last.
-pub(crate) fn refusal_of(folders: &[RuntimeDir], role: Role) -> Option<Error> {
+/// Returns the refusal of the first daemon that denies access, in all folders except the last.
+pub(crate) fn find_refusal(folders: &[RuntimeDir], role: Role) -> Option<Error> {
     let (_, others) = folders.split_last()?;
-    let refusal = |dir: &RuntimeDir| Link::open(dir, role).err();
+    let refusal = |dir: &RuntimeDir| DaemonLink::open(dir, role).err();
     others.iter().filter_map(refusal).find(|e| e.status() == Status::ERROR_ACCESS_DENIED)
 }
 
 /// Returns the error for an answer of an unexpected kind.
-pub(crate) fn unexpected(link: &Link, message: &Message) -> Error {
-    silent(link.socket(), &format!("it sent an unexpected answer ({})", name_of(message)))
+pub(crate) fn unexpected_answer(link: &DaemonLink, message: &Message) -> Error {
+    unreachable_error(
+        link.socket(),
+        &format!("it sent an unexpected answer ({})", message_kind_name(message)),
+    )
 }
 
-fn silent(socket: &Path, reason: &str) -> Error {
+fn unreachable_error(socket: &Path, reason: &str) -> Error {
     let reason =
         format!("{reason}; if the daemon hangs, end it and call again (`fuser {}`)", socket.display());
     Error::Unreachable { socket: socket.to_owned(), reason }
@@ -230,8 +239,8 @@ fn is_not_running(error: &traceweir_transport::Error) -> bool {
         if matches!(source.kind(), NotFound | ConnectionRefused | NotADirectory))
 }
 
-/// Returns whether a daemon holds the lock of a folder. Only the daemon's own user can open the lock
-/// file; for others it counts as held.
+/// Returns whether a daemon holds the lock of a folder. Only the daemon's own user can open the
+/// lock file; for other users the lock counts as held.
 fn is_running(dir: &RuntimeDir) -> bool {
     match File::open(dir.lock_file()) {
         // A daemon that starts at this moment tries again.
@@ -254,13 +263,13 @@ fn access_denied(socket: &Path) -> Error {
     Error::refused(Status::ERROR_ACCESS_DENIED, reason)
 }
 
-/// Returns the name of a message's kind, for people.
-fn name_of(message: &Message) -> String {
+/// Returns the name of a message's kind, for error texts.
+fn message_kind_name(message: &Message) -> String {
     let text = format!("{message:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
 
-fn program() -> String {
+fn program_name() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
 }

@@ -46,7 +46,7 @@ use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
 use traceweir_transport::message::{EnableEntry, RegistrationEntry, SessionRef};
 
-use super::{Controller, SYSTEM, not_running};
+use super::{Controller, SYSTEM_SESSION, not_running_error};
 use crate::error::{Error, Result};
 use crate::registration::Handle;
 
@@ -56,12 +56,12 @@ impl Controller {
     ///
     /// [`Session::set_information`]: crate::Session::set_information
     pub fn set_system(&mut self, set: &Set) -> Result<()> {
-        self.set_information(&SYSTEM, set)
+        self.set_information(&SYSTEM_SESSION, set)
     }
 
     /// Queries an information class of the system.
     pub fn query_system(&mut self, query: Query) -> Result<Answer> {
-        self.query_information(&SYSTEM, query)
+        self.query_information(&SYSTEM_SESSION, query)
     }
 
     /// Returns the sessions that enable a provider group, and the providers that have joined it.
@@ -83,7 +83,7 @@ impl Controller {
 /// Returns the providers that this process has registered, without asking a daemon.
 #[must_use]
 pub fn own_providers() -> Vec<Guid> {
-    let all: BTreeSet<Guid> = Handle::all().map(|handle| handle.slot().provider()).collect();
+    let all: BTreeSet<Guid> = Handle::iter_current().map(|handle| handle.slot().provider()).collect();
     all.into_iter().collect()
 }
 
@@ -99,7 +99,7 @@ pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> 
 
 /// Answers a query about the system as long as no daemon runs: it is idle, and has its defaults.
 pub fn query_idle_system(query: Query) -> Result<Answer> {
-    idle_answer(&SYSTEM, query)
+    idle_answer(&SYSTEM_SESSION, query)
 }
 
 /// Returns the answer of an idle system.
@@ -112,8 +112,8 @@ pub(super) fn idle_answer(session: &SessionRef, query: Query) -> Result<Answer> 
         Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::inspect())?),
         Query::MaxLoggers => Ok(Answer::MaxLoggers(DEFAULT_MAX_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
-        Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running(session)),
-        Query::DisallowList | Query::StreamCount => Err(not_running(session)),
+        Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running_error(session)),
+        Query::DisallowList | Query::StreamCount => Err(not_running_error(session)),
         // Answered above, by this machine.
         Query::ProfileSourceList | Query::Version | Query::PeriodicCaptureState => Err(not_queried()),
         Query::MaxPmcCounter | Query::PmcCounterOwners(_) => Err(not_queried()),

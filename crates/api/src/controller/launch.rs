@@ -1,7 +1,7 @@
 //! Starting a daemon on demand.
 //!
 //! ```text
-//!   weir: TRACEWEIR_DAEMON, else beside the program, beside the library, on PATH
+//!   weir: TRACEWEIR_DAEMON, else in the folder of the program, of the library, on PATH
 //!   weir daemon --on-demand … ──▶ stdin, stdout: null; stderr: daemon.log in the runtime folder
 //!                             ◀── a connection as soon as it answers
 //! ```
@@ -14,9 +14,10 @@
 //! 3. The daemon outlives the controller and detaches itself; while the controller lives, one small
 //!    thread waits for its exit status.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -27,9 +28,10 @@ use rustix::fs::OFlags;
 use traceweir_transport::message::Role;
 use traceweir_transport::runtime::{RUNTIME_VARIABLE, RuntimeDir, Scope, trusted_variable};
 
-use super::find::Link;
+use super::find::DaemonLink;
 use crate::error::{Error, Result};
-use crate::process::spawn_quiet;
+use crate::process::spawn_without_signals;
+use crate::registration::find_mapped_path;
 
 /// The variable that names the program to start.
 const DAEMON_VARIABLE: &str = "TRACEWEIR_DAEMON";
@@ -40,35 +42,35 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long another daemon may take to answer after this one gave way to it.
 const OTHER_DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(10);
+const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// A daemon's log above this size in bytes is truncated.
-const LOG_LIMIT: u64 = 1 << 20;
+const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Bytes of the log's end that an error quotes when a daemon does not start.
-const LOG_TAIL: u64 = 2000;
+const LOG_TAIL_BYTES: u64 = 2000;
 
-/// The places to search for the program.
+/// The files and folders in which the daemon's program is searched.
 #[derive(Debug)]
-pub(super) struct Search {
-    /// The named program: nothing else is tried.
+pub(super) struct DaemonSearch {
+    /// The program that the environment names; then no folder is searched.
     pub(super) named: Option<PathBuf>,
     /// Folders to search in order.
     pub(super) folders: Vec<PathBuf>,
 }
 
-impl Search {
+impl DaemonSearch {
     /// Returns the search that the module documentation describes.
-    pub(super) fn usual() -> Self {
+    pub(super) fn from_environment() -> Self {
         let named = trusted_variable(DAEMON_VARIABLE).map(PathBuf::from);
-        let beside = |file: PathBuf| file.parent().map(Path::to_owned);
-        let program = std::env::current_exe().ok().and_then(beside);
-        let library = library().and_then(beside);
+        let parent_folder = |file: PathBuf| file.parent().map(Path::to_owned);
+        let program = std::env::current_exe().ok().and_then(parent_folder);
+        let library = find_library_file().and_then(parent_folder);
         let path = trusted_variable("PATH").unwrap_or_default();
         // An empty entry means the working folder to a shell; it is not searched for a daemon.
         let path: Vec<PathBuf> = std::env::split_paths(&path).filter(|p| p.is_absolute()).collect();
         Self { named, folders: program.into_iter().chain(library).chain(path).collect() }
     }
 
-    fn program(&self) -> Result<PathBuf> {
+    fn find_program(&self) -> Result<PathBuf> {
         if let Some(named) = &self.named {
             let absolute = std::path::absolute(named).unwrap_or_else(|_| named.clone());
             return if is_program(&absolute) {
@@ -94,28 +96,17 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns the file that holds this code, if it is not the program itself.
-fn library() -> Option<PathBuf> {
-    let here = library as fn() -> Option<PathBuf> as *const () as usize;
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| file_at(line, here))
-}
-
-/// Returns the file of one line of a memory map, if it covers the address.
-fn file_at(line: &str, address: usize) -> Option<PathBuf> {
-    let (range, rest) = line.split_once(' ')?;
-    let (from, to) = range.split_once('-')?;
-    let covers =
-        usize::from_str_radix(from, 16).ok()? <= address && address < usize::from_str_radix(to, 16).ok()?;
-    let file = rest.find('/').and_then(|at| rest.get(at..))?;
-    covers.then(|| PathBuf::from(file))
+/// Returns the file that holds this code: a library, or the program itself.
+fn find_library_file() -> Option<PathBuf> {
+    let here = find_library_file as fn() -> Option<PathBuf> as *const () as usize;
+    find_mapped_path(here).map(|path| PathBuf::from(OsString::from_vec(path)))
 }
 
 /// Starts the daemon of the first of these folders that may be started, and waits until it answers.
-pub(super) fn start(folders: &[RuntimeDir], search: &Search) -> Result<Link> {
+pub(super) fn start(folders: &[RuntimeDir], search: &DaemonSearch) -> Result<DaemonLink> {
     let mut startable = folders.iter().filter(|dir| dir.may_be_started());
     let Some(first) = startable.next() else { return Err(no_system_daemon(folders.last())) };
-    let program = search.program()?;
+    let program = search.find_program()?;
     let dir = match (first.ensure(), startable.next()) {
         (Ok(()), _) => first,
         (Err(_), Some(next)) => {
@@ -124,9 +115,9 @@ pub(super) fn start(folders: &[RuntimeDir], search: &Search) -> Result<Link> {
         }
         (Err(e), None) => return Err(e.into()),
     };
-    let log = Log::open(dir.path())?;
+    let log = DaemonLog::open(dir.path())?;
     let child = spawn(&program, dir, &log)?;
-    wait_for(child, dir, &program, &log)
+    wait_until_daemon_answers(child, dir, &program, &log)
 }
 
 fn no_system_daemon(dir: Option<&RuntimeDir>) -> Error {
@@ -135,7 +126,7 @@ fn no_system_daemon(dir: Option<&RuntimeDir>) -> Error {
     Error::NoDaemon { reason }
 }
 
-fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
+fn spawn(program: &Path, dir: &RuntimeDir, log: &DaemonLog) -> Result<Child> {
     let mut command = Command::new(program);
     command.arg("daemon").arg("--on-demand");
     match dir.scope {
@@ -156,7 +147,7 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
     {
         command.env_remove(variable);
     }
-    // The daemon must serve the folder in which this program looks for it: variables that are not
+    // The daemon must serve the folder in which this program searches for it: variables that are not
     // trusted here must not decide there.
     for variable in [RUNTIME_VARIABLE, "XDG_RUNTIME_DIR", "TMPDIR"] {
         if trusted_variable(variable).is_none() {
@@ -172,13 +163,18 @@ fn spawn(program: &Path, dir: &RuntimeDir, log: &Log) -> Result<Child> {
     })
 }
 
-fn wait_for(child: Child, dir: &RuntimeDir, program: &Path, log: &Log) -> Result<Link> {
+fn wait_until_daemon_answers(
+    child: Child,
+    dir: &RuntimeDir,
+    program: &Path,
+    log: &DaemonLog,
+) -> Result<DaemonLink> {
     let ended = wait_in_background(child);
     let mut deadline = Instant::now() + START_TIMEOUT;
     let mut exit = None;
     loop {
-        // Another daemon may answer, which is as good.
-        if let Some(link) = Link::open(dir, Role::Controller)? {
+        // A daemon that another process started may answer; it serves as well.
+        if let Some(link) = DaemonLink::open(dir, Role::Controller)? {
             return Ok(link);
         }
         if exit.is_none() {
@@ -189,9 +185,9 @@ fn wait_for(child: Child, dir: &RuntimeDir, program: &Path, log: &Log) -> Result
             }
         }
         if Instant::now() >= deadline {
-            return Err(not_up(exit, dir, program, log));
+            return Err(start_failed_error(exit, dir, program, log));
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(CONNECT_RETRY_INTERVAL);
     }
 }
 
@@ -200,7 +196,7 @@ fn wait_for(child: Child, dir: &RuntimeDir, program: &Path, log: &Log) -> Result
 fn wait_in_background(mut child: Child) -> Receiver<ExitStatus> {
     let (sender, receiver) = channel();
     // Without a thread, the zombie goes with the program.
-    let _ = spawn_quiet("traceweir-wait", move || {
+    let _ = spawn_without_signals("traceweir-wait", move || {
         if let Ok(status) = child.wait() {
             // The receiver may be gone.
             let _ = sender.send(status);
@@ -209,7 +205,7 @@ fn wait_in_background(mut child: Child) -> Receiver<ExitStatus> {
     receiver
 }
 
-fn not_up(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &Log) -> Error {
+fn start_failed_error(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &DaemonLog) -> Error {
     let (program, socket) = (program.display(), dir.control_socket());
     let what = match exit {
         Some(status) => format!("{program} daemon --on-demand ended ({status})"),
@@ -220,7 +216,7 @@ fn not_up(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &Log)
             )
         }
     };
-    let output = log.tail();
+    let output = log.read_tail();
     let reason = match output.trim() {
         "" => format!("{what}; it wrote nothing to {}", log.path.display()),
         output => format!("{what}; the end of {}:\n{output}", log.path.display()),
@@ -229,14 +225,14 @@ fn not_up(exit: Option<ExitStatus>, dir: &RuntimeDir, program: &Path, log: &Log)
 }
 
 /// The file for a daemon's error output.
-struct Log {
+struct DaemonLog {
     file: File,
     path: PathBuf,
     /// Offset at which the output of this start begins.
     from: u64,
 }
 
-impl Log {
+impl DaemonLog {
     fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("daemon.log");
         let failed = |source| Error::File { path: path.clone(), source };
@@ -245,7 +241,7 @@ impl Log {
         options.read(true).append(true).create(true).mode(0o600).custom_flags(flags);
         let file = options.open(&path).map_err(failed)?;
         let mut from = file.metadata().map_err(failed)?.len();
-        if from > LOG_LIMIT {
+        if from > MAX_LOG_BYTES {
             file.set_len(0).map_err(failed)?;
             from = 0;
         }
@@ -253,13 +249,13 @@ impl Log {
     }
 
     /// Returns the last lines of this start, as far as they can be read.
-    fn tail(&self) -> String {
+    fn read_tail(&self) -> String {
         let mut bytes = Vec::new();
         let read = || -> std::io::Result<()> {
             let mut file = File::open(&self.path)?;
-            let from = file.metadata()?.len().saturating_sub(LOG_TAIL).max(self.from);
+            let from = file.metadata()?.len().saturating_sub(LOG_TAIL_BYTES).max(self.from);
             file.seek(SeekFrom::Start(from))?;
-            file.take(LOG_TAIL).read_to_end(&mut bytes)?;
+            file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
             Ok(())
         };
         let _ = { read }();
@@ -271,14 +267,14 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn script(dir: &Path, body: &str) -> PathBuf {
+    fn write_script(dir: &Path, body: &str) -> PathBuf {
         let path = dir.join(PROGRAM);
         fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
         fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
         path
     }
 
-    fn reason(result: Result<Link>) -> String {
+    fn no_daemon_reason(result: Result<DaemonLink>) -> String {
         match result {
             Err(Error::NoDaemon { reason }) => reason,
             other => panic!("expected NoDaemon, not {other:?}"),
@@ -289,22 +285,22 @@ mod tests {
     fn missing_program_error_names_the_variable() {
         let dir = tempfile::tempdir().unwrap();
         let folders = [RuntimeDir::from_path(&dir.path().join("run"))];
-        let nowhere = Search { named: None, folders: vec![dir.path().join("empty")] };
-        assert!(reason(start(&folders, &nowhere)).contains(DAEMON_VARIABLE));
-        let wrong = Search { named: Some(dir.path().join("none")), folders: Vec::new() };
-        assert!(reason(start(&folders, &wrong)).contains("none"));
-        assert!(!folders[0].path().exists(), "nothing is left behind");
+        let nowhere = DaemonSearch { named: None, folders: vec![dir.path().join("empty")] };
+        assert!(no_daemon_reason(start(&folders, &nowhere)).contains(DAEMON_VARIABLE));
+        let wrong = DaemonSearch { named: Some(dir.path().join("none")), folders: Vec::new() };
+        assert!(no_daemon_reason(start(&folders, &wrong)).contains("none"));
+        assert!(!folders[0].path().exists(), "a failed search must not create the folder");
     }
 
     #[test]
     fn failed_start_quotes_the_daemons_error_output() {
         let dir = tempfile::tempdir().unwrap();
-        let program = script(dir.path(), "echo \"cannot do $*\" >&2; exit 3");
+        let program = write_script(dir.path(), "echo \"cannot do $*\" >&2; exit 3");
         let folders = [RuntimeDir::from_path(&dir.path().join("run"))];
-        let search = Search { named: Some(program), folders: Vec::new() };
-        let said = reason(start(&folders, &search));
-        assert!(said.contains("cannot do daemon --on-demand --runtime-dir"), "{said}");
-        assert!(said.contains("exit status: 3"), "{said}");
+        let search = DaemonSearch { named: Some(program), folders: Vec::new() };
+        let reason = no_daemon_reason(start(&folders, &search));
+        assert!(reason.contains("cannot do daemon --on-demand --runtime-dir"), "{reason}");
+        assert!(reason.contains("exit status: 3"), "{reason}");
     }
 
     #[test]
@@ -314,20 +310,14 @@ mod tests {
             // Root's tests do not start a daemon for the machine: tests with their own machine do.
             return;
         }
-        let search = Search { named: None, folders: Vec::new() };
-        assert!(reason(start(&[system], &search)).contains("the system's daemon does not run"));
+        let search = DaemonSearch { named: None, folders: Vec::new() };
+        assert!(no_daemon_reason(start(&[system], &search)).contains("the system's daemon does not run"));
     }
 
     #[test]
     fn file_of_this_code_is_found() {
         // In a test, code and program are one.
-        assert_eq!(library(), std::env::current_exe().ok());
-        assert_eq!(
-            file_at("10-20 r-xp 00000000 08:01 42   /usr/lib/a b.so", 0x1f),
-            Some("/usr/lib/a b.so".into())
-        );
-        assert_eq!(file_at("10-20 r-xp 00000000 08:01 42   /usr/lib/a b.so", 0x20), None);
-        assert_eq!(file_at("10-20 rw-p 00000000 00:00 0", 0x1f), None);
+        assert_eq!(find_library_file(), std::env::current_exe().ok());
     }
 
     #[test]
@@ -338,8 +328,8 @@ mod tests {
             fs::create_dir(folder).unwrap();
         }
         fs::write(first.join(PROGRAM), "not executable").unwrap();
-        let program = script(&second, "");
-        let search = Search { named: None, folders: vec![first, second] };
-        assert_eq!(search.program().unwrap(), program);
+        let program = write_script(&second, "");
+        let search = DaemonSearch { named: None, folders: vec![first, second] };
+        assert_eq!(search.find_program().unwrap(), program);
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 impl Controller {
     /// Starts a validated session in the processes of a provider.
     pub(super) fn start_private(&mut self, config: &SessionConfig) -> Result<Properties> {
-        let log_file = config.log_file.as_deref().map(absolute).transpose()?;
+        let log_file = config.log_file.as_deref().map(make_absolute).transpose()?;
         let config = SessionConfig { log_file, ..config.clone() };
         let answer = self.ask(&Message::Start(Box::new(config)), &[], REPLY_TIMEOUT);
         self.properties(answer, None)
@@ -25,17 +25,17 @@ impl Controller {
 
     /// Changes the log files of those processes.
     pub(super) fn update_private(&mut self, session: &SessionRef, update: Update) -> Result<Properties> {
-        let log_file = update.log_file.as_deref().map(absolute).transpose()?;
+        let log_file = update.log_file.as_deref().map(make_absolute).transpose()?;
         self.control(session, Control::Update(Update { log_file, ..update }), None, DISK_TIMEOUT)
     }
 
     /// Makes those processes write their snapshots.
     pub(super) fn flush_private(&mut self, session: &SessionRef, path: &Path) -> Result<Properties> {
-        let log_file = Some(absolute(path)?);
+        let log_file = Some(make_absolute(path)?);
         self.control(session, Control::Flush { log_file }, None, DISK_TIMEOUT)
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
+fn make_absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })
 }

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use bytes::{
-    Asked, Outcome, Room, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
+    InformationAnswer, OutputBuffer, Responder, configure_last_branch_record_bytes, enumerate_bytes,
+    query_bytes, set_bytes,
 };
 use traceweir_format::Guid;
 use traceweir_format::info::{Answer, Branches, Query, Set};
@@ -26,23 +27,23 @@ pub use traceweir_transport::message::{
 
 use super::info::{ClassicEventId, check_about};
 use super::private::is_private;
-use super::{Controller, DISK_TIMEOUT, INFINITE, REPLY_TIMEOUT, SYSTEM};
+use super::{Controller, DISK_TIMEOUT, INFINITE_MS, REPLY_TIMEOUT, SYSTEM_SESSION};
 use crate::error::{Error, Result};
-use crate::logfile::{Log, descriptors};
+use crate::logfile::{SessionLog, descriptors};
 
 /// The session reference for requests about the system.
-pub const NO_SESSION: SessionRef = SYSTEM;
+pub const NO_SESSION: SessionRef = SYSTEM_SESSION;
 
 #[doc(hidden)]
 impl Controller {
     /// Validates a session by the rules that need no daemon, in the published order of errors,
     /// without starting a daemon.
     pub fn check_start(config: &SessionConfig) -> Result<()> {
-        let judge = match is_private(config) {
+        let validate = match is_private(config) {
             true => traceweir_session::Config::for_private,
             false => traceweir_session::Config::new,
         };
-        judge(config.clone(), traceweir_transport::cpu::possible())?;
+        validate(config.clone(), traceweir_transport::cpu::possible())?;
         Ok(())
     }
 
@@ -57,8 +58,10 @@ impl Controller {
             return self.start_private(config);
         }
         let mut config = config.clone();
-        let log = config.log_file.as_deref().map(|path| Log::open(path, config.log_file_mode)).transpose();
-        let log = log.map_err(|e| self.taken(&config).filter(|_| !is_denied(&e)).unwrap_or(e))?;
+        let log =
+            config.log_file.as_deref().map(|path| SessionLog::open(path, config.log_file_mode)).transpose();
+        let log =
+            log.map_err(|e| self.find_name_conflict(&config).filter(|_| !is_denied(&e)).unwrap_or(e))?;
         config.log_file = log.as_ref().map(|log| log.name.clone());
         let answer = self.ask(&Message::Start(Box::new(config)), &descriptors(log.as_ref()), REPLY_TIMEOUT);
         self.properties(answer, log)
@@ -66,7 +69,7 @@ impl Controller {
 
     /// Returns the refusal of a name or GUID that is in use, which in the published order precedes
     /// a missing folder.
-    fn taken(&mut self, config: &SessionConfig) -> Option<Error> {
+    fn find_name_conflict(&mut self, config: &SessionConfig) -> Option<Error> {
         let guid = Some(config.guid).filter(|guid| !guid.is_null());
         let names = [Some(config.name.clone()), guid.map(|guid| guid.to_string())];
         let running =
@@ -88,7 +91,7 @@ impl Controller {
 
     /// Returns the properties of all sessions.
     pub fn query_all(&mut self) -> Result<Vec<Properties>> {
-        self.pages(
+        self.request_pages(
             |from| Message::QueryAll { from },
             |answer| match answer {
                 Message::Sessions { total, sessions } => Ok((total, sessions)),
@@ -99,8 +102,8 @@ impl Controller {
 
     /// Returns the recently ended sessions that the daemon remembers, the latest first; see
     /// [`outcome`](Self::outcome).
-    pub(crate) fn ended(&mut self) -> Result<Vec<Properties>> {
-        self.pages(
+    pub(crate) fn query_ended(&mut self) -> Result<Vec<Properties>> {
+        self.request_pages(
             |from| Message::QueryEnded { from },
             |answer| match answer {
                 Message::Sessions { total, sessions } => Ok((total, sessions)),
@@ -123,7 +126,7 @@ impl Controller {
                 if config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 {
                     traceweir_session::config::check_sequence_pattern(path)?;
                 }
-                Some(Log::open(path, config.log_file_mode)?)
+                Some(SessionLog::open(path, config.log_file_mode)?)
             }
         };
         update.log_file = log.as_ref().map(|log| log.name.clone());
@@ -146,7 +149,7 @@ impl Controller {
                 return self.flush_private(session, path);
             }
         }
-        let log = file.as_deref().map(|path| Log::open(path, 0)).transpose()?;
+        let log = file.as_deref().map(|path| SessionLog::open(path, 0)).transpose()?;
         let log_file = log.as_ref().map(|log| log.name.clone());
         self.control(session, Control::Flush { log_file }, log, DISK_TIMEOUT)
     }
@@ -187,9 +190,9 @@ impl Controller {
 
     /// Enables a provider like [`enable`](Self::enable), and stores a name for it.
     ///
-    /// The name is for providers that report none; [`provider_entries`](Self::provider_entries) returns it as
-    /// [`EnableEntry::name`]. An empty name changes nothing. Fails with `ERROR_INVALID_PARAMETER`
-    /// past 255 UTF-16 units, and for control characters.
+    /// The name is for providers that report none; [`provider_entries`](Self::provider_entries)
+    /// returns it as [`EnableEntry::name`]. An empty name changes nothing. Fails with
+    /// `ERROR_INVALID_PARAMETER` past 255 UTF-16 units, and for control characters.
     pub(crate) fn enable_named(
         &mut self,
         session: &SessionRef,
@@ -202,12 +205,12 @@ impl Controller {
         let (session, params, name) = (session.clone(), Box::new(params.clone()), name.to_owned());
         let message = Message::EnableProvider { session, provider, code, params, name, timeout_ms };
         let timeout = match timeout_ms {
-            INFINITE => Duration::MAX,
+            INFINITE_MS => Duration::MAX,
             ms => REPLY_TIMEOUT + Duration::from_millis(ms.into()),
         };
         match self.ask(&message, &[], timeout)? {
             Message::Done => Ok(()),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_answer(&other)),
         }
     }
 
@@ -215,19 +218,20 @@ impl Controller {
     pub fn provider_entries(&mut self) -> Result<Vec<ProviderEntry>> {
         let mut all: Vec<ProviderEntry> = Vec::new();
         loop {
-            // By key and not by number: entries that come and go meanwhile move no others.
+            // Pages continue after a key, not a number: other entries may appear or vanish
+            // meanwhile.
             let after = all.last().map(|entry| (entry.provider, entry.is_group));
             match self.ask(&Message::QueryProviders { after }, &[], REPLY_TIMEOUT)? {
                 Message::Providers { more, providers } => {
                     let key = |entry: &ProviderEntry| (entry.is_group, entry.provider);
                     // Stops if a daemon makes no progress.
-                    let goes_on = providers.first().map(key) > all.last().map(key);
-                    all.extend(providers.into_iter().filter(|_| goes_on));
-                    if !more || !goes_on {
+                    let makes_progress = providers.first().map(key) > all.last().map(key);
+                    all.extend(providers.into_iter().filter(|_| makes_progress));
+                    if !more || !makes_progress {
                         return Ok(all);
                     }
                 }
-                other => return Err(self.unexpected(&other)),
+                other => return Err(self.unexpected_answer(&other)),
             }
         }
     }
@@ -246,7 +250,7 @@ impl Controller {
         let session = session.clone();
         match self.ask(&Message::SetInformation { session, class, data }, &[], REPLY_TIMEOUT)? {
             Message::Done => Ok(()),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_answer(&other)),
         }
     }
 
@@ -259,7 +263,7 @@ impl Controller {
         let (class, input, session) = (query.class().number(), query.input(), session.clone());
         match self.ask(&Message::QueryInformation { session, class, input }, &[], REPLY_TIMEOUT)? {
             Message::Information { data } => Ok(Answer::from_bytes(query, &data)?),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_answer(&other)),
         }
     }
 
@@ -271,7 +275,7 @@ impl Controller {
         let session = session.clone();
         match self.ask(&Message::QueryKernelLosses { session }, &[], REPLY_TIMEOUT)? {
             Message::KernelLosses { lost } => Ok(lost),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_answer(&other)),
         }
     }
 
@@ -287,12 +291,12 @@ impl Controller {
         events: &[ClassicEventId],
     ) -> Result<()> {
         let events = Branches { configuration, events: events.to_vec() }.event_bytes();
-        // Too many are not sent.
+        // Too many events are refused here and not sent.
         Branches::from_bytes(configuration, &events)?;
         let session = session.clone();
         match self.ask(&Message::ConfigureBranches { session, configuration, events }, &[], REPLY_TIMEOUT)? {
             Message::Done => Ok(()),
-            other => Err(self.unexpected(&other)),
+            other => Err(self.unexpected_answer(&other)),
         }
     }
 
@@ -300,7 +304,7 @@ impl Controller {
     ///
     /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if it is neither registered nor enabled.
     pub fn registrations(&mut self, provider: Guid) -> Result<Vec<RegistrationEntry>> {
-        self.pages(
+        self.request_pages(
             |from| Message::QueryRegistrations { provider, from },
             |answer| match answer {
                 Message::Registrations { total, registrations } => Ok((total, registrations)),
@@ -315,7 +319,7 @@ impl Controller {
         &mut self,
         session: &SessionRef,
         control: Control,
-        log: Option<Log>,
+        log: Option<SessionLog>,
         timeout: Duration,
     ) -> Result<Properties> {
         let message = Message::Control { session: session.clone(), control };
@@ -324,10 +328,10 @@ impl Controller {
     }
 
     /// Returns the properties in an answer; removes a new log file that the daemon refused.
-    pub(super) fn properties(&self, answer: Result<Message>, log: Option<Log>) -> Result<Properties> {
+    pub(super) fn properties(&self, answer: Result<Message>, log: Option<SessionLog>) -> Result<Properties> {
         match answer {
             Ok(Message::Properties(properties)) => Ok(*properties),
-            Ok(other) => Err(self.unexpected(&other)),
+            Ok(other) => Err(self.unexpected_answer(&other)),
             Err(e) => {
                 // Without an answer the daemon may have taken the file.
                 if let (Error::Refused { .. }, Some(log)) = (&e, log) {

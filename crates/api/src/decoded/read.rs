@@ -1,11 +1,11 @@
 //! The thread that reads and decodes traces, and the iterator that receives its events.
 //!
 //! ```text
-//!   traces ──deliver──▶ Reader: schema, fields ──bounded channel──▶ Decoded::next
+//!   traces ──deliver──▶ EventReader: schema, fields ──bounded channel──▶ Decoded::next
 //! ```
 //!
-//! A live session delivers when its events arrive, and a file when its reader asks; the thread gives
-//! both the form of an iterator.
+//! A live session delivers when its events arrive, and a file when its reader asks; the thread
+//! gives both the form of an iterator.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,12 +24,12 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::spec::status::Status;
 
 use super::event::DecodedEvent;
-use super::value::collect;
+use super::value::collect_fields;
 use crate::consumer::{Closer, Event, Handler, Loss, Lost, Trace, TraceFile, Window, deliver};
 use crate::error::{Error, Result};
 
 /// Events that wait for the iterator. A full channel makes the reading thread wait.
-const WAITING_EVENTS: usize = 1024;
+const MAX_WAITING_EVENTS: usize = 1024;
 
 /// The decoded events of one or more traces, in time order.
 ///
@@ -66,15 +66,15 @@ impl Decoded {
                 lost.add(Lost { events: header.events_lost.into(), buffers: header.buffers_lost.into() });
             }
         }
-        let (sender, events) = sync_channel(WAITING_EVENTS);
+        let (sender, events) = sync_channel(MAX_WAITING_EVENTS);
         let (result, counts) = (sender.clone(), Arc::clone(&lost));
-        let read = move || {
-            if let Err(error) = read(traces, decoder, sender.clone(), counts) {
-                // Nobody receives it if the iterator was dropped.
+        let run = move || {
+            if let Err(error) = read_traces(traces, decoder, sender.clone(), counts) {
+                // No thread receives the error if the iterator was dropped.
                 let _ = sender.send(Err(error));
             }
         };
-        let thread = std::thread::Builder::new().name("traceweir-read".to_owned()).spawn(read);
+        let thread = std::thread::Builder::new().name("traceweir-read".to_owned()).spawn(run);
         if let Err(error) = &thread {
             let reason = format!("no thread can be started to read the trace: {error}");
             let _ = result.send(Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason)));
@@ -116,7 +116,7 @@ impl FusedIterator for Decoded {}
 
 impl Drop for Decoded {
     fn drop(&mut self) {
-        // Without a receiver, a thread that waits for room in the channel continues.
+        // Without a receiver, a thread that waits for the full channel continues.
         self.events = None;
         self.closers.iter().for_each(Closer::close);
         if let Some(thread) = self.thread.take() {
@@ -125,7 +125,7 @@ impl Drop for Decoded {
     }
 }
 
-fn read(
+fn read_traces(
     traces: Vec<Trace>,
     decoder: Decoder,
     events: SyncSender<Result<DecodedEvent>>,
@@ -136,12 +136,12 @@ fn read(
         files.push(file.try_clone().map_err(|e| traceweir_transport::Error::system("fcntl", e))?);
     }
     let names = HashMap::new();
-    let mut reader = Reader { files, decoder, walker: Walker::default(), names, events, lost };
+    let mut reader = EventReader { files, decoder, walker: Walker::default(), names, events, lost };
     deliver(traces, &Window::default(), &mut reader)
 }
 
 /// Decodes the events of all traces and sends them to the iterator.
-struct Reader {
+struct EventReader {
     /// The files whose schemas have not been read yet.
     files: Vec<File>,
     decoder: Decoder,
@@ -152,7 +152,7 @@ struct Reader {
     lost: Arc<LostCounts>,
 }
 
-impl Handler for Reader {
+impl Handler for EventReader {
     fn event(&mut self, event: Event<'_>) -> ControlFlow<()> {
         let record = event.record;
         if self.decoder.observe(record) || record.provider() == class::EVENT_TRACE {
@@ -175,7 +175,7 @@ impl Handler for Reader {
     }
 }
 
-impl Reader {
+impl EventReader {
     fn send(&self, event: Result<DecodedEvent>) -> ControlFlow<()> {
         if self.events.send(event).is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
@@ -189,7 +189,7 @@ impl Reader {
             Ok(located) => {
                 let found = self.decoder.get(&located);
                 names = (found.prepared.schema.names.provider.clone(), found.prepared.event_name.clone());
-                let (fields, undecoded) = collect(&mut self.walker, &found, record.pointer_size());
+                let (fields, undecoded) = collect_fields(&mut self.walker, &found, record.pointer_size());
                 (fields, undecoded, found.payload)
             }
             Err(reason) => (Vec::new(), Some(reason), record.payload()),

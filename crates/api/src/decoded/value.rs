@@ -7,7 +7,7 @@ use traceweir_decode::Undecoded;
 use traceweir_decode::format::{self, Style};
 use traceweir_decode::schema;
 use traceweir_decode::source::SchemaMatch;
-use traceweir_decode::value::Value as Raw;
+use traceweir_decode::value::Value as RawValue;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::Guid;
 use traceweir_format::time::{Civil, FileTime};
@@ -41,18 +41,18 @@ impl Field {
 
 /// A value of a decoded event: a number, text, bytes, an array or a structure.
 ///
-/// `Display` formats it as the schema says: hexadecimal, by the names of a map, as a network address
-/// or a date. The functions `as_…` return `None` if the value is of another type; `TryFrom`
+/// `Display` formats it as the schema says: hexadecimal, by the names of a map, as a network
+/// address or a date. The functions `as_…` return `None` if the value is of another type; `TryFrom`
 /// converts to a number, text or GUID, or fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    data: Data,
+    data: ValueData,
     /// The value as the schema shows it; empty for arrays and structures.
     text: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Data {
+enum ValueData {
     Null,
     Signed(i64),
     Unsigned(u64),
@@ -67,25 +67,25 @@ enum Data {
 }
 
 impl Value {
-    fn new(field: &schema::Field, raw: &Raw<'_>) -> Self {
+    fn new(field: &schema::Field, raw: &RawValue<'_>) -> Self {
         let data = match *raw {
-            Raw::Null => Data::Null,
-            Raw::I8(v) => Data::Signed(v.into()),
-            Raw::I16(v) => Data::Signed(v.into()),
-            Raw::I32(v) => Data::Signed(v.into()),
-            Raw::I64(v) => Data::Signed(v),
-            Raw::U8(v) => Data::Unsigned(v.into()),
-            Raw::U16(v) => Data::Unsigned(v.into()),
-            Raw::U32(v) => Data::Unsigned(v.into()),
-            Raw::U64(v) | Raw::Pointer(v) => Data::Unsigned(v),
-            Raw::F32(v) => Data::Float(v.into()),
-            Raw::F64(v) => Data::Float(v),
-            Raw::Bool(v) => Data::Bool(v),
-            Raw::Guid(v) => Data::Guid(v),
-            Raw::FileTime(v) => Data::Time(FileTime(v)),
-            Raw::SystemTime(parts) => system_time(parts).map_or(Data::Null, Data::Time),
-            Raw::Text16(_) | Raw::Text8(_) => Data::Text,
-            Raw::Sid(bytes) | Raw::Bytes(bytes) => Data::Bytes(bytes.to_owned()),
+            RawValue::Null => ValueData::Null,
+            RawValue::I8(v) => ValueData::Signed(v.into()),
+            RawValue::I16(v) => ValueData::Signed(v.into()),
+            RawValue::I32(v) => ValueData::Signed(v.into()),
+            RawValue::I64(v) => ValueData::Signed(v),
+            RawValue::U8(v) => ValueData::Unsigned(v.into()),
+            RawValue::U16(v) => ValueData::Unsigned(v.into()),
+            RawValue::U32(v) => ValueData::Unsigned(v.into()),
+            RawValue::U64(v) | RawValue::Pointer(v) => ValueData::Unsigned(v),
+            RawValue::F32(v) => ValueData::Float(v.into()),
+            RawValue::F64(v) => ValueData::Float(v),
+            RawValue::Bool(v) => ValueData::Bool(v),
+            RawValue::Guid(v) => ValueData::Guid(v),
+            RawValue::FileTime(v) => ValueData::Time(FileTime(v)),
+            RawValue::SystemTime(parts) => system_time(parts).map_or(ValueData::Null, ValueData::Time),
+            RawValue::Text16(_) | RawValue::Text8(_) => ValueData::Text,
+            RawValue::Sid(bytes) | RawValue::Bytes(bytes) => ValueData::Bytes(bytes.to_owned()),
         };
         let mut text = Vec::new();
         format::text(field, raw, Style::default(), &mut text);
@@ -98,8 +98,8 @@ impl Value {
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         match self.data {
-            Data::Unsigned(number) => Some(number),
-            Data::Signed(number) => u64::try_from(number).ok(),
+            ValueData::Unsigned(number) => Some(number),
+            ValueData::Signed(number) => u64::try_from(number).ok(),
             _ => None,
         }
     }
@@ -108,8 +108,8 @@ impl Value {
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self.data {
-            Data::Unsigned(number) => i64::try_from(number).ok(),
-            Data::Signed(number) => Some(number),
+            ValueData::Unsigned(number) => i64::try_from(number).ok(),
+            ValueData::Signed(number) => Some(number),
             _ => None,
         }
     }
@@ -118,7 +118,7 @@ impl Value {
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match self.data {
-            Data::Float(number) => Some(number),
+            ValueData::Float(number) => Some(number),
             _ => None,
         }
     }
@@ -127,7 +127,7 @@ impl Value {
     #[must_use]
     pub fn as_bool(&self) -> Option<bool> {
         match self.data {
-            Data::Bool(value) => Some(value),
+            ValueData::Bool(value) => Some(value),
             _ => None,
         }
     }
@@ -136,7 +136,7 @@ impl Value {
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self.data {
-            Data::Text => Some(&self.text),
+            ValueData::Text => Some(&self.text),
             _ => None,
         }
     }
@@ -145,7 +145,7 @@ impl Value {
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.data {
-            Data::Bytes(bytes) => Some(bytes),
+            ValueData::Bytes(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -154,7 +154,7 @@ impl Value {
     #[must_use]
     pub fn as_guid(&self) -> Option<Guid> {
         match self.data {
-            Data::Guid(guid) => Some(guid),
+            ValueData::Guid(guid) => Some(guid),
             _ => None,
         }
     }
@@ -163,7 +163,7 @@ impl Value {
     #[must_use]
     pub fn as_time(&self) -> Option<FileTime> {
         match self.data {
-            Data::Time(time) => Some(time),
+            ValueData::Time(time) => Some(time),
             _ => None,
         }
     }
@@ -172,7 +172,7 @@ impl Value {
     #[must_use]
     pub fn as_array(&self) -> Option<&[Self]> {
         match &self.data {
-            Data::Array(elements) => Some(elements),
+            ValueData::Array(elements) => Some(elements),
             _ => None,
         }
     }
@@ -181,7 +181,7 @@ impl Value {
     #[must_use]
     pub fn as_struct(&self) -> Option<&[Field]> {
         match &self.data {
-            Data::Struct(members) => Some(members),
+            ValueData::Struct(members) => Some(members),
             _ => None,
         }
     }
@@ -192,7 +192,7 @@ impl Value {
         self.as_struct()?.iter().find(|member| member.name() == name).map(Field::value)
     }
 
-    fn is_not(&self, type_name: &str) -> Error {
+    fn type_error(&self, type_name: &str) -> Error {
         Error::ValueType { value: self.to_string(), type_name: type_name.to_owned() }
     }
 }
@@ -200,7 +200,7 @@ impl Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.data {
-            Data::Array(elements) => {
+            ValueData::Array(elements) => {
                 f.write_str("[")?;
                 for (index, element) in elements.iter().enumerate() {
                     let separator = if index == 0 { "" } else { " " };
@@ -208,7 +208,7 @@ impl fmt::Display for Value {
                 }
                 f.write_str("]")
             }
-            Data::Struct(members) => {
+            ValueData::Struct(members) => {
                 f.write_str("{")?;
                 for (index, Field { name, value }) in members.iter().enumerate() {
                     let separator = if index == 0 { "" } else { " " };
@@ -227,11 +227,11 @@ macro_rules! integers {
             type Error = Error;
             fn try_from(value: &Value) -> Result<Self> {
                 let number = match value.data {
-                    Data::Signed(number) => Self::try_from(number).ok(),
-                    Data::Unsigned(number) => Self::try_from(number).ok(),
+                    ValueData::Signed(number) => Self::try_from(number).ok(),
+                    ValueData::Unsigned(number) => Self::try_from(number).ok(),
                     _ => None,
                 };
-                number.ok_or_else(|| value.is_not(stringify!($integer)))
+                number.ok_or_else(|| value.type_error(stringify!($integer)))
             }
         }
     )*};
@@ -239,18 +239,18 @@ macro_rules! integers {
 
 integers! { i8 i16 i32 i64 u8 u16 u32 u64 usize }
 
-macro_rules! others {
+macro_rules! conversions {
     ($($type:ident by $function:ident)*) => {$(
         impl TryFrom<&Value> for $type {
             type Error = Error;
             fn try_from(value: &Value) -> Result<Self> {
-                value.$function().map($type::from).ok_or_else(|| value.is_not(stringify!($type)))
+                value.$function().map($type::from).ok_or_else(|| value.type_error(stringify!($type)))
             }
         }
     )*};
 }
 
-others! { f64 by as_f64  bool by as_bool  String by as_str  Guid by as_guid  FileTime by as_time }
+conversions! { f64 by as_f64  bool by as_bool  String by as_str  Guid by as_guid  FileTime by as_time }
 
 fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8]) -> Option<FileTime> {
     let byte = |part: u16| u8::try_from(part).ok();
@@ -266,32 +266,32 @@ fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8
 }
 
 /// Returns the fields of an event, and the reason if the payload ends early or is damaged.
-pub(super) fn collect(
+pub(super) fn collect_fields(
     walker: &mut Walker,
     found: &SchemaMatch<'_, '_>,
     pointer_size: usize,
 ) -> (Vec<Field>, Option<Undecoded>) {
-    let mut collector = Collector::default();
+    let mut collector = FieldCollector::default();
     let walked = walker.walk(&found.prepared.schema, found.payload, pointer_size, &mut collector);
     (collector.fields, walked.err())
 }
 
 /// Collects values into fields.
 #[derive(Default)]
-struct Collector {
+struct FieldCollector {
     fields: Vec<Field>,
     /// The arrays and structures that have begun and not ended, the innermost last.
-    open: Vec<Data>,
+    open: Vec<ValueData>,
     bytes: usize,
 }
 
-impl Collector {
+impl FieldCollector {
     fn add(&mut self, field: &schema::Field, value: Value) {
         let name = || field.name.clone();
         self.bytes = self.bytes.saturating_add(size_of::<Field>()).saturating_add(value.text.len());
         match self.open.last_mut() {
-            Some(Data::Array(elements)) => elements.push(value),
-            Some(Data::Struct(members)) => members.push(Field { name: name(), value }),
+            Some(ValueData::Array(elements)) => elements.push(value),
+            Some(ValueData::Struct(members)) => members.push(Field { name: name(), value }),
             _ => self.fields.push(Field { name: name(), value }),
         }
     }
@@ -303,14 +303,14 @@ impl Collector {
     }
 }
 
-impl<'p> Visitor<'p> for Collector {
-    fn value(&mut self, _index: usize, field: &schema::Field, value: Raw<'p>) {
+impl<'p> Visitor<'p> for FieldCollector {
+    fn value(&mut self, _index: usize, field: &schema::Field, value: RawValue<'p>) {
         let value = Value::new(field, &value);
         self.add(field, value);
     }
 
     fn begin_array(&mut self, _index: usize, _field: &schema::Field, _count: usize) {
-        self.open.push(Data::Array(Vec::new()));
+        self.open.push(ValueData::Array(Vec::new()));
     }
 
     fn end_array(&mut self, _index: usize, field: &schema::Field) {
@@ -318,7 +318,7 @@ impl<'p> Visitor<'p> for Collector {
     }
 
     fn begin_struct(&mut self, _index: usize, _field: &schema::Field) {
-        self.open.push(Data::Struct(Vec::new()));
+        self.open.push(ValueData::Struct(Vec::new()));
     }
 
     fn end_struct(&mut self, _index: usize, field: &schema::Field) {

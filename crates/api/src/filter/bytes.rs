@@ -4,17 +4,17 @@
 use traceweir_format::filter::payload::fold;
 use traceweir_format::header::MAX_RECORD;
 
-use crate::event::{Event, Payload};
+use crate::event::{CallerEvent, PayloadBlocks};
 
 /// The payload blocks of an event.
 #[derive(Clone, Copy)]
-pub(super) struct Blocks<'e, 'a> {
-    event: &'e Event<'a>,
+pub(super) struct PayloadReader<'e, 'a> {
+    event: &'e CallerEvent<'a>,
     length: u32,
 }
 
-impl<'e, 'a> Blocks<'e, 'a> {
-    pub(super) fn new(event: &'e Event<'a>) -> Self {
+impl<'e, 'a> PayloadReader<'e, 'a> {
+    pub(super) fn new(event: &'e CallerEvent<'a>) -> Self {
         // An event with more bytes than a record is refused later; here it is read up to that
         // limit.
         let length = event.payload().fold(0, |sum, block| block.len().saturating_add(sum).min(MAX_RECORD));
@@ -27,7 +27,7 @@ impl<'e, 'a> Blocks<'e, 'a> {
     }
 
     /// Iterates over at most `count` bytes from a position on.
-    fn bytes(self, start: u32, count: u32) -> Bytes<'a> {
+    fn bytes(self, start: u32, count: u32) -> ByteIter<'a> {
         let mut skip = start as usize;
         let mut blocks = self.event.payload();
         let mut block: &[u8] = &[];
@@ -38,11 +38,11 @@ impl<'e, 'a> Blocks<'e, 'a> {
             }
             skip -= first.len();
         }
-        Bytes { block, blocks, left: count }
+        ByteIter { block, blocks, left: count }
     }
 
     /// Reads a little-endian number of at most eight bytes at a position.
-    pub(super) fn number(self, start: u32, bytes: u32) -> Option<u64> {
+    pub(super) fn read_number(self, start: u32, bytes: u32) -> Option<u64> {
         let mut word = [0; 8];
         let mut source = self.bytes(start, bytes);
         for to in word.iter_mut().take(bytes as usize) {
@@ -53,7 +53,7 @@ impl<'e, 'a> Blocks<'e, 'a> {
 
     /// Returns the bytes up to and including the next NUL of `width` bytes; a text without one ends
     /// with the payload. `None` if no byte is left.
-    pub(super) fn until_nul(self, start: u32, width: u32) -> Option<u32> {
+    pub(super) fn bytes_until_nul(self, start: u32, width: u32) -> Option<u32> {
         let (mut seen, mut zeros) = (0_u32, 0);
         for byte in self.bytes(start, u32::MAX) {
             seen += 1;
@@ -69,27 +69,27 @@ impl<'e, 'a> Blocks<'e, 'a> {
     }
 
     /// Iterates over the characters of a text up to its NUL.
-    pub(super) fn text(self, start: u32, bytes: u32, wide: bool) -> Text<'a> {
-        Text { source: self.bytes(start, bytes), wide, ended: false }
+    pub(super) fn read_text(self, start: u32, bytes: u32, is_utf16: bool) -> FoldedText<'a> {
+        FoldedText { source: self.bytes(start, bytes), is_utf16, has_ended: false }
     }
 }
 
 #[derive(Clone)]
-struct Bytes<'a> {
+struct ByteIter<'a> {
     block: &'a [u8],
-    blocks: Payload<'a>,
+    blocks: PayloadBlocks<'a>,
     left: u32,
 }
 
-impl Iterator for Bytes<'_> {
+impl Iterator for ByteIter<'_> {
     type Item = u8;
 
     #[inline]
     fn next(&mut self) -> Option<u8> {
         self.left = self.left.checked_sub(1)?;
         loop {
-            if let [first, rest @ ..] = self.block {
-                self.block = rest;
+            if let [first, remaining @ ..] = self.block {
+                self.block = remaining;
                 return Some(*first);
             }
             self.block = self.blocks.next()?;
@@ -98,36 +98,36 @@ impl Iterator for Bytes<'_> {
 }
 
 /// The case-folded characters of a text. Invalid bytes get numbers that no character has.
-pub(super) struct Text<'a> {
-    source: Bytes<'a>,
-    wide: bool,
-    ended: bool,
+pub(super) struct FoldedText<'a> {
+    source: ByteIter<'a>,
+    is_utf16: bool,
+    has_ended: bool,
 }
 
 /// Added to bytes that are not UTF-8, to distinguish them from all characters.
 const NO_CHARACTER: u32 = 0x11_0000;
 
-impl Iterator for Text<'_> {
+impl Iterator for FoldedText<'_> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
-        if self.ended {
+        if self.has_ended {
             return None;
         }
-        let character = if self.wide { self.utf16() } else { self.utf8() };
-        self.ended = matches!(character, None | Some(0));
+        let character = if self.is_utf16 { self.next_utf16() } else { self.next_utf8() };
+        self.has_ended = matches!(character, None | Some(0));
         character.filter(|c| *c != 0).map(fold)
     }
 }
 
-impl Text<'_> {
-    fn utf16(&mut self) -> Option<u32> {
-        let first = unit(&mut self.source)?;
+impl FoldedText<'_> {
+    fn next_utf16(&mut self) -> Option<u32> {
+        let first = next_utf16_unit(&mut self.source)?;
         if !(0xD800..0xDC00).contains(&first) {
             return Some(first);
         }
         let mut ahead = self.source.clone();
-        match unit(&mut ahead) {
+        match next_utf16_unit(&mut ahead) {
             Some(second @ 0xDC00..0xE000) => {
                 self.source = ahead;
                 Some(0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00))
@@ -136,7 +136,7 @@ impl Text<'_> {
         }
     }
 
-    fn utf8(&mut self) -> Option<u32> {
+    fn next_utf8(&mut self) -> Option<u32> {
         let first = self.source.next()?;
         let (more, start) = match first {
             0..0x80 => return Some(first.into()),
@@ -165,6 +165,6 @@ impl Text<'_> {
     }
 }
 
-fn unit(source: &mut Bytes<'_>) -> Option<u32> {
+fn next_utf16_unit(source: &mut ByteIter<'_>) -> Option<u32> {
     Some(u32::from(u16::from_le_bytes([source.next()?, source.next()?])))
 }

@@ -14,8 +14,8 @@
 //!    is sound at any time.
 //! 2. A reader compares the generation before and after. If it is odd or has changed, the words are
 //!    meaningless and not used.
-//! 3. The words read in between may be a mix of two filters. Every look-up is bounded by the cell
-//!    ([`Words::get`]) and every loop by a number of words, so it ends and harms nothing.
+//! 3. The words read in between may be a mix of two filters. Every lookup is bounded by the cell
+//!    ([`CellWords::get`]) and every loop by a number of words, so it ends and harms nothing.
 //! 4. Only the thread that moved `uses` from 0 to `CLAIMED` fills a cell.
 //!
 //! Filters of equal content share a cell: a provider that is registered a thousand times has one,
@@ -34,7 +34,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Number of cells; cell numbers have twelve bits. Number 0 means none.
-pub(super) const CELLS: usize = 1 << 12;
+pub(super) const MAX_CELLS: usize = 1 << 12;
 /// Words of all cells of fitting size: 4 MiB.
 const FITTED_WORDS: usize = 1 << 19;
 /// Number of cells that hold any filters, and words of each: 4 MiB together. A call has one filter
@@ -42,30 +42,31 @@ const FITTED_WORDS: usize = 1 << 19;
 const FULL_SIZE_CELLS: usize = 16;
 const FULL_SIZE_WORDS: usize = 1 << 15;
 /// Words before the content.
-const HEAD: usize = 2;
+const HEAD_WORDS: usize = 2;
 /// In `uses`: a thread is filling the cell.
 const CLAIMED: u32 = u32::MAX;
 
-struct Cell {
+struct FilterCell {
     uses: AtomicU32,
     words: OnceLock<Box<[AtomicU64]>>,
 }
 
-static TABLE: [Cell; CELLS] = [const { Cell { uses: AtomicU32::new(0), words: OnceLock::new() } }; CELLS];
+static TABLE: [FilterCell; MAX_CELLS] =
+    [const { FilterCell { uses: AtomicU32::new(0), words: OnceLock::new() } }; MAX_CELLS];
 /// Cells that have ever been used, including the unused number 0 and the full-size ones.
-static REACHED: AtomicUsize = AtomicUsize::new(1 + FULL_SIZE_CELLS);
+static USED_CELLS_END: AtomicUsize = AtomicUsize::new(1 + FULL_SIZE_CELLS);
 /// Words of all cells of fitting size so far.
-static WORDS: AtomicUsize = AtomicUsize::new(0);
+static FITTED_WORDS_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The content of a cell, which may change during a read.
 #[derive(Clone, Copy)]
-pub(super) struct Words<'a>(&'a [AtomicU64]);
+pub(super) struct CellWords<'a>(&'a [AtomicU64]);
 
-impl Words<'_> {
+impl CellWords<'_> {
     /// Returns a word of the content; 0 past the end.
     #[inline(always)]
     pub(super) fn get(self, index: usize) -> u64 {
-        self.0.get(index.wrapping_add(HEAD)).map_or(0, |word| word.load(Ordering::Relaxed))
+        self.0.get(index.wrapping_add(HEAD_WORDS)).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// Returns the content from a word on.
@@ -83,7 +84,7 @@ impl Words<'_> {
 
 /// Reads a cell; `None` if it is empty or changed during the read.
 #[inline(always)]
-pub(super) fn read<T>(number: u16, read: impl FnOnce(Words<'_>) -> T) -> Option<T> {
+pub(super) fn read<T>(number: u16, read: impl FnOnce(CellWords<'_>) -> T) -> Option<T> {
     let words: &[AtomicU64] = TABLE.get(usize::from(number))?.words.get()?;
     let generation = words.first()?;
     // Pairs with the release in `fill`: an even generation is seen with its content.
@@ -91,16 +92,17 @@ pub(super) fn read<T>(number: u16, read: impl FnOnce(Words<'_>) -> T) -> Option<
     if before & 1 != 0 {
         return None;
     }
-    let seen = read(Words(words));
+    let seen = read(CellWords(words));
     // Pairs with the release fence in `fill`: content newer than `before` is seen with a newer
     // generation.
     fence(Ordering::Acquire);
     (generation.load(Ordering::Relaxed) == before).then_some(seen)
 }
 
-/// Returns the number of a cell with this content and adds a use; `None` if there is no room.
+/// Returns the number of a cell with this content and adds a use; `None` if no cell is free.
 pub(super) fn intern(content: &[u64]) -> Option<u16> {
-    let number = find(content).or_else(|| reuse(content)).or_else(|| make(content))?;
+    let number =
+        find_equal(content).or_else(|| reuse_free_cell(content)).or_else(|| allocate_cell(content))?;
     u16::try_from(number).ok()
 }
 
@@ -112,31 +114,33 @@ pub(super) fn release(number: u16) {
     }
 }
 
-fn reached() -> impl Iterator<Item = (usize, &'static Cell)> {
-    TABLE.iter().enumerate().take(REACHED.load(Ordering::Relaxed)).skip(1)
+fn used_cells() -> impl Iterator<Item = (usize, &'static FilterCell)> {
+    TABLE.iter().enumerate().take(USED_CELLS_END.load(Ordering::Relaxed)).skip(1)
 }
 
 /// Finds a cell in use with the same content.
-fn find(content: &[u64]) -> Option<usize> {
-    let same = |cell: &Cell| {
+fn find_equal(content: &[u64]) -> Option<usize> {
+    let has_content = |cell: &FilterCell| {
         let Some(words) = cell.words.get() else { return false };
         let stored = |word: &AtomicU64| word.load(Ordering::Relaxed);
         words.get(1).map(stored) == Some(content.len() as u64)
-            && words.iter().skip(HEAD).map(stored).take(content.len()).eq(content.iter().copied())
+            && words.iter().skip(HEAD_WORDS).map(stored).take(content.len()).eq(content.iter().copied())
     };
     // Compared before the use is added, to leave other cells alone, and after it, when the content
     // cannot change any more.
-    reached().find(|(_, cell)| same(cell) && cell.share() && (same(cell) || cell.unshare())).map(|(n, _)| n)
+    used_cells()
+        .find(|(_, cell)| has_content(cell) && cell.add_use() && (has_content(cell) || cell.remove_use()))
+        .map(|(n, _)| n)
 }
 
-/// Reuses the smallest free cell with enough room.
-fn reuse(content: &[u64]) -> Option<usize> {
-    let needed = content.len() + HEAD;
-    let room = |cell: &Cell| cell.words.get().map_or(0, |words| words.len());
+/// Reuses the smallest free cell with enough words.
+fn reuse_free_cell(content: &[u64]) -> Option<usize> {
+    let needed = content.len() + HEAD_WORDS;
+    let capacity = |cell: &FilterCell| cell.words.get().map_or(0, |words| words.len());
     loop {
-        let free = reached()
-            .filter(|(_, cell)| cell.uses.load(Ordering::Relaxed) == 0 && room(cell) >= needed)
-            .min_by_key(|(_, cell)| room(cell))?;
+        let free = used_cells()
+            .filter(|(_, cell)| cell.uses.load(Ordering::Relaxed) == 0 && capacity(cell) >= needed)
+            .min_by_key(|(_, cell)| capacity(cell))?;
         if free.1.claim() {
             free.1.fill(content);
             return Some(free.0);
@@ -145,42 +149,42 @@ fn reuse(content: &[u64]) -> Option<usize> {
 }
 
 /// Allocates a new cell of fitting size, or else a full-size one.
-fn make(content: &[u64]) -> Option<usize> {
+fn allocate_cell(content: &[u64]) -> Option<usize> {
     // Rounded up, so that later filters of about this size fit.
-    let size = (content.len() + HEAD).next_power_of_two();
-    let fits = WORDS.fetch_add(size, Ordering::Relaxed) + size <= FITTED_WORDS;
-    let made = if fits { claim_new(1 + FULL_SIZE_CELLS..CELLS, size) } else { None };
+    let size = (content.len() + HEAD_WORDS).next_power_of_two();
+    let fits = FITTED_WORDS_USED.fetch_add(size, Ordering::Relaxed) + size <= FITTED_WORDS;
+    let made = if fits { claim_new(1 + FULL_SIZE_CELLS..MAX_CELLS, size) } else { None };
     if made.is_none() {
-        WORDS.fetch_sub(size, Ordering::Relaxed);
+        FITTED_WORDS_USED.fetch_sub(size, Ordering::Relaxed);
     }
-    let whole =
+    let full_size =
         || if size <= FULL_SIZE_WORDS { claim_new(1..1 + FULL_SIZE_CELLS, FULL_SIZE_WORDS) } else { None };
-    let (number, cell) = made.or_else(whole)?;
+    let (number, cell) = made.or_else(full_size)?;
     cell.fill(content);
-    REACHED.fetch_max(number + 1, Ordering::Relaxed);
+    USED_CELLS_END.fetch_max(number + 1, Ordering::Relaxed);
     Some(number)
 }
 
 /// Claims a cell of this range that was never used and allocates its words.
-fn claim_new(numbers: Range<usize>, size: usize) -> Option<(usize, &'static Cell)> {
+fn claim_new(numbers: Range<usize>, size: usize) -> Option<(usize, &'static FilterCell)> {
     let mut cells = TABLE.iter().enumerate().take(numbers.end).skip(numbers.start);
     let (number, cell) = cells.find(|(_, cell)| cell.words.get().is_none() && cell.claim())?;
     cell.words.get_or_init(|| (0..size).map(|_| AtomicU64::new(0)).collect());
     Some((number, cell))
 }
 
-impl Cell {
+impl FilterCell {
     fn claim(&self) -> bool {
         self.uses.compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Adds a use to a cell that is in use.
-    fn share(&self) -> bool {
-        let more = |uses| (uses != 0 && uses < CLAIMED - 1).then(|| uses + 1);
-        self.uses.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+    fn add_use(&self) -> bool {
+        let add_one = |uses| (uses != 0 && uses < CLAIMED - 1).then(|| uses + 1);
+        self.uses.fetch_update(Ordering::Acquire, Ordering::Relaxed, add_one).is_ok()
     }
 
-    fn unshare(&self) -> bool {
+    fn remove_use(&self) -> bool {
         self.uses.fetch_sub(1, Ordering::Release);
         false
     }
@@ -211,12 +215,12 @@ mod tests {
 
     use super::*;
 
-    fn content(number: u16, length: usize) -> Option<Vec<u64>> {
+    fn read_content(number: u16, length: usize) -> Option<Vec<u64>> {
         read(number, |words| (0..length).map(|i| words.get(i)).collect())
     }
 
     #[test]
-    fn the_same_content_has_one_cell_for_as_long_as_it_is_used() {
+    fn equal_content_shares_a_cell_while_it_is_used() {
         let (one, two) = (vec![0xA110_0001_u64; 9], vec![0xA110_0002_u64; 9]);
         let first = intern(&one).unwrap();
         assert_ne!(first, 0);
@@ -224,16 +228,16 @@ mod tests {
         let other = intern(&two).unwrap();
         assert_ne!(other, first);
         release(first);
-        assert_eq!(content(first, 9), Some(one), "still used");
+        assert_eq!(read_content(first, 9), Some(one), "the content must stay while it is used");
         release(first);
         release(other);
-        assert_eq!(content(0, 1), None);
-        assert_eq!(content(4095, 1), None);
-        assert_eq!(content(u16::MAX, 1), None);
+        assert_eq!(read_content(0, 1), None);
+        assert_eq!(read_content(4095, 1), None);
+        assert_eq!(read_content(u16::MAX, 1), None);
     }
 
     #[test]
-    fn cells_are_used_again_without_end() {
+    fn released_cells_are_reused() {
         let mut used = BTreeSet::new();
         for n in 0..50_000_u64 {
             let number = intern(&vec![0xB220_0000 + n; 100 + (n % 20) as usize]).unwrap();
@@ -241,56 +245,63 @@ mod tests {
             release(number);
             used.insert(number);
         }
-        // Other tests take what is free at the same time, but not this many.
+        // Other tests use free cells at the same time, but not this many.
         assert!(used.len() < 200, "{}", used.len());
     }
 
     /// Runs in a separate process: so many cells would slow down all other tests.
     #[test]
-    fn a_large_filter_has_room_however_many_small_ones_there_were() {
-        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        alone.args(["filter::cells::tests::large_filters_after_small_ones", "--exact", "--ignored"]);
-        let output = alone.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    fn large_filter_fits_after_any_number_of_small_ones() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["filter::cells::tests::large_filters_after_small_ones", "--exact", "--ignored"]);
+        let output = command.output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
     }
 
     #[test]
-    #[ignore = "the part of a process of its own"]
+    #[ignore = "another test runs this in a separate process"]
     fn large_filters_after_small_ones() {
-        let small: Vec<u16> = (0..CELLS as u64).map_while(|n| intern(&[0xD440_0000 + n; 9])).collect();
-        assert!(small.len() > CELLS / 2);
+        let small: Vec<u16> = (0..MAX_CELLS as u64).map_while(|n| intern(&[0xD440_0000 + n; 9])).collect();
+        assert!(small.len() > MAX_CELLS / 2);
         assert!(
             small.iter().any(|number| usize::from(*number) <= FULL_SIZE_CELLS),
-            "the last ones are whole"
+            "the last filters must use full-size cells"
         );
         small.into_iter().for_each(release);
         for n in 0..100 {
-            let large = intern(&vec![0xD550_0000 + n; FULL_SIZE_WORDS - HEAD]).unwrap();
-            assert_eq!(read(large, |words| words.get(FULL_SIZE_WORDS - HEAD - 1)), Some(0xD550_0000 + n));
+            let large = intern(&vec![0xD550_0000 + n; FULL_SIZE_WORDS - HEAD_WORDS]).unwrap();
+            assert_eq!(
+                read(large, |words| words.get(FULL_SIZE_WORDS - HEAD_WORDS - 1)),
+                Some(0xD550_0000 + n)
+            );
             release(large);
         }
-        assert_eq!(intern(&vec![0xD660_0000; FITTED_WORDS]), None, "more than there can be");
+        assert_eq!(
+            intern(&vec![0xD660_0000; FITTED_WORDS]),
+            None,
+            "a content larger than all cells was accepted"
+        );
     }
 
     #[test]
-    fn a_reader_gets_whole_contents_only() {
+    fn reader_gets_only_complete_contents() {
         let stop = AtomicBool::new(false);
         let number = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let readers = [0, 1].map(|_| {
                 scope.spawn(|| {
-                    let mut whole = 0_u64;
+                    let mut complete_reads = 0_u64;
                     while !stop.load(Ordering::Relaxed) {
                         let at = number.load(Ordering::Relaxed) as u16;
-                        if let Some(words) =
-                            content(at, 64).filter(|words| words.first().is_some_and(|w| w >> 32 == 0xC33))
+                        if let Some(words) = read_content(at, 64)
+                            .filter(|words| words.first().is_some_and(|w| w >> 32 == 0xC33))
                         {
                             assert!(words.windows(2).all(|pair| pair[0] == pair[1]), "{words:?}");
-                            whole += 1;
+                            complete_reads += 1;
                         }
                     }
-                    whole
+                    complete_reads
                 })
             });
             let mut last = 0;

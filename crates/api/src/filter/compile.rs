@@ -4,15 +4,15 @@
 //!   content      where each section begins (0: absent) │ section…
 //!   ids          in << 8, size << 16                             id + 1, or 0…
 //!   names        level, in << 8, part << 9, size << 16 │ any │ all      hash,
-//!                place << 32 + words…      texts
+//!                offset << 32 + words…    texts
 //!   level/kw     level, in << 8 │ any │ all
 //!   payload      filters      filter…                                   see `payload`
 //!   schematized  bytes │ the filter as the controller sent it
-//!   own          filters      type << 32 + bytes │ the filter as the controller sent it…
+//!   provider-defined  filters      type << 32 + bytes │ the filter as the controller sent it…
 //! ```
 //!
-//! A search starts at the place that the hash selects and ends at an empty place; at most half of
-//! the places are used (`table`). The first word of a name filter shows whether there is a
+//! A search starts at the slot that the hash selects and ends at an empty slot; at most half of
+//! the slots are used (`table`). The first word of a name filter shows whether there is a
 //! level/keyword part: without one, only that word and the table are read.
 
 use traceweir_format::filter::{EventIds, EventNames, LevelKeyword, check, is_of_provider, payload};
@@ -25,7 +25,9 @@ use traceweir_format::{Error, Result};
 use traceweir_transport::message::Filter;
 
 use super::payload::compile as compile_payload;
-use super::table::{FILTER_IN, HAS_PART, IDS_HEAD, NAMES_HEAD, Places, for_each_word, hash_id, hash_name};
+use super::table::{
+    FILTER_IN, HAS_LEVEL_KEYWORD_PART, HashTableSize, IDS_HEAD, NAMES_HEAD, for_each_word, hash_id, hash_name,
+};
 
 /// Sections, by the index of the word that holds their start.
 pub(super) const IDS: usize = 0;
@@ -35,12 +37,12 @@ pub(super) const STACK_IDS: usize = 3;
 pub(super) const STACK_NAMES: usize = 4;
 pub(super) const STACK_LEVEL_KW: usize = 5;
 pub(super) const SCHEMATIZED: usize = 6;
-pub(super) const OWN: usize = 7;
+pub(super) const PROVIDER_DEFINED: usize = 7;
 const SECTIONS: usize = 8;
 
 /// The filters of one enable, compiled for the write path.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Compiled {
+pub(super) struct CompiledFilters {
     /// The content of a cell; empty if there is nothing to keep.
     pub(super) words: Vec<u64>,
     /// Some filters decide about events.
@@ -50,34 +52,34 @@ pub(super) struct Compiled {
 }
 
 /// Compiles the filters of a call. The sender has already applied those that select processes.
-pub(super) fn compile(filters: &[Filter]) -> Result<Compiled> {
+pub(super) fn compile(filters: &[Filter]) -> Result<CompiledFilters> {
     let mut words = vec![0; SECTIONS];
-    let mut own: Vec<&Filter> = Vec::new();
+    let mut provider_defined: Vec<&Filter> = Vec::new();
     for filter in filters {
         check(filter.kind, &filter.data)?;
         let data = filter.data.as_slice();
         let (section, content) = match filter.kind {
-            EVENT_FILTER_TYPE_EVENT_ID => (IDS, ids(&EventIds::parse(data)?)),
-            EVENT_FILTER_TYPE_STACKWALK => (STACK_IDS, ids(&EventIds::parse(data)?)),
-            EVENT_FILTER_TYPE_EVENT_NAME => (NAMES, names(&EventNames::parse(data)?)),
-            EVENT_FILTER_TYPE_STACKWALK_NAME => (STACK_NAMES, names(&EventNames::parse(data)?)),
+            EVENT_FILTER_TYPE_EVENT_ID => (IDS, compile_ids(&EventIds::parse(data)?)),
+            EVENT_FILTER_TYPE_STACKWALK => (STACK_IDS, compile_ids(&EventIds::parse(data)?)),
+            EVENT_FILTER_TYPE_EVENT_NAME => (NAMES, compile_names(&EventNames::parse(data)?)),
+            EVENT_FILTER_TYPE_STACKWALK_NAME => (STACK_NAMES, compile_names(&EventNames::parse(data)?)),
             EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => {
-                (STACK_LEVEL_KW, level_keyword(LevelKeyword::parse(data)?))
+                (STACK_LEVEL_KW, compile_level_keyword(LevelKeyword::parse(data)?))
             }
             EVENT_FILTER_TYPE_PAYLOAD => (PAYLOAD, compile_payload(&payload::Filters::parse(data)?)),
-            EVENT_FILTER_TYPE_SCHEMATIZED => (SCHEMATIZED, bytes(0, data)),
+            EVENT_FILTER_TYPE_SCHEMATIZED => (SCHEMATIZED, encode_bytes(0, data)),
             kind if is_of_provider(kind) => {
-                own.push(filter);
+                provider_defined.push(filter);
                 continue;
             }
             _ => continue,
         };
-        add(&mut words, section, &content)?;
+        add_section(&mut words, section, &content)?;
     }
-    if !own.is_empty() {
-        let mut content = vec![own.len() as u64];
-        own.iter().for_each(|filter| content.extend(bytes(filter.kind, &filter.data)));
-        add(&mut words, OWN, &content)?;
+    if !provider_defined.is_empty() {
+        let mut content = vec![provider_defined.len() as u64];
+        provider_defined.iter().for_each(|filter| content.extend(encode_bytes(filter.kind, &filter.data)));
+        add_section(&mut words, PROVIDER_DEFINED, &content)?;
     }
     let has = |sections: &[usize]| sections.iter().any(|section| words.get(*section) != Some(&0));
     let (of_events, of_stacks) =
@@ -85,18 +87,18 @@ pub(super) fn compile(filters: &[Filter]) -> Result<Compiled> {
     if words.len() == SECTIONS {
         words.clear();
     }
-    Ok(Compiled { words, of_events, of_stacks })
+    Ok(CompiledFilters { words, of_events, of_stacks })
 }
 
-fn add(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<()> {
+fn add_section(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<()> {
     let start = words.len() as u64;
     match words.get_mut(section) {
-        Some(place) if *place == 0 => *place = start,
+        Some(slot) if *slot == 0 => *slot = start,
         _ => {
             return Err(Error::Invalid {
                 what: "filters of a call",
                 offset: 0,
-                reason: "each type may be there once",
+                reason: "each type may occur once",
             });
         }
     }
@@ -104,53 +106,53 @@ fn add(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<()> {
     Ok(())
 }
 
-fn ids(filter: &EventIds<'_>) -> Vec<u64> {
-    let places = Places::for_many(filter.ids().count());
-    let mut out = vec![0; IDS_HEAD + places.last() + 1];
-    out[0] = if filter.filter_in { FILTER_IN } else { 0 } | places.to_bits();
+fn compile_ids(filter: &EventIds<'_>) -> Vec<u64> {
+    let size = HashTableSize::for_many(filter.ids().count());
+    let mut out = vec![0; IDS_HEAD + size.last_slot() + 1];
+    out[0] = if filter.filter_in { FILTER_IN } else { 0 } | size.to_bits();
     let table = &mut out[IDS_HEAD..];
     for id in filter.ids() {
         let entry = u64::from(id) + 1;
-        let mut place = places.start_for(hash_id(id));
-        while table[place] != 0 && table[place] != entry {
-            place = places.after(place);
+        let mut slot = size.first_slot_for(hash_id(id));
+        while table[slot] != 0 && table[slot] != entry {
+            slot = size.next_slot(slot);
         }
-        table[place] = entry;
+        table[slot] = entry;
     }
     out
 }
 
-fn names(filter: &EventNames<'_>) -> Vec<u64> {
+fn compile_names(filter: &EventNames<'_>) -> Vec<u64> {
     let mut names: Vec<&[u8]> = filter.names().collect();
     names.sort_unstable();
     names.dedup();
-    let places = Places::for_many(names.len());
-    let mut out = level_keyword(LevelKeyword { gate: filter.gate, filter_in: filter.filter_in });
+    let size = HashTableSize::for_many(names.len());
+    let mut out = compile_level_keyword(LevelKeyword { gate: filter.gate, filter_in: filter.filter_in });
     // Without level and any-mask, the part covers all events.
     let has_part = filter.gate.level != 0 || filter.gate.any != 0;
-    out[0] |= places.to_bits() | if has_part { HAS_PART } else { 0 };
-    out.resize(NAMES_HEAD + 2 * (places.last() + 1), 0);
+    out[0] |= size.to_bits() | if has_part { HAS_LEVEL_KEYWORD_PART } else { 0 };
+    out.resize(NAMES_HEAD + 2 * (size.last_slot() + 1), 0);
     for name in names {
         let hash = hash_name(name);
-        let mut place = places.start_for(hash);
-        while out[NAMES_HEAD + 2 * place] != 0 {
-            place = places.after(place);
+        let mut slot = size.first_slot_for(hash);
+        while out[NAMES_HEAD + 2 * slot] != 0 {
+            slot = size.next_slot(slot);
         }
-        out[NAMES_HEAD + 2 * place] = hash;
+        out[NAMES_HEAD + 2 * slot] = hash;
         let text = out.len();
         for_each_word(name, |word| out.push(word));
-        out[NAMES_HEAD + 2 * place + 1] = (text as u64) << 32 | (out.len() - text) as u64;
+        out[NAMES_HEAD + 2 * slot + 1] = (text as u64) << 32 | (out.len() - text) as u64;
     }
     out
 }
 
-fn level_keyword(filter: LevelKeyword) -> Vec<u64> {
+fn compile_level_keyword(filter: LevelKeyword) -> Vec<u64> {
     let LevelKeyword { gate, filter_in } = filter;
     vec![u64::from(gate.level) | if filter_in { FILTER_IN } else { 0 }, gate.any, gate.all]
 }
 
 /// Encodes bytes with their type and length.
-fn bytes(kind: u32, data: &[u8]) -> Vec<u64> {
+fn encode_bytes(kind: u32, data: &[u8]) -> Vec<u64> {
     let mut out = vec![u64::from(kind) << 32 | data.len() as u64];
     out.extend(data.chunks(8).map(|chunk| {
         let mut word = [0; 8];

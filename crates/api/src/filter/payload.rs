@@ -19,14 +19,14 @@
 use traceweir_format::filter::payload::{Count, Field, Filters, MAX_FIELDS, Shape, Type, Value, fold};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
 
-use super::bytes::{Blocks, Text};
-use super::cells::Words;
-use crate::event::Event;
+use super::bytes::{FoldedText, PayloadReader};
+use super::cells::CellWords;
+use crate::event::CallerEvent;
 
-const ANY: u64 = 1 << 24;
-const REQUIRED: u64 = 2 << 24;
-const FILTER_HEAD: usize = 2;
-const PREDICATE_HEAD: usize = 2;
+const FLAG_ANY: u64 = 1 << 24;
+const FLAG_REQUIRED: u64 = 2 << 24;
+const FILTER_HEAD_WORDS: usize = 2;
+const PREDICATE_HEAD_WORDS: usize = 2;
 
 /// Compiles the section of a payload filter.
 pub(super) fn compile(filters: &Filters<'_>) -> Vec<u64> {
@@ -34,16 +34,16 @@ pub(super) fn compile(filters: &Filters<'_>) -> Vec<u64> {
     for filter in filters.iter() {
         let start = out.len();
         let (fields, predicates) = (filter.fields().count() as u64, filter.predicates().count() as u64);
-        let flags = if filter.any { ANY } else { 0 } | if filter.required { REQUIRED } else { 0 };
-        let head = key(filter.event_id, filter.event_version) | flags | fields << 32 | predicates << 40;
+        let flags = if filter.any { FLAG_ANY } else { 0 } | if filter.required { FLAG_REQUIRED } else { 0 };
+        let head = event_key(filter.event_id, filter.event_version) | flags | fields << 32 | predicates << 40;
         out.extend([0, head]);
         out.extend(filter.fields().map(Field::to_word));
         for predicate in filter.predicates() {
-            let operand = operand(&predicate.value);
-            let what = u64::from(predicate.field)
+            let operand = compile_operand(&predicate.value);
+            let head = u64::from(predicate.field)
                 | u64::from(predicate.kind.to_byte()) << 8
                 | u64::from(predicate.operator.0) << 16;
-            out.extend([(PREDICATE_HEAD + operand.len()) as u64, what]);
+            out.extend([(PREDICATE_HEAD_WORDS + operand.len()) as u64, head]);
             out.extend(operand);
         }
         out[start] = (out.len() - start) as u64;
@@ -52,11 +52,11 @@ pub(super) fn compile(filters: &Filters<'_>) -> Vec<u64> {
 }
 
 #[inline(always)]
-fn key(id: u16, version: u8) -> u64 {
+fn event_key(id: u16, version: u8) -> u64 {
     u64::from(id) | u64::from(version) << 16
 }
 
-fn operand(value: &Value<'_>) -> Vec<u64> {
+fn compile_operand(value: &Value<'_>) -> Vec<u64> {
     match value {
         // The low half is the number itself; the type determines the sign.
         Value::Numbers(low, high) => vec![*low as u64, *high as u64],
@@ -66,7 +66,9 @@ fn operand(value: &Value<'_>) -> Vec<u64> {
         Value::Text(text) => {
             let wanted: Vec<u32> = text.chars().map(|c| fold(c.into())).collect();
             let mut out = vec![wanted.len() as u64];
-            out.extend(wanted.iter().zip(borders(&wanted)).map(|(c, back)| u64::from(*c) | back << 32));
+            out.extend(
+                wanted.iter().zip(failure_function(&wanted)).map(|(c, back)| u64::from(*c) | back << 32),
+            );
             out
         }
     }
@@ -74,7 +76,7 @@ fn operand(value: &Value<'_>) -> Vec<u64> {
 
 /// Returns the failure function: for each position, the length of the longest proper prefix that
 /// ends there.
-fn borders(text: &[u32]) -> Vec<u64> {
+fn failure_function(text: &[u32]) -> Vec<u64> {
     let mut out = vec![0; text.len()];
     let mut length = 0;
     for at in 1..text.len() {
@@ -89,37 +91,37 @@ fn borders(text: &[u32]) -> Vec<u64> {
 
 /// Returns whether a payload filter passes an event: all required filters pass and, if there are
 /// others, one of them does.
-#[inline(never)] // So that id and name checks need no room for its frame.
-pub(super) fn passes(words: Words<'_>, at: usize, event: &Event<'_>) -> bool {
-    let (mut others, mut one_passed) = (false, false);
+#[inline(never)] // So that the frames of id and name checks do not include its frame.
+pub(super) fn passes(words: CellWords<'_>, at: usize, event: &CallerEvent<'_>) -> bool {
+    let (mut has_optional, mut has_passed) = (false, false);
     let mut filter = at + 1;
     for _ in 0..words.size(at) {
         let head = words.get(filter + 1);
-        if head & 0xFF_FFFF == key(event.descriptor.id, event.descriptor.version) {
+        if head & 0xFF_FFFF == event_key(event.descriptor.id, event.descriptor.version) {
             let passed = || filter_passes(words, filter, head, event);
-            if head & REQUIRED != 0 {
+            if head & FLAG_REQUIRED != 0 {
                 if !passed() {
                     return false;
                 }
             } else {
-                others = true;
-                one_passed = one_passed || passed();
+                has_optional = true;
+                has_passed = has_passed || passed();
             }
         }
         filter += words.size(filter);
     }
-    !others || one_passed
+    !has_optional || has_passed
 }
 
-fn filter_passes(words: Words<'_>, at: usize, head: u64, event: &Event<'_>) -> bool {
+fn filter_passes(words: CellWords<'_>, at: usize, head: u64, event: &CallerEvent<'_>) -> bool {
     let (fields, predicates) = ((head >> 32) as usize & 0xFF, head >> 40 & 0xFF);
-    let blocks = Blocks::new(event);
-    let mut walked = FieldPositions { found: [(0, 0); MAX_FIELDS], count: 0 };
-    walk(&mut walked, words, at + FILTER_HEAD, fields, blocks);
-    let any = head & ANY != 0;
-    let mut predicate = at + FILTER_HEAD + fields;
+    let payload = PayloadReader::new(event);
+    let mut positions = FieldPositions { found: [(0, 0); MAX_FIELDS], count: 0 };
+    find_fields(&mut positions, words, at + FILTER_HEAD_WORDS, fields, payload);
+    let any = head & FLAG_ANY != 0;
+    let mut predicate = at + FILTER_HEAD_WORDS + fields;
     for _ in 0..predicates {
-        let holds = holds(words, predicate, &walked, blocks).unwrap_or(false);
+        let holds = predicate_holds(words, predicate, &positions, payload).unwrap_or(false);
         if holds == any {
             return any;
         }
@@ -142,7 +144,7 @@ impl FieldPositions {
         Some((start.into(), first.into()))
     }
 
-    /// Adds the next field; `None` if there is no room for it.
+    /// Adds the next field; `None` if there are too many.
     fn push(&mut self, start: u32, first: u32) -> Option<()> {
         *self.found.get_mut(self.count)? = (u16::try_from(start).ok()?, u16::try_from(first).ok()?);
         self.count += 1;
@@ -150,28 +152,33 @@ impl FieldPositions {
     }
 }
 
-/// Finds the positions of the fields.
 #[inline(never)]
-fn walk(places: &mut FieldPositions, words: Words<'_>, at: usize, count: usize, blocks: Blocks<'_, '_>) {
+fn find_fields(
+    positions: &mut FieldPositions,
+    words: CellWords<'_>,
+    at: usize,
+    count: usize,
+    payload: PayloadReader<'_, '_>,
+) {
     let mut start = 0;
     for index in 0..count {
         let Some(field) = Field::from_word(words.get(at + index)) else { break };
         let number = |earlier: u8| {
-            let (start, bytes) = places.get(earlier)?;
-            u32::try_from(blocks.number(start, bytes.min(8))?).ok()
+            let (start, bytes) = positions.get(earlier)?;
+            u32::try_from(payload.read_number(start, bytes.min(8))?).ok()
         };
-        let Some((first, all)) = extent(field, start, number, blocks) else { break };
-        let Some(()) = places.push(start, first) else { break };
+        let Some((first, all)) = measure_field(field, start, number, payload) else { break };
+        let Some(()) = positions.push(start, first) else { break };
         start += all;
     }
 }
 
 /// Returns the bytes of a field's first element and of all; `None` if the payload ends before.
-fn extent(
+fn measure_field(
     field: Field,
     start: u32,
     number: impl Fn(u8) -> Option<u32>,
-    blocks: Blocks<'_, '_>,
+    payload: PayloadReader<'_, '_>,
 ) -> Option<(u32, u32)> {
     let count = match field.count {
         Count::Fixed(count) => u32::from(count),
@@ -184,13 +191,13 @@ fn extent(
     };
     if let Some(bytes) = fixed {
         let all = bytes.checked_mul(count)?;
-        return (start.checked_add(all)? <= blocks.length())
+        return (start.checked_add(all)? <= payload.length())
             .then_some((if count == 0 { 0 } else { bytes }, all));
     }
     let (mut first, mut all) = (None, 0);
     // Each element takes at least one byte, so the payload bounds the steps.
     for _ in 0..count {
-        let bytes = element(field.shape, start + all, blocks)?;
+        let bytes = measure_element(field.shape, start + all, payload)?;
         first = first.or(Some(bytes));
         all += bytes;
     }
@@ -198,39 +205,45 @@ fn extent(
 }
 
 /// Returns the bytes of an element that encodes its own length.
-fn element(shape: Shape, start: u32, blocks: Blocks<'_, '_>) -> Option<u32> {
+fn measure_element(shape: Shape, start: u32, payload: PayloadReader<'_, '_>) -> Option<u32> {
     let bytes = match shape {
-        Shape::Utf16Z => blocks.until_nul(start, 2)?,
-        Shape::AnsiZ => blocks.until_nul(start, 1)?,
-        Shape::Counted => 2 + blocks.number(start, 2)? as u32,
+        Shape::Utf16Z => payload.bytes_until_nul(start, 2)?,
+        Shape::AnsiZ => payload.bytes_until_nul(start, 1)?,
+        Shape::Counted => 2 + payload.read_number(start, 2)? as u32,
         // Revision, number of parts, authority of six bytes, parts of four.
-        Shape::Sid => 8 + 4 * blocks.number(start + 1, 1)? as u32,
+        Shape::Sid => 8 + 4 * payload.read_number(start + 1, 1)? as u32,
         Shape::Fixed(_) | Shape::Length { .. } => return None,
     };
-    (start + bytes <= blocks.length()).then_some(bytes)
+    (start + bytes <= payload.length()).then_some(bytes)
 }
 
 /// Returns whether a predicate holds; `None` if its field is missing.
 #[inline(never)]
-fn holds(words: Words<'_>, at: usize, places: &FieldPositions, blocks: Blocks<'_, '_>) -> Option<bool> {
-    let what = words.get(at + 1);
+fn predicate_holds(
+    words: CellWords<'_>,
+    at: usize,
+    positions: &FieldPositions,
+    payload: PayloadReader<'_, '_>,
+) -> Option<bool> {
+    let head = words.get(at + 1);
     let (field, kind, operator) =
-        (what as u8, Type::from_byte((what >> 8) as u8)?, Operator((what >> 16) as u16));
-    let (start, bytes) = places.get(field)?;
-    let operand = at + PREDICATE_HEAD;
+        (head as u8, Type::from_byte((head >> 8) as u8)?, Operator((head >> 16) as u16));
+    let (start, bytes) = positions.get(field)?;
+    let operand = at + PREDICATE_HEAD_WORDS;
     Some(match kind {
         Type::Integer { bytes: width, signed } => {
-            let value = blocks.number(start, u32::from(width)).filter(|_| bytes >= u32::from(width))?;
+            let value = payload.read_number(start, u32::from(width)).filter(|_| bytes >= u32::from(width))?;
             let low = extend(words.get(operand), 8, signed);
             compare(operator, extend(value, width, signed), low, extend(words.get(operand + 1), 8, signed))
         }
         Type::Guid => {
-            let halves = (blocks.number(start, 8)?, blocks.number(start + 8, 8).filter(|_| bytes >= 16)?);
+            let halves =
+                (payload.read_number(start, 8)?, payload.read_number(start + 8, 8).filter(|_| bytes >= 16)?);
             let equal = halves == (words.get(operand), words.get(operand + 1));
             equal == (operator == Operator::IS)
         }
-        Type::Utf16 => text_holds(words, operand, operator, blocks.text(start, bytes, true)),
-        Type::Ansi => text_holds(words, operand, operator, blocks.text(start, bytes, false)),
+        Type::Utf16 => text_holds(words, operand, operator, payload.read_text(start, bytes, true)),
+        Type::Ansi => text_holds(words, operand, operator, payload.read_text(start, bytes, false)),
     })
 }
 
@@ -259,7 +272,7 @@ fn compare(operator: Operator, value: i128, low: i128, high: i128) -> bool {
     }
 }
 
-fn text_holds(words: Words<'_>, at: usize, operator: Operator, text: Text<'_>) -> bool {
+fn text_holds(words: CellWords<'_>, at: usize, operator: Operator, text: FoldedText<'_>) -> bool {
     match operator {
         Operator::CONTAINS => contains(words, at, text),
         Operator::DOESNTCONTAIN => !contains(words, at, text),
@@ -268,7 +281,7 @@ fn text_holds(words: Words<'_>, at: usize, operator: Operator, text: Text<'_>) -
     }
 }
 
-fn text_equals(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
+fn text_equals(words: CellWords<'_>, at: usize, text: FoldedText<'_>) -> bool {
     let length = words.size(at);
     let mut seen = 0;
     for character in text {
@@ -280,17 +293,17 @@ fn text_equals(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
     seen == length
 }
 
-fn contains(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
+fn contains(words: CellWords<'_>, at: usize, text: FoldedText<'_>) -> bool {
     let length = words.size(at);
-    let wanted = |index: usize| words.get(at + 1 + index) as u32;
+    let wanted_character = |index: usize| words.get(at + 1 + index) as u32;
     let mut matched = 0;
     for character in text {
-        while matched > 0 && (matched >= length || wanted(matched) != character) {
+        while matched > 0 && (matched >= length || wanted_character(matched) != character) {
             // Always a step back, whatever the word contains: the content may be changing.
             let back = (words.get(at + matched) >> 32) as usize;
             matched = back.min(matched - 1);
         }
-        matched += usize::from(wanted(matched) == character);
+        matched += usize::from(wanted_character(matched) == character);
         if matched >= length {
             return true;
         }

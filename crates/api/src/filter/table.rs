@@ -2,41 +2,41 @@
 //! table.
 //!
 //! ```text
-//!   id    ─ hash ─▶ place ─▶ empty: not listed; the id: listed; else the next place
-//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ place ─▶ empty:
+//!   id    ─ hash ─▶ slot ─▶ empty: not listed; the id: listed; else the next slot
+//!   name  ─ quick check: one tag, no level/keyword part ─▶ hash of its words ─▶ slot ─▶ empty:
 //!         │              not listed. Most events end here
 //!         └ full check:  all other cases; compares texts where the hash is found
 //! ```
 //!
-//! At most half of a table is used, so a search meets an empty place. A search in words that are
-//! being replaced ends after as many steps as the table has places, or at the end of the cell.
+//! At most half of a table is used, so a search meets an empty slot. A search in words that are
+//! being replaced ends after as many steps as the table has slots, or at the end of the cell.
 
 use traceweir_format::filter::Gate;
 
-use super::cells::Words;
+use super::cells::CellWords;
 
 /// Words before the table of a name filter, and of an id filter.
 pub(super) const NAMES_HEAD: usize = 3;
 pub(super) const IDS_HEAD: usize = 1;
 
 /// An odd number whose bits are well mixed (2⁶⁴ / golden ratio).
-const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+const HASH_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// In the first word of a section: listed events pass. The lowest eight bits are the level.
 pub(super) const FILTER_IN: u64 = 1 << 8;
 /// In the first word of a name filter: a level/keyword part limits the events that it applies to.
-pub(super) const HAS_PART: u64 = 1 << 9;
+pub(super) const HAS_LEVEL_KEYWORD_PART: u64 = 1 << 9;
 /// Bit offset of the table size in the first word of a section.
-pub(super) const SIZE: u32 = 16;
+pub(super) const TABLE_SIZE_SHIFT: u32 = 16;
 
-/// The size of a table of 2ⁿ places.
+/// The size of a table of 2ⁿ slots.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct HashTableSize {
     /// 64 - n.
     shift: u32,
 }
 
-impl Places {
+impl HashTableSize {
     /// Returns the size of a table that `count` entries fill at most by half.
     pub(super) const fn for_many(count: usize) -> Self {
         let count = if count == 0 { 1 } else { count };
@@ -45,59 +45,59 @@ impl Places {
 
     /// Encodes the size for the first word of a section.
     pub(super) const fn to_bits(self) -> u64 {
-        (self.shift as u64) << SIZE
+        (self.shift as u64) << TABLE_SIZE_SHIFT
     }
 
-    /// Decodes the size from any word: 2³² places at most.
+    /// Decodes the size from any word: 2³² slots at most.
     #[inline(always)]
     fn from_bits(word: u64) -> Self {
-        Self { shift: (word >> SIZE) as u32 & 63 | 32 }
+        Self { shift: (word >> TABLE_SIZE_SHIFT) as u32 & 63 | 32 }
     }
 
-    /// Returns the index of the last place.
+    /// Returns the index of the last slot.
     #[inline(always)]
-    pub(super) const fn last(self) -> usize {
+    pub(super) const fn last_slot(self) -> usize {
         (u64::MAX >> self.shift) as usize
     }
 
-    /// Returns the place where the search for a hash begins.
+    /// Returns the slot where the search for a hash begins.
     #[inline(always)]
-    pub(super) const fn start_for(self, hash: u64) -> usize {
+    pub(super) const fn first_slot_for(self, hash: u64) -> usize {
         (hash >> self.shift) as usize
     }
 
-    /// Returns the next place of a search.
+    /// Returns the next slot of a search.
     #[inline(always)]
-    pub(super) const fn after(self, place: usize) -> usize {
-        (place + 1) & self.last()
+    pub(super) const fn next_slot(self, slot: usize) -> usize {
+        (slot + 1) & self.last_slot()
     }
 }
 
 #[inline(always)]
 pub(super) const fn hash_id(id: u16) -> u64 {
-    (id as u64).wrapping_mul(MIX)
+    (id as u64).wrapping_mul(HASH_FACTOR)
 }
 
 /// Returns whether an id filter passes an event.
 #[inline(always)]
-pub(super) fn id_passes(words: Words<'_>, at: usize, id: u16) -> bool {
+pub(super) fn id_passes(words: CellWords<'_>, at: usize, id: u16) -> bool {
     let head = words.get(at);
-    let place = Places::from_bits(head).start_for(hash_id(id));
-    let is_listed = match words.get(at + IDS_HEAD + place) {
+    let slot = HashTableSize::from_bits(head).first_slot_for(hash_id(id));
+    let is_listed = match words.get(at + IDS_HEAD + slot) {
         0 => false,
         entry if entry == u64::from(id) + 1 => true,
-        _ => is_listed_further(words, at, place, id),
+        _ => is_listed_further(words, at, slot, id),
     };
     is_listed == (head & FILTER_IN != 0)
 }
 
-/// Returns whether an id is listed after a place that another id takes.
+/// Returns whether an id is listed after a slot that another id takes.
 #[inline(never)]
-fn is_listed_further(words: Words<'_>, at: usize, mut place: usize, id: u16) -> bool {
-    let places = Places::from_bits(words.get(at));
-    for _ in 1..places.last() {
-        place = places.after(place);
-        match words.get(at + IDS_HEAD + place) {
+fn is_listed_further(words: CellWords<'_>, at: usize, mut slot: usize, id: u16) -> bool {
+    let size = HashTableSize::from_bits(words.get(at));
+    for _ in 1..size.last_slot() {
+        slot = size.next_slot(slot);
+        match words.get(at + IDS_HEAD + slot) {
             0 => break,
             entry if entry == u64::from(id) + 1 => return true,
             _ => {}
@@ -129,14 +129,19 @@ impl QuickResult {
 /// Names of up to fifteen bytes are checked right here without a call, so that rejecting an event
 /// needs no frame.
 #[inline(always)]
-pub(super) fn quick_check_name(section: Words<'_>, metadata: &[u8]) -> QuickResult {
+pub(super) fn quick_check_name(section: CellWords<'_>, metadata: &[u8]) -> QuickResult {
     let head = section.get(0);
-    let Some((first, second)) = two_words(metadata).filter(|_| head & HAS_PART == 0) else {
+    let Some((first, second)) = read_short_name(metadata).filter(|_| head & HAS_LEVEL_KEYWORD_PART == 0)
+    else {
         return quick_check_long_name(section, metadata);
     };
-    let hash = mixed(MIX, below(first, zeros(first)));
-    let hash = finished(if zeros(first) == 0 { mixed(hash, below(second, zeros(second))) } else { hash });
-    match section.get(NAMES_HEAD + 2 * Places::from_bits(head).start_for(hash)) {
+    let hash = mix_word(HASH_FACTOR, bytes_below_zero(first, zero_marks(first)));
+    let hash = finish_hash(if zero_marks(first) == 0 {
+        mix_word(hash, bytes_below_zero(second, zero_marks(second)))
+    } else {
+        hash
+    });
+    match section.get(NAMES_HEAD + 2 * HashTableSize::from_bits(head).first_slot_for(hash)) {
         0 => QuickResult::from_passes(head & FILTER_IN == 0),
         _ => quick_check_long_name(section, metadata),
     }
@@ -145,7 +150,7 @@ pub(super) fn quick_check_name(section: Words<'_>, metadata: &[u8]) -> QuickResu
 /// Returns the first sixteen bytes after the tags of an event's metadata, if the tags are one byte
 /// and the name ends among them. Zeros where the metadata ends before.
 #[inline(always)]
-fn two_words(metadata: &[u8]) -> Option<(u64, u64)> {
+fn read_short_name(metadata: &[u8]) -> Option<(u64, u64)> {
     const NAME: usize = 3;
     let [low, high, tag] = *metadata.first_chunk()?;
     let size = usize::from(u16::from_le_bytes([low, high])).min(metadata.len());
@@ -157,25 +162,26 @@ fn two_words(metadata: &[u8]) -> Option<(u64, u64)> {
     // read are shifted out.
     let at = (size - 8).min(NAME + 8);
     let (first, second) = (word(NAME)?, word(at)? >> (8 * (NAME + 8 - at)));
-    (zeros(first) | zeros(second) != 0).then_some((first, second))
+    (zero_marks(first) | zero_marks(second) != 0).then_some((first, second))
 }
 
 /// Like [`quick_check_name`], for a name of any length.
 #[inline(never)]
-fn quick_check_long_name(section: Words<'_>, metadata: &[u8]) -> QuickResult {
+fn quick_check_long_name(section: CellWords<'_>, metadata: &[u8]) -> QuickResult {
     let head = section.get(0);
-    let Some((name, last)) = name_in(metadata).filter(|_| head & HAS_PART == 0) else {
+    let Some((name, last)) = find_name_after_one_tag(metadata).filter(|_| head & HAS_LEVEL_KEYWORD_PART == 0)
+    else {
         return QuickResult::Unclear;
     };
-    let mut hash = MIX;
-    for_each_word_of_long(name, last, |word| hash = mixed(hash, word));
-    let (hash, places) = (finished(hash), Places::from_bits(head));
-    let mut place = places.start_for(hash);
-    for _ in 0..places.last() {
-        match section.get(NAMES_HEAD + 2 * place) {
+    let mut hash = HASH_FACTOR;
+    for_each_word_of_long(name, last, |word| hash = mix_word(hash, word));
+    let (hash, size) = (finish_hash(hash), HashTableSize::from_bits(head));
+    let mut slot = size.first_slot_for(hash);
+    for _ in 0..size.last_slot() {
+        match section.get(NAMES_HEAD + 2 * slot) {
             0 => return QuickResult::from_passes(head & FILTER_IN == 0),
             found if found == hash => return QuickResult::Unclear,
-            _ => place = places.after(place),
+            _ => slot = size.next_slot(slot),
         }
     }
     QuickResult::Unclear
@@ -183,93 +189,94 @@ fn quick_check_long_name(section: Words<'_>, metadata: &[u8]) -> QuickResult {
 
 /// Returns whether a name filter passes an event; an event with unreadable metadata has none of the
 /// names.
-#[inline(never)] // So that id checks need no room for its frame.
-pub(super) fn name_passes(words: Words<'_>, at: usize, level: u8, keyword: u64, metadata: &[u8]) -> bool {
-    let (head, gate) = gate(words, at);
+#[inline(never)] // So that the frames of id checks do not include its frame.
+pub(super) fn name_passes(words: CellWords<'_>, at: usize, level: u8, keyword: u64, metadata: &[u8]) -> bool {
+    let (head, gate) = read_gate(words, at);
     !gate.admits(level, keyword)
-        || name_after_tags(metadata).is_some_and(|name| has_name(words, at, Places::from_bits(head), name))
+        || name_after_tags(metadata)
+            .is_some_and(|name| has_name(words, at, HashTableSize::from_bits(head), name))
             == (head & FILTER_IN != 0)
 }
 
 /// Returns the bytes after the tags of an event's metadata, if the tags are one byte: its name,
 /// then its fields. Also returns the last eight bytes of the metadata, if there are as many.
 #[inline(always)]
-fn name_in(metadata: &[u8]) -> Option<(&[u8], &[u8; 8])> {
+fn find_name_after_one_tag(metadata: &[u8]) -> Option<(&[u8], &[u8; 8])> {
     let [low, high, tag] = *metadata.first_chunk()?;
     if tag & 0x80 != 0 {
         return None;
     }
-    let whole = metadata.get(..usize::from(u16::from_le_bytes([low, high])).min(metadata.len()))?;
-    let last = whole.last_chunk()?;
-    Some((whole.get(3..)?, last))
+    let complete = metadata.get(..usize::from(u16::from_le_bytes([low, high])).min(metadata.len()))?;
+    let last = complete.last_chunk()?;
+    Some((complete.get(3..)?, last))
 }
 
 /// Returns the bytes after the tags of an event's metadata.
 fn name_after_tags(metadata: &[u8]) -> Option<&[u8]> {
     let size = usize::from(u16::from_le_bytes(*metadata.first_chunk()?));
-    let mut rest = metadata.get(2..size.min(metadata.len()))?;
+    let mut remaining = metadata.get(2..size.min(metadata.len()))?;
     loop {
-        let (tag, tail) = rest.split_first()?;
-        rest = tail;
+        let (tag, tail) = remaining.split_first()?;
+        remaining = tail;
         if tag & 0x80 == 0 {
-            return Some(rest);
+            return Some(remaining);
         }
     }
 }
 
 /// Returns whether a filter by level and keyword passes an event.
-pub(super) fn level_keyword_passes(words: Words<'_>, at: usize, level: u8, keyword: u64) -> bool {
-    let (head, gate) = gate(words, at);
+pub(super) fn level_keyword_passes(words: CellWords<'_>, at: usize, level: u8, keyword: u64) -> bool {
+    let (head, gate) = read_gate(words, at);
     gate.admits(level, keyword) == (head & FILTER_IN != 0)
 }
 
 #[inline(always)]
-fn gate(words: Words<'_>, at: usize) -> (u64, Gate) {
+fn read_gate(words: CellWords<'_>, at: usize) -> (u64, Gate) {
     let head = words.get(at);
     (head, Gate { any: words.get(at + 1), all: words.get(at + 2), level: head as u8 })
 }
 
 /// Returns whether the name at the start of these bytes is in the table.
-fn has_name(words: Words<'_>, at: usize, places: Places, name: &[u8]) -> bool {
+fn has_name(words: CellWords<'_>, at: usize, size: HashTableSize, name: &[u8]) -> bool {
     let hash = hash_name(name);
-    let mut place = places.start_for(hash);
-    for _ in 0..places.last() {
-        let entry = at + NAMES_HEAD + 2 * place;
+    let mut slot = size.first_slot_for(hash);
+    for _ in 0..size.last_slot() {
+        let entry = at + NAMES_HEAD + 2 * slot;
         match words.get(entry) {
             0 => return false,
             found if found == hash && is_name(words, at, words.get(entry + 1), name) => return true,
-            _ => place = places.after(place),
+            _ => slot = size.next_slot(slot),
         }
     }
     false
 }
 
-fn is_name(words: Words<'_>, at: usize, place: u64, name: &[u8]) -> bool {
-    let (text, mut count) = (at + (place >> 32) as usize, 0);
+fn is_name(words: CellWords<'_>, at: usize, location: u64, name: &[u8]) -> bool {
+    let (text, mut count) = (at + (location >> 32) as usize, 0);
     let mut same = true;
     for_each_word(name, |word| {
         same &= words.get(text + count) == word;
         count += 1;
     });
-    same && place & 0xFFFF_FFFF == count as u64
+    same && location & 0xFFFF_FFFF == count as u64
 }
 
-/// Hashes the name at the start of these bytes; never 0, which marks an empty place.
+/// Hashes the name at the start of these bytes; never 0, which marks an empty slot.
 pub(super) fn hash_name(name: &[u8]) -> u64 {
-    let mut hash = MIX;
-    for_each_word(name, |word| hash = mixed(hash, word));
-    finished(hash)
+    let mut hash = HASH_FACTOR;
+    for_each_word(name, |word| hash = mix_word(hash, word));
+    finish_hash(hash)
 }
 
 /// Adds a word to a hash. The upper bits are mixed best, so they are rotated to where the next word
 /// meets them.
 #[inline(always)]
-const fn mixed(hash: u64, word: u64) -> u64 {
-    (hash.rotate_left(5) ^ word).wrapping_mul(MIX)
+const fn mix_word(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(HASH_FACTOR)
 }
 
 #[inline(always)]
-const fn finished(hash: u64) -> u64 {
+const fn finish_hash(hash: u64) -> u64 {
     hash | 1
 }
 
@@ -281,7 +288,7 @@ pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
         Some(last) => for_each_word_of_long(bytes, last, take),
         None => {
             let word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            take(below(word, zeros(word)));
+            take(bytes_below_zero(word, zero_marks(word)));
         }
     }
 }
@@ -290,30 +297,30 @@ pub(super) fn for_each_word(bytes: &[u8], mut take: impl FnMut(u64)) {
 /// name.
 #[inline(always)]
 fn for_each_word_of_long(bytes: &[u8], last: &[u8; 8], mut take: impl FnMut(u64)) {
-    let mut rest = bytes;
-    while let Some((word, tail)) = rest.split_first_chunk() {
+    let mut remaining = bytes;
+    while let Some((word, tail)) = remaining.split_first_chunk() {
         let word = u64::from_le_bytes(*word);
-        let zeros = zeros(word);
+        let zeros = zero_marks(word);
         if zeros != 0 {
-            return take(below(word, zeros));
+            return take(bytes_below_zero(word, zeros));
         }
         take(word);
-        rest = tail;
+        remaining = tail;
     }
     // Bytes already read are shifted out.
-    let word = u64::from_le_bytes(*last).checked_shr(64 - 8 * rest.len() as u32).unwrap_or(0);
-    take(below(word, zeros(word)));
+    let word = u64::from_le_bytes(*last).checked_shr(64 - 8 * remaining.len() as u32).unwrap_or(0);
+    take(bytes_below_zero(word, zero_marks(word)));
 }
 
 /// Marks the zero bytes of a word: the lowest mark is the high bit of the lowest zero byte.
 #[inline(always)]
-const fn zeros(word: u64) -> u64 {
+const fn zero_marks(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
 }
 
 /// Returns the bytes of a word below its lowest zero byte, or all if there is none.
 #[inline(always)]
-const fn below(word: u64, zeros: u64) -> u64 {
+const fn bytes_below_zero(word: u64, zeros: u64) -> u64 {
     // Ones up to the lowest mark. The other marks stay, but a marked byte has no such bit itself.
     word & zeros.wrapping_sub(1)
 }
@@ -322,7 +329,7 @@ const fn below(word: u64, zeros: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn words_of(bytes: &[u8]) -> Vec<u64> {
+    fn collect_words(bytes: &[u8]) -> Vec<u64> {
         let mut words = Vec::new();
         for_each_word(bytes, |word| words.push(word));
         words
@@ -332,19 +339,19 @@ mod tests {
     fn different_names_have_different_words_whatever_follows_them() {
         for length in 0..40 {
             let name = vec![b'n'; length];
-            let words = words_of(&name);
+            let words = collect_words(&name);
             assert_eq!(words.len(), length / 8 + 1);
             for tail in [&b"\0"[..], b"\0x", b"\0longer than a word", b"\0\0\0\0\0\0\0\0\0"] {
                 let bytes = [&name, tail].concat();
-                assert_eq!(words_of(&bytes), words, "{length}");
+                assert_eq!(collect_words(&bytes), words, "{length}");
                 assert_eq!(hash_name(&bytes), hash_name(&name));
             }
-            assert_ne!(words_of(&[&name[..], b"n"].concat()), words);
+            assert_ne!(collect_words(&[&name[..], b"n"].concat()), words);
             for at in 0..length {
                 for byte in [b'm', 0x80, 0xFF, 1] {
                     let mut other = name.clone();
                     other[at] = byte;
-                    assert_ne!(words_of(&other), words, "{length} {at}");
+                    assert_ne!(collect_words(&other), words, "{length} {at}");
                     assert_ne!(hash_name(&other), hash_name(&name), "{length} {at}");
                 }
             }
@@ -352,16 +359,26 @@ mod tests {
     }
 
     #[test]
-    fn the_name_stands_behind_size_and_tags() {
+    fn name_follows_size_and_tags() {
         assert_eq!(name_after_tags(b"\x08\0\0abc\0\x08"), Some(&b"abc\0\x08"[..]));
         assert_eq!(name_after_tags(b"\x08\0\x81\xFF\x01ab\0behind"), Some(&b"ab\0"[..]));
         for broken in [&b""[..], b"\x01", b"\x02\0", b"\x04\0\x80\x80", b"\x01\0\0a\0"] {
             assert_eq!(name_after_tags(broken), None);
-            assert_eq!(name_in(broken), None);
+            assert_eq!(find_name_after_one_tag(broken), None);
         }
-        assert_eq!(name_in(b"\x08\0\0abc\0\x08"), Some((&b"abc\0\x08"[..], b"\x08\0\0abc\0\x08")));
-        assert_eq!(name_in(b"\x09\0\0abcd\0\x08more"), Some((&b"abcd\0\x08"[..], b"\0\0abcd\0\x08")));
-        assert_eq!(name_in(b"\x07\0\0abc\0"), None, "too short for the quick check");
-        assert_eq!(name_in(b"\x08\0\x81\xFF\x01ab\0behind"), None, "more tags");
+        assert_eq!(
+            find_name_after_one_tag(b"\x08\0\0abc\0\x08"),
+            Some((&b"abc\0\x08"[..], b"\x08\0\0abc\0\x08"))
+        );
+        assert_eq!(
+            find_name_after_one_tag(b"\x09\0\0abcd\0\x08more"),
+            Some((&b"abcd\0\x08"[..], b"\0\0abcd\0\x08"))
+        );
+        assert_eq!(find_name_after_one_tag(b"\x07\0\0abc\0"), None, "short metadata needs the full check");
+        assert_eq!(
+            find_name_after_one_tag(b"\x08\0\x81\xFF\x01ab\0behind"),
+            None,
+            "names after several tag bytes need the full check"
+        );
     }
 }

@@ -10,13 +10,13 @@ use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::Ticket;
 
 use super::*;
-use crate::registration::Slot;
+use crate::registration::RegistrationSlot;
 use crate::registration::enable::SessionEnable;
 
 const STACK_TRACE: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
-const TRACELOGGING: u8 = 11;
+const TRACELOGGING_CHANNEL: u8 = 11;
 
-fn ids(kind: u32, filter_in: bool, ids: &[u16]) -> Filter {
+fn id_filter(kind: u32, filter_in: bool, ids: &[u16]) -> Filter {
     Filter { kind, data: encode::event_ids(filter_in, ids) }
 }
 
@@ -24,11 +24,11 @@ fn gate(any: u64, all: u64, level: u8, filter_in: bool) -> (Gate, bool) {
     (Gate { any, all, level }, filter_in)
 }
 
-fn names(kind: u32, (gate, filter_in): (Gate, bool), names: &[&str]) -> Filter {
+fn name_filter(kind: u32, (gate, filter_in): (Gate, bool), names: &[&str]) -> Filter {
     Filter { kind, data: encode::event_names(gate, filter_in, names) }
 }
 
-fn level_keyword((gate, filter_in): (Gate, bool)) -> Filter {
+fn level_keyword_filter((gate, filter_in): (Gate, bool)) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, data: encode::level_keyword(gate, filter_in) }
 }
 
@@ -37,20 +37,20 @@ fn metadata(name: &str) -> Vec<u8> {
 }
 
 /// Returns a slot with one session that has these filters, and its enable state.
-fn enable(property: u32, filters: Vec<Filter>) -> (Slot, SessionEnable) {
-    let slot = Slot::new();
+fn enable(property: u32, filters: Vec<Filter>) -> (RegistrationSlot, SessionEnable) {
+    let slot = RegistrationSlot::new();
     let params = EnableParams { property, filters, ..EnableParams::default() };
     assert_eq!(slot.enable_session(3, Ticket(1), &params).refusal(), None);
-    let enable = slot.enable_of_outlet(3).unwrap();
+    let enable = slot.find_enable(3).unwrap();
     (slot, enable)
 }
 
 /// Returns whether the session gets the event, and its stack.
-fn asked(filters: Vec<Filter>, d: &EventDescriptor, name: Option<&str>) -> (bool, bool) {
+fn check_event(filters: Vec<Filter>, d: &EventDescriptor, name: Option<&str>) -> (bool, bool) {
     let (slot, enable) = enable(STACK_TRACE, filters);
     let metadata = name.map(metadata);
-    let event = Event { metadata: metadata.as_deref(), ..Event::new(d, &[]) };
-    let seen = (!enable.filtered || passes(enable.filters.number, &event), enable.wants_stack(&event));
+    let event = CallerEvent { metadata: metadata.as_deref(), ..CallerEvent::new(d, &[]) };
+    let seen = (!enable.is_filtered || passes(enable.filters.number, &event), enable.wants_stack(&event));
     assert_eq!(slot.check_filters(&event).is_some(), seen.0);
     slot.disable_sessions(u64::MAX);
     seen
@@ -65,9 +65,9 @@ fn every_id_is_found_in_the_largest_list() {
     for count in [1_usize, 2, 3, 17, 63, 64] {
         let listed: Vec<u16> = (0..count).map(|i| (i * 1021) as u16 ^ 0x00FF).collect();
         for filter_in in [true, false] {
-            let (slot, enable) = enable(0, vec![ids(EVENT_FILTER_TYPE_EVENT_ID, filter_in, &listed)]);
+            let (slot, enable) = enable(0, vec![id_filter(EVENT_FILTER_TYPE_EVENT_ID, filter_in, &listed)]);
             for id in 0..=u16::MAX {
-                let passed = passes(enable.filters.number, &Event::new(&event(id, 0, 0), &[]));
+                let passed = passes(enable.filters.number, &CallerEvent::new(&event(id, 0, 0), &[]));
                 assert_eq!(passed, listed.contains(&id) == filter_in, "{id} of {count}");
             }
             slot.disable_sessions(u64::MAX);
@@ -83,16 +83,16 @@ fn every_name_is_found_and_no_other() {
     let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
     let others = ["b", "abd", "abcdefgi", "abcdefghj", "name300", "Name1", "name1 ", "grüße", "abcdefghia"];
     for filter_in in [true, false] {
-        let filter = || vec![names(EVENT_FILTER_TYPE_EVENT_NAME, gate(0, 0, 0, filter_in), &listed)];
+        let filter = || vec![name_filter(EVENT_FILTER_TYPE_EVENT_NAME, gate(0, 0, 0, filter_in), &listed)];
         for name in listed.iter().chain(&others) {
-            let (passed, _) = asked(filter(), &event(0, 4, 1), Some(name));
+            let (passed, _) = check_event(filter(), &event(0, 4, 1), Some(name));
             assert_eq!(passed, listed.contains(name) == filter_in, "{name:?}");
         }
         // Metadata without a readable name has none of the names.
         let (slot, enable) = enable(0, filter());
         for broken in [&b""[..], b"\x01", b"\x04\x00\x80\x80"] {
             let d = event(0, 4, 1);
-            let event = Event { metadata: Some(broken), ..Event::new(&d, &[]) };
+            let event = CallerEvent { metadata: Some(broken), ..CallerEvent::new(&d, &[]) };
             assert_eq!(passes(enable.filters.number, &event), !filter_in);
         }
         slot.disable_sessions(u64::MAX);
@@ -102,20 +102,22 @@ fn every_name_is_found_and_no_other() {
 #[test]
 fn id_filters_apply_to_manifest_events_and_name_filters_to_others() {
     let d = event(5, 4, 1);
-    let by_id = || ids(EVENT_FILTER_TYPE_EVENT_ID, true, &[6]);
-    let by_name = || names(EVENT_FILTER_TYPE_EVENT_NAME, gate(0, 0, 0, true), &["other"]);
-    assert!(!asked(vec![by_id()], &d, None).0 && asked(vec![by_id()], &d, Some("n")).0);
-    assert!(asked(vec![by_name()], &d, None).0 && !asked(vec![by_name()], &d, Some("n")).0);
+    let by_id = || id_filter(EVENT_FILTER_TYPE_EVENT_ID, true, &[6]);
+    let by_name = || name_filter(EVENT_FILTER_TYPE_EVENT_NAME, gate(0, 0, 0, true), &["other"]);
+    assert!(!check_event(vec![by_id()], &d, None).0 && check_event(vec![by_id()], &d, Some("n")).0);
+    assert!(check_event(vec![by_name()], &d, None).0 && !check_event(vec![by_name()], &d, Some("n")).0);
     assert!(
-        !asked(vec![by_id(), by_name()], &d, None).0 && !asked(vec![by_id(), by_name()], &d, Some("n")).0
+        !check_event(vec![by_id(), by_name()], &d, None).0
+            && !check_event(vec![by_id(), by_name()], &d, Some("n")).0
     );
 }
 
 #[test]
 fn name_filter_ignores_events_outside_its_level_keyword_part() {
-    let filter =
-        |any, all, level| vec![names(EVENT_FILTER_TYPE_EVENT_NAME, gate(any, all, level, false), &["n"])];
-    let passed = |any, all, level, d: EventDescriptor| asked(filter(any, all, level), &d, Some("n")).0;
+    let filter = |any, all, level| {
+        vec![name_filter(EVENT_FILTER_TYPE_EVENT_NAME, gate(any, all, level, false), &["n"])]
+    };
+    let passed = |any, all, level, d: EventDescriptor| check_event(filter(any, all, level), &d, Some("n")).0;
     assert!(!passed(0, 0, 0, event(0, 255, 9)));
     assert!(passed(0, 0, 3, event(0, 4, 1)) && !passed(0, 0, 3, event(0, 3, 1)));
     assert!(passed(2, 0, 0, event(0, 4, 1)) && !passed(2, 0, 0, event(0, 4, 3)));
@@ -126,9 +128,9 @@ fn name_filter_ignores_events_outside_its_level_keyword_part() {
 #[test]
 fn stack_is_captured_if_each_stack_filter_passes() {
     let d = event(5, 4, 1);
-    let by_id = |id| ids(EVENT_FILTER_TYPE_STACKWALK, true, &[id]);
-    let by_name = |name| names(EVENT_FILTER_TYPE_STACKWALK_NAME, gate(0, 0, 0, true), &[name]);
-    let by_level = |level, filter_in| level_keyword(gate(0, 0, level, filter_in));
+    let by_id = |id| id_filter(EVENT_FILTER_TYPE_STACKWALK, true, &[id]);
+    let by_name = |name| name_filter(EVENT_FILTER_TYPE_STACKWALK_NAME, gate(0, 0, 0, true), &[name]);
+    let by_level = |level, filter_in| level_keyword_filter(gate(0, 0, level, filter_in));
     for (filters, of_manifest, of_tracelogging) in [
         (vec![], true, true),
         (vec![by_id(5)], true, true),
@@ -142,11 +144,11 @@ fn stack_is_captured_if_each_stack_filter_passes() {
         (vec![by_id(5), by_name("m"), by_level(4, true)], true, false),
         (vec![by_id(6), by_name("n"), by_level(4, true)], false, true),
     ] {
-        assert_eq!(asked(filters.clone(), &d, None), (true, of_manifest), "{filters:?}");
-        assert_eq!(asked(filters.clone(), &d, Some("n")), (true, of_tracelogging), "{filters:?}");
+        assert_eq!(check_event(filters.clone(), &d, None), (true, of_manifest), "{filters:?}");
+        assert_eq!(check_event(filters.clone(), &d, Some("n")), (true, of_tracelogging), "{filters:?}");
         // Without the property there is no stack, whatever the filters are.
         let (slot, enable) = enable(0, filters);
-        assert!(!enable.wants_stack(&Event::new(&d, &[])));
+        assert!(!enable.wants_stack(&CallerEvent::new(&d, &[])));
         slot.disable_sessions(u64::MAX);
     }
 }
@@ -157,22 +159,23 @@ fn filters_for_the_provider_are_kept_unchanged() {
     let own = |kind, length: usize| Filter { kind, data: vec![kind as u8; length] };
     let schematized = Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: header.clone() };
     let (slot, enable) = enable(0, vec![own(3, 0), schematized, own(1, 1024), own(2, 9)]);
-    assert!(!enable.filtered, "events are not checked");
+    assert!(!enable.is_filtered, "filters of the provider must not filter events");
     assert_eq!(enable.filters.schematized(), Some(header));
-    let lengths: Vec<_> = enable.filters.own().into_iter().map(|(kind, data)| (kind, data.len())).collect();
+    let lengths: Vec<_> =
+        enable.filters.provider_defined().into_iter().map(|(kind, data)| (kind, data.len())).collect();
     assert_eq!(lengths, [(3, 0), (1, 1024), (2, 9)]);
     slot.disable_sessions(u64::MAX);
-    assert_eq!(Filters::default().schematized(), None);
-    assert_eq!(Filters::default().own(), []);
+    assert_eq!(SessionFilters::default().schematized(), None);
+    assert_eq!(SessionFilters::default().provider_defined(), []);
 }
 
 #[test]
 fn ids_are_checked_before_an_event_is_composed() {
-    let (slot, _) = enable(0, vec![ids(EVENT_FILTER_TYPE_EVENT_ID, true, &[5])]);
-    assert!(slot.event_enabled(&event(5, 4, 1)) && !slot.event_enabled(&event(6, 4, 1)));
-    let of_tracelogging = EventDescriptor { channel: 11, ..event(6, 4, 1) };
-    assert!(slot.event_enabled(&of_tracelogging));
+    let (slot, _) = enable(0, vec![id_filter(EVENT_FILTER_TYPE_EVENT_ID, true, &[5])]);
+    assert!(slot.is_event_enabled(&event(5, 4, 1)) && !slot.is_event_enabled(&event(6, 4, 1)));
+    let of_tracelogging = EventDescriptor { channel: TRACELOGGING_CHANNEL, ..event(6, 4, 1) };
+    assert!(slot.is_event_enabled(&of_tracelogging));
     slot.enable_session(4, Ticket(1), &EnableParams::default());
-    assert!(slot.event_enabled(&event(6, 4, 1)), "another session has no filter");
+    assert!(slot.is_event_enabled(&event(6, 4, 1)), "another session has no filter");
     slot.disable_sessions(u64::MAX);
 }

@@ -12,9 +12,9 @@ use tracing_subscriber::filter::Filtered;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::EtwLayer;
-use super::interest::{EtwFilter, Home};
-use super::naming::{MAX_TARGETS, Named, Rule};
-use super::routes::{ByTarget, Routes};
+use super::interest::{EtwFilter, LayerSubscriber};
+use super::naming::{MAX_TARGETS, NamedProviders, NamingRule};
+use super::routes::{ByTarget, LayerRoutes};
 use crate::Provider;
 use crate::error::{Error, Result};
 use crate::provider::EnableNotice;
@@ -50,8 +50,8 @@ pub struct LayerBuilder {
     keywords: ByTarget<u64>,
     /// Provider names by target.
     providers: ByTarget<String>,
-    rule: Option<Rule>,
-    only: ByTarget<()>,
+    rule: Option<NamingRule>,
+    only_targets: ByTarget<()>,
 }
 
 impl LayerBuilder {
@@ -66,7 +66,7 @@ impl LayerBuilder {
             keywords: ByTarget::default(),
             providers: ByTarget::default(),
             rule: None,
-            only: ByTarget::default(),
+            only_targets: ByTarget::default(),
         }
     }
 
@@ -108,7 +108,7 @@ impl LayerBuilder {
         self
     }
 
-    /// Sets a rule that gives targets separate providers, besides those named one by one. The id is
+    /// Sets a rule that gives targets separate providers, in addition to those named one by one. The id is
     /// derived from the name.
     ///
     /// The rule is called once for each target, before the first event or span of it is written,
@@ -125,7 +125,7 @@ impl LayerBuilder {
         mut self,
         name: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.rule = Some(Rule(Arc::new(name)));
+        self.rule = Some(NamingRule(Arc::new(name)));
         self
     }
 
@@ -139,23 +139,23 @@ impl LayerBuilder {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         self.check()?;
-        let home = Arc::new(Home::default());
-        let (group, of_named) = (self.group, Arc::clone(&home));
+        let subscriber = Arc::new(LayerSubscriber::default());
+        let (group, of_named) = (self.group, Arc::clone(&subscriber));
         let by_rule = Box::new(move |name: &str| {
             register(name, Guid::from_provider_name(name), group.as_ref(), &of_named)
         });
-        let routes = Arc::new(Routes {
-            provider: register(&self.name, self.id, self.group.as_ref(), &home)?,
-            others: self.register_others(&home)?,
-            named: self.rule.map(|rule| Named::new(rule, by_rule)),
+        let routes = Arc::new(LayerRoutes {
+            provider: register(&self.name, self.id, self.group.as_ref(), &subscriber)?,
+            target_providers: self.register_target_providers(&subscriber)?,
+            rule_providers: self.rule.map(|rule| NamedProviders::new(rule, by_rule)),
             default_keyword: self.default_keyword,
             keywords: self.keywords,
-            only: self.only,
+            only_targets: self.only_targets,
         });
         static LAYERS: AtomicU64 = AtomicU64::new(0);
         let number = LAYERS.fetch_add(1, Ordering::Relaxed);
-        let layer = EtwLayer { routes: Arc::clone(&routes), home: Arc::clone(&home), number };
-        Ok(layer.with_filter(EtwFilter { routes, home }))
+        let layer = EtwLayer { routes: Arc::clone(&routes), subscriber: Arc::clone(&subscriber), number };
+        Ok(layer.with_filter(EtwFilter { routes, subscriber }))
     }
 
     /// Like [`build`](Self::build), for a layer that writes only this target and the target with
@@ -164,8 +164,8 @@ impl LayerBuilder {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        self.only.set(target, ());
-        self.only.set(&self.name, ());
+        self.only_targets.set(target, ());
+        self.only_targets.set(&self.name, ());
         self.build()
     }
 
@@ -187,28 +187,38 @@ impl LayerBuilder {
     }
 
     /// Registers one provider for each name.
-    fn register_others(&self, home: &Arc<Home>) -> Result<ByTarget<Arc<Provider>>> {
+    fn register_target_providers(
+        &self,
+        subscriber: &Arc<LayerSubscriber>,
+    ) -> Result<ByTarget<Arc<Provider>>> {
         let mut registered: Vec<(&str, Arc<Provider>)> = Vec::new();
-        let mut others = ByTarget::default();
+        let mut target_providers = ByTarget::default();
         for (target, name) in self.providers.iter() {
             let known = registered.iter().find(|(known, _)| known == name).map(|(_, p)| Arc::clone(p));
             let provider = match known {
                 Some(provider) => provider,
-                None => Arc::new(register(name, Guid::from_provider_name(name), self.group.as_ref(), home)?),
+                None => {
+                    Arc::new(register(name, Guid::from_provider_name(name), self.group.as_ref(), subscriber)?)
+                }
             };
             registered.push((name, Arc::clone(&provider)));
-            others.set(target, provider);
+            target_providers.set(target, provider);
         }
-        Ok(others)
+        Ok(target_providers)
     }
 }
 
-fn register(name: &str, id: Guid, group: Option<&Guid>, home: &Arc<Home>) -> Result<Provider> {
+fn register(
+    name: &str,
+    id: Guid,
+    group: Option<&Guid>,
+    subscriber: &Arc<LayerSubscriber>,
+) -> Result<Provider> {
     let mut traits = TraitsBuilder::new(name);
     if let Some(group) = group {
         traits.group(group);
     }
-    let home = Arc::clone(home);
-    let changed = Box::new(move |_: &EnableNotice<'_>| home.rebuild());
+    let subscriber = Arc::clone(subscriber);
+    let changed = Box::new(move |_: &EnableNotice<'_>| subscriber.rebuild());
     Provider::register_with_traits(id, traits.finish()?, Some(changed))
 }

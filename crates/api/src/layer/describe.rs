@@ -17,26 +17,26 @@ use std::cell::Cell;
 use traceweir_format::tracelogging::MetadataBuilder;
 use tracing_core::Metadata;
 
-use super::values::{Described, Values};
+use super::values::{EventValues, RecordedField};
 
 /// Number of cache entries; a power of two.
-const ENTRIES: usize = 64;
-const ENTRY_BITS: u32 = ENTRIES.trailing_zeros();
+const CACHE_ENTRIES: usize = 64;
+const ENTRY_BITS: u32 = CACHE_ENTRIES.trailing_zeros();
 
 /// The memory of one thread.
 #[derive(Default)]
-pub(super) struct Scratch {
-    pub(super) values: Values,
+pub(super) struct EventScratch {
+    pub(super) values: EventValues,
     pub(super) metadata_cache: MetadataCache,
 }
 
-impl Scratch {
+impl EventScratch {
     /// Calls `f` with the thread's memory, without values in it.
     pub(super) fn with<R>(f: impl FnOnce(&mut Self) -> R) -> R {
         thread_local! {
-            static SPARE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+            static SPARE: Cell<Option<Box<EventScratch>>> = const { Cell::new(None) };
         }
-        // Gone at the end of a thread, when destructors of others may still write.
+        // Gone at the end of a thread, when destructors of other values may still write.
         let mut scratch = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
         scratch.values.clear();
         let result = f(&mut scratch);
@@ -56,7 +56,7 @@ pub(super) struct MetadataCache {
 struct CacheEntry {
     /// Address of the callsite's description, which is never freed; 0 for none.
     callsite: usize,
-    shape: Vec<Described>,
+    shape: Vec<RecordedField>,
     blob: MetadataBuilder,
 }
 
@@ -66,11 +66,11 @@ impl MetadataCache {
     pub(super) fn metadata(
         &mut self,
         callsite: &'static Metadata<'static>,
-        shape: &[Described],
+        shape: &[RecordedField],
     ) -> Option<&[u8]> {
         let address = std::ptr::from_ref(callsite).addr();
         if self.entries.is_empty() {
-            self.entries.resize_with(ENTRIES, || CacheEntry {
+            self.entries.resize_with(CACHE_ENTRIES, || CacheEntry {
                 callsite: 0,
                 shape: Vec::new(),
                 blob: MetadataBuilder::new("", 0),
@@ -86,22 +86,22 @@ impl MetadataCache {
 }
 
 impl CacheEntry {
-    fn rebuild(&mut self, callsite: &Metadata<'_>, shape: &[Described]) {
+    fn rebuild(&mut self, callsite: &Metadata<'_>, shape: &[RecordedField]) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
         self.blob.reset(callsite.name(), 0);
-        for described in shape {
-            let (input, out) = described.types();
-            let field = callsite.fields().iter().nth(described.index());
+        for recorded_field in shape {
+            let (input, out) = recorded_field.types();
+            let field = callsite.fields().iter().nth(recorded_field.index());
             self.blob.add_field(field.as_ref().map_or("", |f| f.name()), input, out, 0);
         }
     }
 }
 
-fn entry_index(address: usize, shape: &[Described]) -> usize {
+fn entry_index(address: usize, shape: &[RecordedField]) -> usize {
     const FACTOR: usize = 0x9E37_79B9_7F4A_7C15_u64 as usize;
-    let mixed = shape.iter().fold(address.wrapping_mul(FACTOR), |hash, described| {
-        (hash.rotate_left(5) ^ usize::from(described.word())).wrapping_mul(FACTOR)
+    let mixed = shape.iter().fold(address.wrapping_mul(FACTOR), |hash, recorded_field| {
+        (hash.rotate_left(5) ^ usize::from(recorded_field.word())).wrapping_mul(FACTOR)
     });
     mixed >> (usize::BITS.saturating_sub(ENTRY_BITS))
 }

@@ -11,13 +11,13 @@
 //! Two threads that ask and store at the same time may leave the older answer behind, and a wanted
 //! event would not be written for as long as the session lasts. Hence
 //!
-//! 1. Only our own rebuilds get answers that may become wrong. Rebuilds run one at a time, and
-//!    every change is followed by one.
-//! 2. All others get answers that stay true: the state is checked again for each event, at the
-//!    price of a call.
-//! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current one
-//!    if it knows only one, and the callback thread has none. A layer that does not know its
-//!    subscriber (it is inside a layer that does not pass that on) always answers as in 2.
+//! 1. Only rebuilds of this module get final answers, which may become wrong. Rebuilds run one at a
+//!    time, and a rebuild follows every change.
+//! 2. All other requests get answers that stay true: the state is checked again for each event, at
+//!    the price of a call.
+//! 3. A rebuild runs under the subscriber that the layer is part of: `tracing` asks the current
+//!    subscriber if it knows only one, and the callback thread has no current subscriber. A layer
+//!    whose enclosing layer does not pass the subscriber on always answers as in 2.
 //!
 //! The first rebuild comes a second after the layer became part of a subscriber.
 //!
@@ -26,10 +26,10 @@
 //!     ──▶ its time comes: rebuild, if it still exists              none left: the thread ends
 //! ```
 //!
-//! 1. Until then the layer gives no level hint, because `tracing-subscriber` takes the one at the
-//!    start as the permanent level of the `log` crate.
+//! 1. Until the first rebuild the layer gives no level hint, because `tracing-subscriber` takes the
+//!    hint at the start as the permanent level of the `log` crate.
 //! 2. One thread serves all layers of the process, however many subscribers a program makes and
-//!    drops; the list has those that still exist.
+//!    drops; the list contains the layers that still exist.
 //! 3. Without the thread, callsites stay correct and are a little slower.
 
 use std::cell::Cell;
@@ -45,7 +45,7 @@ use tracing_log::NormalizeEvent;
 use tracing_subscriber::layer::{Context, Filter};
 
 use super::naming;
-use super::routes::Routes;
+use super::routes::LayerRoutes;
 
 /// How long a thread waits for the rebuild of another, which may be waiting for this thread's
 /// callback to end.
@@ -58,11 +58,11 @@ thread_local! {
 
 /// The subscriber that a layer is part of.
 #[derive(Debug, Default)]
-pub(super) struct Home(Mutex<Option<WeakDispatch>>);
+pub(super) struct LayerSubscriber(Mutex<Option<WeakDispatch>>);
 
-impl Home {
+impl LayerSubscriber {
     /// Stores the subscriber that the layer became part of.
-    pub(super) fn found(self: &Arc<Self>, dispatch: &Dispatch) {
+    pub(super) fn set_dispatch(self: &Arc<Self>, dispatch: &Dispatch) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(dispatch.downgrade());
         schedule_first_rebuild(self);
     }
@@ -77,9 +77,9 @@ impl Home {
 
     /// Makes all callsites ask again. On return they know of all changes before the call.
     pub(super) fn rebuild(&self) {
-        static WANTED: AtomicU64 = AtomicU64::new(0);
-        static TURN: Mutex<()> = Mutex::new(());
-        WANTED.fetch_add(1, Ordering::SeqCst);
+        static REQUESTS: AtomicU64 = AtomicU64::new(0);
+        static REBUILD_LOCK: Mutex<()> = Mutex::new(());
+        REQUESTS.fetch_add(1, Ordering::SeqCst);
         // Inside a rebuild of this thread: the loop below, further up this stack, runs again.
         if REBUILDING.try_with(Cell::get).unwrap_or(true) || naming::is_naming() {
             return;
@@ -87,16 +87,16 @@ impl Home {
         let Some(dispatch) = self.dispatch() else { return };
         let start = Instant::now();
         loop {
-            match TURN.try_lock() {
-                Ok(_turn) => {
-                    let wanted = WANTED.load(Ordering::SeqCst);
+            match REBUILD_LOCK.try_lock() {
+                Ok(_naming) => {
+                    let wanted = REQUESTS.load(Ordering::SeqCst);
                     let _rebuilding = Rebuilding::begin();
                     dispatcher::with_default(&dispatch, tracing_core::callsite::rebuild_interest_cache);
-                    if WANTED.load(Ordering::SeqCst) == wanted {
+                    if REQUESTS.load(Ordering::SeqCst) == wanted {
                         return;
                     }
                 }
-                Err(TryLockError::Poisoned(_)) => TURN.clear_poison(),
+                Err(TryLockError::Poisoned(_)) => REBUILD_LOCK.clear_poison(),
                 // The thread that holds the turn sees that another rebuild is wanted.
                 Err(TryLockError::WouldBlock) if start.elapsed() > REBUILD_TIMEOUT => return,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
@@ -109,53 +109,55 @@ impl Home {
 const FIRST_REBUILD_DELAY: Duration = Duration::from_secs(1);
 
 /// The layers that wait for their first rebuild.
-struct Waiting {
-    /// In the order of their times.
-    homes: VecDeque<(Instant, Weak<Home>)>,
+struct PendingFirstRebuilds {
+    /// In the order of the times at which they are due.
+    subscribers: VecDeque<(Instant, Weak<LayerSubscriber>)>,
     /// The process whose thread serves them: a forked child has the list and not the thread.
-    served_in: Option<u32>,
+    serving_process: Option<u32>,
 }
 
-fn waiting() -> MutexGuard<'static, Waiting> {
-    static WAITING: Mutex<Waiting> = Mutex::new(Waiting { homes: VecDeque::new(), served_in: None });
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_first_rebuilds() -> MutexGuard<'static, PendingFirstRebuilds> {
+    static PENDING: Mutex<PendingFirstRebuilds> =
+        Mutex::new(PendingFirstRebuilds { subscribers: VecDeque::new(), serving_process: None });
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Schedules the first rebuild of a layer.
-fn schedule_first_rebuild(home: &Arc<Home>) {
-    let mut waiting = waiting();
-    waiting.homes.retain(|(_, home)| home.strong_count() != 0);
+fn schedule_first_rebuild(subscriber: &Arc<LayerSubscriber>) {
+    let mut pending = lock_first_rebuilds();
+    pending.subscribers.retain(|(_, subscriber)| subscriber.strong_count() != 0);
     let now = Instant::now();
-    waiting.homes.push_back((now.checked_add(FIRST_REBUILD_DELAY).unwrap_or(now), Arc::downgrade(home)));
-    let here = Some(std::process::id());
-    if waiting.served_in != here {
+    pending
+        .subscribers
+        .push_back((now.checked_add(FIRST_REBUILD_DELAY).unwrap_or(now), Arc::downgrade(subscriber)));
+    let this_process = Some(std::process::id());
+    if pending.serving_process != this_process {
         let started =
             std::thread::Builder::new().name("traceweir-layer".to_owned()).spawn(run_first_rebuilds);
-        waiting.served_in = started.ok().and(here);
+        pending.serving_process = started.ok().and(this_process);
     }
 }
 
 /// Runs the thread until no layer waits.
 fn run_first_rebuilds() {
-    while let Some((due, home)) = next_waiting() {
+    while let Some((due, subscriber)) = next_pending() {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        if let Some(home) = home.upgrade() {
-            home.rebuild();
+        if let Some(subscriber) = subscriber.upgrade() {
+            subscriber.rebuild();
         }
     }
 }
 
 /// Returns the layer whose time comes first; with `None`, the thread ends.
-fn next_waiting() -> Option<(Instant, Weak<Home>)> {
-    let mut waiting = waiting();
-    let next = waiting.homes.pop_front();
+fn next_pending() -> Option<(Instant, Weak<LayerSubscriber>)> {
+    let mut pending = lock_first_rebuilds();
+    let next = pending.subscribers.pop_front();
     if next.is_none() {
-        waiting.served_in = None;
+        pending.serving_process = None;
     }
     next
 }
 
-/// Marks a rebuild until drop, also if a subscriber panics in it.
+/// Marks a rebuild until drop, even if a subscriber panics in it.
 struct Rebuilding;
 
 impl Rebuilding {
@@ -177,43 +179,43 @@ impl Drop for Rebuilding {
 /// It applies to its layer only: rejected events still reach other layers of the subscriber.
 #[derive(Clone, Debug)]
 pub struct EtwFilter {
-    pub(super) routes: Arc<Routes>,
-    pub(super) home: Arc<Home>,
+    pub(super) routes: Arc<LayerRoutes>,
+    pub(super) subscriber: Arc<LayerSubscriber>,
 }
 
 impl EtwFilter {
-    fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        self.routes.find(metadata.target()).is_some_and(|route| route.enabled(*metadata.level()))
+    fn is_wanted(&self, metadata: &Metadata<'_>) -> bool {
+        self.routes.find(metadata.target()).is_some_and(|route| route.is_enabled(*metadata.level()))
     }
 
     /// Returns whether an answer may hold until the next rebuild.
-    fn may_be_kept(&self) -> bool {
-        REBUILDING.try_with(Cell::get).unwrap_or(false) && self.home.is_known()
+    fn is_answer_final(&self) -> bool {
+        REBUILDING.try_with(Cell::get).unwrap_or(false) && self.subscriber.is_known()
     }
 }
 
 impl<S: Subscriber> Filter<S> for EtwFilter {
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if !self.may_be_kept() || !self.routes.knows(metadata.target()) {
+        if !self.is_answer_final() || !self.routes.is_final(metadata.target()) {
             return Interest::sometimes();
         }
-        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+        if self.is_wanted(metadata) { Interest::always() } else { Interest::never() }
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        self.wants(metadata)
+        self.is_wanted(metadata)
     }
 
     /// Checks records of the `log` crate, whose target is known only now unless `enabled` was
     /// called before.
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
-        event.normalized_metadata().is_none_or(|metadata| self.wants(&metadata))
+        event.normalized_metadata().is_none_or(|metadata| self.is_wanted(&metadata))
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        if !self.may_be_kept() {
+        if !self.is_answer_final() {
             return Some(LevelFilter::TRACE);
         }
-        Some(self.routes.most_frequent().map_or(LevelFilter::OFF, LevelFilter::from_level))
+        Some(self.routes.most_frequent_level().map_or(LevelFilter::OFF, LevelFilter::from_level))
     }
 }

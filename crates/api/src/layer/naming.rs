@@ -35,26 +35,26 @@ pub(super) fn is_naming() -> bool {
     NAMING.try_with(Cell::get).unwrap_or(true)
 }
 
-type NameOf = dyn Fn(&str) -> Option<String> + Send + Sync;
+type NameProvider = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// The program's rule that names the provider of a target.
 #[derive(Clone)]
-pub(super) struct Rule(pub(super) Arc<NameOf>);
+pub(super) struct NamingRule(pub(super) Arc<NameProvider>);
 
-impl fmt::Debug for Rule {
+impl fmt::Debug for NamingRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Rule")
+        f.write_str("NamingRule")
     }
 }
 
-type Register = Box<dyn Fn(&str) -> Result<Provider> + Send + Sync>;
+type RegisterProvider = Box<dyn Fn(&str) -> Result<Provider> + Send + Sync>;
 
 /// The targets that were named so far.
-pub(super) struct Named {
-    rule: Rule,
-    register: Register,
+pub(super) struct NamedProviders {
+    rule: NamingRule,
+    register: RegisterProvider,
     entries: Vec<OnceLock<NamedTarget>>,
-    /// Held while an entry is filled.
+    /// Locked while an entry is filled.
     adding: Mutex<()>,
 }
 
@@ -64,24 +64,24 @@ struct NamedTarget {
     provider: Option<(String, Arc<Provider>)>,
 }
 
-impl fmt::Debug for Named {
+impl fmt::Debug for NamedProviders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.filled().map(|entry| (&entry.target, &entry.provider))).finish()
+        f.debug_list().entries(self.used_entries().map(|entry| (&entry.target, &entry.provider))).finish()
     }
 }
 
-impl Named {
-    pub(super) fn new(rule: Rule, register: Register) -> Self {
+impl NamedProviders {
+    pub(super) fn new(rule: NamingRule, register: RegisterProvider) -> Self {
         let entries = std::iter::repeat_with(OnceLock::new).take(MAX_TARGETS).collect();
         Self { rule, register, entries, adding: Mutex::new(()) }
     }
 
-    fn filled(&self) -> impl Iterator<Item = &NamedTarget> {
+    fn used_entries(&self) -> impl Iterator<Item = &NamedTarget> {
         self.entries.iter().map_while(OnceLock::get)
     }
 
     fn find_target(&self, target: &str) -> Option<&NamedTarget> {
-        self.filled().find(|entry| entry.target == target)
+        self.used_entries().find(|entry| entry.target == target)
     }
 
     /// Returns whether all entries are used.
@@ -90,35 +90,36 @@ impl Named {
     }
 
     /// Returns whether the provider of a target is final.
-    pub(super) fn knows(&self, target: &str) -> bool {
+    pub(super) fn is_final(&self, target: &str) -> bool {
         self.find_target(target).is_some() || self.is_full()
     }
 
     /// Iterates over all providers so far.
     pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
-        self.filled().filter_map(|entry| entry.provider.as_ref()).map(|(_, provider)| &**provider)
+        self.used_entries().filter_map(|entry| entry.provider.as_ref()).map(|(_, provider)| &**provider)
     }
 
     /// Returns the provider of a target, registering it if it is new; `None` for the layer's own.
-    pub(super) fn provider_of(&self, target: &str) -> Option<&Provider> {
-        let entry = self.find_target(target).or_else(|| self.add(target))?;
+    pub(super) fn find_or_register(&self, target: &str) -> Option<&Provider> {
+        let entry = self.find_target(target).or_else(|| self.add_target(target))?;
         entry.provider.as_ref().map(|(_, provider)| &**provider)
     }
 
     #[cold]
-    fn add(&self, target: &str) -> Option<&NamedTarget> {
+    fn add_target(&self, target: &str) -> Option<&NamedTarget> {
         // A rule that writes events would be called for their targets, without end.
         if self.is_full() || is_naming() {
             return None;
         }
-        let _turn = Turn::begin();
+        let _naming = NamingGuard::begin();
         let name = self.rule.0(target).filter(|name| !name.is_empty() && !name.contains('\0'));
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = self.find_target(target) {
             return Some(entry);
         }
         let provider = name.and_then(|name| {
-            let known = self.filled().filter_map(|entry| entry.provider.as_ref()).find(|(n, _)| *n == name);
+            let known =
+                self.used_entries().filter_map(|entry| entry.provider.as_ref()).find(|(n, _)| *n == name);
             let provider = match known {
                 Some((_, provider)) => Arc::clone(provider),
                 None => Arc::new((self.register)(&name).ok()?),
@@ -130,17 +131,17 @@ impl Named {
     }
 }
 
-/// Marks the naming until drop, also if the rule panics.
-struct Turn;
+/// Marks the naming until drop, even if the rule panics.
+struct NamingGuard;
 
-impl Turn {
+impl NamingGuard {
     fn begin() -> Self {
         let _ = NAMING.try_with(|naming| naming.set(true));
         Self
     }
 }
 
-impl Drop for Turn {
+impl Drop for NamingGuard {
     fn drop(&mut self) {
         let _ = NAMING.try_with(|naming| naming.set(false));
     }

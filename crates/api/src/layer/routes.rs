@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tracing_core::Level;
 
-use super::naming::Named;
+use super::naming::NamedProviders;
 use crate::Provider;
 
 /// Levels of `tracing` from the rarest to the most frequent, with their ETW levels.
@@ -28,13 +28,13 @@ pub(super) fn etw_level(level: Level) -> u8 {
 
 /// The provider and keyword of one target.
 #[derive(Clone, Copy)]
-pub(super) struct Route<'a> {
+pub(super) struct TargetRoute<'a> {
     pub(super) provider: &'a Provider,
     pub(super) keyword: u64,
 }
 
-impl Route<'_> {
-    pub(super) fn enabled(&self, level: Level) -> bool {
+impl TargetRoute<'_> {
+    pub(super) fn is_enabled(&self, level: Level) -> bool {
         self.provider.enabled(etw_level(level), self.keyword)
     }
 }
@@ -50,7 +50,6 @@ impl<T> Default for ByTarget<T> {
 }
 
 impl<T> ByTarget<T> {
-    /// Sets the value of a target.
     pub(super) fn set(&mut self, target: &str, value: T) {
         self.0.retain(|(named, _)| named != target);
         self.0.push((target.to_owned(), value));
@@ -72,53 +71,58 @@ impl<T> ByTarget<T> {
 
 /// All routes of a layer.
 #[derive(Debug)]
-pub(super) struct Routes {
+pub(super) struct LayerRoutes {
     /// The layer's own provider.
     pub(super) provider: Provider,
     /// The providers of named targets.
-    pub(super) others: ByTarget<Arc<Provider>>,
+    pub(super) target_providers: ByTarget<Arc<Provider>>,
     /// The providers by the rule.
-    pub(super) named: Option<Named>,
+    pub(super) rule_providers: Option<NamedProviders>,
     pub(super) default_keyword: u64,
     pub(super) keywords: ByTarget<u64>,
     /// If not empty, the only targets that are written.
-    pub(super) only: ByTarget<()>,
+    pub(super) only_targets: ByTarget<()>,
 }
 
-impl Routes {
+impl LayerRoutes {
     /// Returns the route of a target; `None` if its events are not written.
-    pub(super) fn find(&self, target: &str) -> Option<Route<'_>> {
-        if self.only.len() != 0 && self.only.find(target).is_none() {
+    pub(super) fn find(&self, target: &str) -> Option<TargetRoute<'_>> {
+        if self.only_targets.len() != 0 && self.only_targets.find(target).is_none() {
             return None;
         }
-        let other = self.others.find(target).map(|other| &**other);
-        let other = other.or_else(|| self.named.as_ref()?.provider_of(target));
+        let other = self.target_providers.find(target).map(|other| &**other);
+        let other = other.or_else(|| self.rule_providers.as_ref()?.find_or_register(target));
         let provider = other.unwrap_or(&self.provider);
-        Some(Route { provider, keyword: self.keywords.find(target).copied().unwrap_or(self.default_keyword) })
+        Some(TargetRoute {
+            provider,
+            keyword: self.keywords.find(target).copied().unwrap_or(self.default_keyword),
+        })
     }
 
     /// Returns whether the route of a target is final.
-    pub(super) fn knows(&self, target: &str) -> bool {
-        self.named.as_ref().is_none_or(|named| self.others.find(target).is_some() || named.knows(target))
+    pub(super) fn is_final(&self, target: &str) -> bool {
+        self.rule_providers
+            .as_ref()
+            .is_none_or(|named| self.target_providers.find(target).is_some() || named.is_final(target))
     }
 
     /// Returns the most frequent level that any session may want of any target.
-    pub(super) fn most_frequent(&self) -> Option<Level> {
-        if self.named.as_ref().is_some_and(|named| !named.is_full()) {
+    pub(super) fn most_frequent_level(&self) -> Option<Level> {
+        if self.rule_providers.as_ref().is_some_and(|named| !named.is_full()) {
             return Some(Level::TRACE);
         }
-        let wanted = |level: &Level| self.all().any(|route| route.enabled(*level));
+        let wanted = |level: &Level| self.all_routes().any(|route| route.is_enabled(*level));
         LEVELS.iter().rev().map(|(level, _)| *level).find(wanted)
     }
 
     /// Iterates over every provider with every keyword: a superset of the existing routes.
-    fn all(&self) -> impl Iterator<Item = Route<'_>> {
-        let others = self.others.iter().map(|(_, other)| &**other);
+    fn all_routes(&self) -> impl Iterator<Item = TargetRoute<'_>> {
+        let target_providers = self.target_providers.iter().map(|(_, other)| &**other);
         let keywords = || self.keywords.iter().map(|(_, keyword)| *keyword).chain([self.default_keyword]);
-        others
-            .chain(self.named.iter().flat_map(Named::providers))
+        target_providers
+            .chain(self.rule_providers.iter().flat_map(NamedProviders::providers))
             .chain([&self.provider])
-            .flat_map(move |provider| keywords().map(move |keyword| Route { provider, keyword }))
+            .flat_map(move |provider| keywords().map(move |keyword| TargetRoute { provider, keyword }))
     }
 }
 
@@ -126,7 +130,7 @@ impl Routes {
 fn is_within(target: &str, named: &str) -> bool {
     target
         .strip_prefix(named)
-        .is_some_and(|rest| rest.is_empty() || named.is_empty() || rest.starts_with("::"))
+        .is_some_and(|suffix| suffix.is_empty() || named.is_empty() || suffix.starts_with("::"))
 }
 
 #[cfg(test)]

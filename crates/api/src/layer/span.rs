@@ -9,79 +9,86 @@
 use traceweir_format::Guid;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use super::values::Values;
+use super::values::EventValues;
 use crate::provider::activity;
 
 /// The state of a span in one layer.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SpanState {
     /// Number of the layer.
     layer: u64,
     pub(super) activity: Guid,
     /// The activity that the span began in.
     pub(super) related: Option<Guid>,
     /// The last value of each field.
-    pub(super) values: Values,
+    pub(super) values: EventValues,
 }
 
 /// The entries of all layers: usually one.
 #[derive(Debug, Default)]
-struct States(Vec<State>);
+struct SpanStates(Vec<SpanState>);
 
 /// Stores a new span and returns its activity.
-pub(super) fn begin<S>(span: &SpanRef<'_, S>, layer: u64, related: Option<Guid>, values: Values) -> Guid
+pub(super) fn begin_span<S>(
+    span: &SpanRef<'_, S>,
+    layer: u64,
+    related: Option<Guid>,
+    values: EventValues,
+) -> Guid
 where
     S: for<'a> LookupSpan<'a>,
 {
     let mut extensions = span.extensions_mut();
-    let others = extensions.get_mut::<States>();
-    let activity =
-        others.as_ref().and_then(|states| states.0.first()).map_or_else(activity::create, |s| s.activity);
-    let state = State { layer, activity, related, values };
-    match others {
+    let target_providers = extensions.get_mut::<SpanStates>();
+    let activity = target_providers
+        .as_ref()
+        .and_then(|states| states.0.first())
+        .map_or_else(activity::create, |s| s.activity);
+    let state = SpanState { layer, activity, related, values };
+    match target_providers {
         Some(states) => states.0.push(state),
-        None => extensions.insert(States(vec![state])),
+        None => extensions.insert(SpanStates(vec![state])),
     }
     activity
 }
 
 /// Stores values that were recorded later.
-pub(super) fn record<S>(span: &SpanRef<'_, S>, layer: u64, newer: &Values)
+pub(super) fn record_values<S>(span: &SpanRef<'_, S>, layer: u64, newer: &EventValues)
 where
     S: for<'a> LookupSpan<'a>,
 {
-    if let Some(states) = span.extensions_mut().get_mut::<States>()
+    if let Some(states) = span.extensions_mut().get_mut::<SpanStates>()
         && let Some(state) = states.0.iter_mut().find(|state| state.layer == layer)
     {
-        state.values.take_newer(newer);
+        state.values.merge_newer(newer);
     }
 }
 
 /// Removes and returns the state of a span that ends.
-pub(super) fn end<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<State>
+pub(super) fn end_span<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<SpanState>
 where
     S: for<'a> LookupSpan<'a>,
 {
     let mut extensions = span.extensions_mut();
-    let states = extensions.get_mut::<States>()?;
+    let states = extensions.get_mut::<SpanStates>()?;
     let at = states.0.iter().position(|state| state.layer == layer)?;
     Some(states.0.swap_remove(at))
 }
 
 /// Returns the activity of a span, if this layer wrote its start.
-pub(super) fn activity_of<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
+pub(super) fn span_activity<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
 where
     S: for<'a> LookupSpan<'a>,
 {
     let extensions = span.extensions();
-    let states = extensions.get::<States>()?;
+    let states = extensions.get::<SpanStates>()?;
     states.0.iter().find(|state| state.layer == layer).map(|state| state.activity)
 }
 
 /// Returns the activity of a span or else of the closest enclosing one that has one.
-pub(super) fn activity_around<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
+pub(super) fn closest_activity<S>(span: &SpanRef<'_, S>, layer: u64) -> Option<Guid>
 where
     S: for<'a> LookupSpan<'a>,
 {
-    span.scope().find_map(|span| activity_of(&span, layer))
+    span.scope().find_map(|span| span_activity(&span, layer))
 }

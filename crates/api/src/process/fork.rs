@@ -3,12 +3,12 @@
 //! ```text
 //!   one page, zeroed by the kernel in a forked child (MADV_WIPEONFORK)
 //!
-//!   ready    serial number of the process once writers may write; 0 in a child until it has
-//!            registered again
-//!   serial   number of the process since the library's first use, 1, 2, …; 0 in a child
-//!            without a client
-//!   making   a thread is making the client right now
-//!   fresh    outlets that this process opened itself; all others are its parent's
+//!   ready        serial number of the process once writers may write; 0 in a child until it has
+//!                registered again
+//!   serial       number of the process since the library's first use, 1, 2, …; 0 in a child
+//!                without a client
+//!   is_making    a thread is making the client right now
+//!   own_outlets  outlets that this process opened itself; all others are its parent's
 //! ```
 //!
 //! After a fork the regions of the parent stay mapped, and the entries of the registrations still
@@ -21,8 +21,8 @@
 //!
 //! 1. `ready` is 0 or the serial number of this very process.
 //! 2. Only the process that made a client uses it: it is found while `serial` is not 0, which is
-//!    set after it was made. A child makes its own and leaves the memory of the other alone; locks
-//!    in there may be held by threads that do not exist in the child.
+//!    set after it was made. A child makes its own and leaves the memory of its parent's client
+//!    alone: locks in it may be held by threads that do not exist in the child.
 //!
 //! If the kernel has no MADV_WIPEONFORK (before 4.14), the page is plain memory and the fork
 //! handler zeroes it; a raw `clone` is not noticed there.
@@ -32,35 +32,35 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-struct Page {
+struct ForkPage {
     ready: AtomicU64,
     serial: AtomicU32,
-    making: AtomicU32,
-    fresh: AtomicU64,
+    is_making: AtomicU32,
+    own_outlets: AtomicU64,
 }
 
 /// Used until the wiped page exists.
-static PLAIN: Page = Page {
+static STATIC_PAGE: ForkPage = ForkPage {
     ready: AtomicU64::new(0),
     serial: AtomicU32::new(0),
-    making: AtomicU32::new(0),
-    fresh: AtomicU64::new(0),
+    is_making: AtomicU32::new(0),
+    own_outlets: AtomicU64::new(0),
 };
 
-static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const PLAIN).cast_mut());
+static PAGE: AtomicPtr<ForkPage> = AtomicPtr::new((&raw const STATIC_PAGE).cast_mut());
 
 /// Serial numbers assigned so far; a child continues from its parent's.
 static SERIALS: AtomicU32 = AtomicU32::new(0);
 
 #[inline(always)]
-fn page() -> &'static Page {
-    // SAFETY: `PLAIN`, or a page mapped by `wiped_page` and never unmapped; all zero bytes are a
-    // valid `Page`, and so is the page after a fork.
+fn page() -> &'static ForkPage {
+    // SAFETY: `STATIC_PAGE`, or a page mapped by `map_wiped_page` and never unmapped; all zero
+    // bytes are a valid `ForkPage`, and so is the page after a fork.
     unsafe { &*PAGE.load(Ordering::Acquire) }
 }
 
 /// Maps the page that a fork wipes; `None` if the system cannot.
-fn wiped_page() -> Option<*mut Page> {
+fn map_wiped_page() -> Option<*mut ForkPage> {
     let size = rustix::param::page_size();
     // SAFETY: a new private anonymous mapping; nothing else is touched.
     let at = unsafe {
@@ -76,7 +76,7 @@ fn wiped_page() -> Option<*mut Page> {
     if at == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the mapping made above, whole.
+    // SAFETY: the whole mapping made above.
     if unsafe { libc::madvise(at, size, libc::MADV_WIPEONFORK) } == 0 {
         return Some(at.cast());
     }
@@ -87,7 +87,7 @@ fn wiped_page() -> Option<*mut Page> {
 
 /// Returns the serial number of the process once writers may write.
 #[inline(always)]
-pub(super) fn ready() -> u64 {
+pub(super) fn ready_serial() -> u64 {
     page().ready.load(Ordering::Relaxed)
 }
 
@@ -104,13 +104,13 @@ pub(crate) fn is_forked() -> bool {
 }
 
 /// Returns the outlets of the parent's sessions.
-pub(crate) fn inherited() -> u64 {
-    !page().fresh.load(Ordering::Relaxed)
+pub(crate) fn inherited_outlets() -> u64 {
+    !page().own_outlets.load(Ordering::Relaxed)
 }
 
 /// Records that this process opened an outlet.
-pub(crate) fn set_fresh(outlet: u8) {
-    page().fresh.fetch_or(1 << outlet, Ordering::Relaxed);
+pub(crate) fn add_own_outlet(outlet: u8) {
+    page().own_outlets.fetch_or(1 << outlet, Ordering::Relaxed);
 }
 
 /// Returns whether writers may write: always, except in a forked child that has not registered
@@ -125,12 +125,12 @@ pub(crate) fn set_ready() {
 }
 
 /// Zeroes the page in the fork handler of a child if the kernel did not.
-pub(crate) fn wipe() {
+pub(crate) fn wipe_page() {
     let page = page();
-    if ptr::eq(page, &PLAIN) {
+    if ptr::eq(page, &STATIC_PAGE) {
         page.ready.store(0, Ordering::Relaxed);
-        page.fresh.store(0, Ordering::Relaxed);
-        page.making.store(0, Ordering::Relaxed);
+        page.own_outlets.store(0, Ordering::Relaxed);
+        page.is_making.store(0, Ordering::Relaxed);
         page.serial.store(0, Ordering::Relaxed);
     }
 }
@@ -161,25 +161,25 @@ impl<T: Sync> PerProcess<T> {
                 return value;
             }
             let page = page();
-            if page.making.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if page.is_making.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 std::thread::sleep(Duration::from_micros(50));
                 continue;
             }
             if serial() == 0
                 && let Some(make) = make.take()
             {
-                self.make_now(make);
+                self.make_and_publish(make);
             }
-            page.making.store(0, Ordering::Release);
+            page.is_making.store(0, Ordering::Release);
         }
     }
 
-    fn make_now(&self, make: impl FnOnce(bool) -> T) {
+    fn make_and_publish(&self, make: impl FnOnce(bool) -> T) {
         let first = SERIALS.load(Ordering::Relaxed) == 0;
         self.value.store(Box::into_raw(Box::new(make(first))), Ordering::Release);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        let wiped = if first { wiped_page() } else { None };
-        // SAFETY: mapped just now and never unmapped; all zero bytes are a valid `Page`.
+        let wiped = if first { map_wiped_page() } else { None };
+        // SAFETY: mapped just now and never unmapped; all zero bytes are a valid `ForkPage`.
         let target = wiped.map_or_else(page, |wiped| unsafe { &*wiped });
         // Before the new page is published: a thread that sees a page without a serial number would
         // make a second client.

@@ -8,13 +8,13 @@ use traceweir_transport::ring::{RegionReader, Ticket};
 use super::outlets;
 
 /// The region of one outlet; each test uses its own outlets.
-pub(crate) struct Memory {
+pub(crate) struct TestRegion {
     pub(crate) outlet: u8,
     pub(crate) ticket: Ticket,
     reader: RegionReader,
 }
 
-impl Memory {
+impl TestRegion {
     pub(crate) fn open(outlet: u8) -> Self {
         let params = RegionParams {
             layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
@@ -28,13 +28,13 @@ impl Memory {
     }
 
     /// Returns the number of events counted as lost.
-    pub(crate) fn lost(&mut self) -> u64 {
+    pub(crate) fn lost_events(&mut self) -> u64 {
         self.reader.lost()
     }
 
     /// Returns the records that arrived since the last call, with their processors, and asserts
     /// that none were lost.
-    pub(crate) fn arrived(&mut self) -> Vec<(u16, Vec<u8>)> {
+    pub(crate) fn take_records(&mut self) -> Vec<(u16, Vec<u8>)> {
         let mut all = Vec::new();
         for ring in self.reader.rings() {
             ring.poll().unwrap();
@@ -50,7 +50,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for TestRegion {
     fn drop(&mut self) {
         assert!(outlets::get(self.outlet).close());
     }

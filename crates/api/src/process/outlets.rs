@@ -19,9 +19,9 @@ use super::fork;
 use crate::error::{Error, Result};
 
 /// Maximum number of sessions that one process can write to.
-pub(crate) const OUTLETS: usize = 64;
+pub(crate) const MAX_OUTLETS: usize = 64;
 
-static TABLE: [Outlet; OUTLETS] = [const { Outlet::new() }; OUTLETS];
+static TABLE: [Outlet; MAX_OUTLETS] = [const { Outlet::new() }; MAX_OUTLETS];
 
 /// Outlets in use, changed under the client's lock. Not part of the table, because a forked child
 /// must know which ones its parent had.
@@ -30,27 +30,27 @@ static IN_USE: AtomicU64 = AtomicU64::new(0);
 /// Returns an outlet by its number.
 #[inline(always)]
 pub(crate) fn get(outlet: u8) -> &'static Outlet {
-    &TABLE[usize::from(outlet) % OUTLETS]
+    &TABLE[usize::from(outlet) % MAX_OUTLETS]
 }
 
 /// The owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum SessionOwner {
     /// The daemon of a connection, by the connection's number.
     Peer(u64),
-    /// The outlets belong to this process.
+    /// This process, which runs the session itself.
     Private,
 }
 
 /// A session that this process writes to.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenSession {
     pub(crate) outlet: u8,
     pub(crate) ticket: Ticket,
-    pub(crate) owner: Owner,
+    pub(crate) owner: SessionOwner,
     pub(crate) session: u64,
     /// The enables of a private session, for providers registered now or later; a daemon keeps
-    /// those of its sessions itself.
+    /// the enables of its sessions itself.
     pub(crate) enables: Vec<(Guid, EnableParams)>,
     /// A private session records where providers live; for other sessions a daemon keeps this.
     pub(crate) tracks_binaries: bool,
@@ -58,45 +58,52 @@ pub(crate) struct Open {
 
 /// The outlets in use and their sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    pub(crate) open: Vec<Open>,
+pub(crate) struct OutletTable {
+    pub(crate) open: Vec<OpenSession>,
 }
 
-impl Table {
+impl OutletTable {
     /// Opens a free outlet for a session.
     pub(crate) fn open<T>(
         &mut self,
-        owner: Owner,
+        owner: SessionOwner,
         session: u64,
         open: impl FnOnce(u8, &'static Outlet) -> Result<(Ticket, T)>,
     ) -> Result<T> {
         let outlet = IN_USE.load(Ordering::Relaxed).trailing_ones() as u8;
-        if usize::from(outlet) >= OUTLETS {
+        if usize::from(outlet) >= MAX_OUTLETS {
             return Err(Error::refused(
                 Status::ERROR_NO_SYSTEM_RESOURCES,
-                format!("this process writes to {OUTLETS} sessions already"),
+                format!("this process writes to {MAX_OUTLETS} sessions already"),
             ));
         }
-        let (ticket, more) = open(outlet, get(outlet))?;
+        let (ticket, result) = open(outlet, get(outlet))?;
         IN_USE.fetch_or(1 << outlet, Ordering::Relaxed);
-        fork::set_fresh(outlet);
-        self.open.push(Open { outlet, ticket, owner, session, enables: Vec::new(), tracks_binaries: false });
-        Ok(more)
+        fork::add_own_outlet(outlet);
+        self.open.push(OpenSession {
+            outlet,
+            ticket,
+            owner,
+            session,
+            enables: Vec::new(),
+            tracks_binaries: false,
+        });
+        Ok(result)
     }
 
     /// Finds the session of an owner.
-    pub(crate) fn find(&mut self, owner: Owner, session: u64) -> Option<&mut Open> {
+    pub(crate) fn find(&mut self, owner: SessionOwner, session: u64) -> Option<&mut OpenSession> {
         self.open.iter_mut().find(|o| o.owner == owner && o.session == session)
     }
 
     /// Removes sessions and returns the bits of their outlets, which stay in use until they are
     /// freed.
-    pub(crate) fn remove(&mut self, which: impl Fn(&Open) -> bool) -> u64 {
+    pub(crate) fn remove(&mut self, which: impl Fn(&OpenSession) -> bool) -> u64 {
         let mut bits = 0;
         self.open.retain(|o| {
-            let taken = which(o);
-            bits |= u64::from(taken) << o.outlet;
-            !taken
+            let is_removed = which(o);
+            bits |= u64::from(is_removed) << o.outlet;
+            !is_removed
         });
         bits
     }
@@ -108,7 +115,7 @@ impl Table {
 }
 
 /// Iterates over the numbers of the outlets in a mask.
-pub(crate) fn numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
+pub(crate) fn outlet_numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let next = (outlets != 0).then_some(outlets.trailing_zeros() as u8);
         outlets &= outlets.wrapping_sub(1);
@@ -118,13 +125,13 @@ pub(crate) fn numbers(mut outlets: u64) -> impl Iterator<Item = u8> {
 
 /// Forgets the parent's sessions in a forked child whose registrations no longer name them, so that
 /// their outlets can be used again.
-pub(crate) fn abandon() {
+pub(crate) fn forget_inherited_outlets() {
     // A writer that read an entry just before it was cleared is about to count a lost event; a
     // forgotten outlet would not take the count. This waits for writers that are counting already;
     // a slower one still counts in the parent's region.
     std::thread::sleep(Duration::from_millis(10));
-    let inherited = IN_USE.load(Ordering::Relaxed) & fork::inherited();
-    for outlet in numbers(inherited) {
+    let inherited = IN_USE.load(Ordering::Relaxed) & fork::inherited_outlets();
+    for outlet in outlet_numbers(inherited) {
         get(outlet).forget();
     }
     IN_USE.fetch_and(!inherited, Ordering::Relaxed);

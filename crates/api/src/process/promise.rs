@@ -25,9 +25,9 @@ impl<T> Promise<T> {
         self.0.1.notify_all();
     }
 
-    /// Waits for the value, for at most `within`.
-    pub(crate) fn wait(&self, within: Duration) -> Option<T> {
-        let deadline = Instant::now() + within;
+    /// Waits for the value, for at most `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<T> {
+        let deadline = Instant::now() + timeout;
         let mut value = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if value.is_some() {

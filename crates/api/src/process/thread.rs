@@ -8,10 +8,10 @@
 //! ```
 //!
 //! In a shared library the compiler finds such memory by a function of the loader, which may change
-//! most registers: 3 ns of an event. A descriptor (TLSDESC) gives the same by a call that changes
-//! one register, also in a library that is loaded later; in a program the linker turns it into one
-//! addition. Stable Rust cannot request it, so the block is declared in assembly where that is
-//! known to work.
+//! most registers: 3 ns of an event. A descriptor (TLSDESC) gives the same address by a call that
+//! changes one register, also in a library that is loaded later; in a program the linker turns it
+//! into one addition. Stable Rust cannot request it, so the block is declared in assembly where
+//! that is known to work.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -116,7 +116,6 @@ fn this<'a>() -> &'a ThisThread {
 }
 
 impl ThisThread {
-    /// Returns the id of the thread.
     #[inline(always)]
     pub(crate) fn id(&self) -> u32 {
         self.id.get()
@@ -136,14 +135,14 @@ impl ThisThread {
 /// Returns the block of this thread if its id belongs to this process. It lives as long as the
 /// thread; callers must not keep it.
 #[inline(always)]
-pub(crate) fn ready<'a>() -> Option<&'a ThisThread> {
+pub(crate) fn known_thread<'a>() -> Option<&'a ThisThread> {
     let this = this();
-    let ready = fork::ready();
+    let ready = fork::ready_serial();
     (this.ready.get() == ready).then_some(this)
 }
 
 /// The thread or process that writes an event.
-pub(crate) enum Writer {
+pub(crate) enum EventWriter {
     /// A thread of this process, by its id.
     Thread(u32),
     /// A forked child that has not registered again, with the outlets of its parent.
@@ -152,16 +151,16 @@ pub(crate) enum Writer {
 
 /// Identifies the writer, on the path of every event.
 #[inline(always)]
-pub(crate) fn writer() -> Writer {
-    ready().map_or_else(identify, |this| Writer::Thread(this.id()))
+pub(crate) fn identify_writer() -> EventWriter {
+    known_thread().map_or_else(identify_new_thread, |this| EventWriter::Thread(this.id()))
 }
 
 /// Identifies a writer whose thread has no id of this process yet, and stores the id.
 #[cold]
-fn identify() -> Writer {
-    let ready = fork::ready();
+fn identify_new_thread() -> EventWriter {
+    let ready = fork::ready_serial();
     if ready == 0 {
-        return Writer::Forked(fork::inherited());
+        return EventWriter::Forked(fork::inherited_outlets());
     }
     let this = this();
     let id = thread_id();
@@ -169,7 +168,7 @@ fn identify() -> Writer {
     // A signal handler on this thread sees the number only together with its id.
     compiler_fence(Ordering::Release);
     this.ready.set(ready);
-    Writer::Thread(id)
+    EventWriter::Thread(id)
 }
 
 /// Returns the id of the calling thread.

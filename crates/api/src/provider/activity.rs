@@ -23,6 +23,9 @@ use traceweir_format::spec::status::Status;
 
 use crate::process::thread;
 
+/// `data3` of created ids.
+const ID_VERSION: u16 = 0xE000;
+
 /// Returns the thread's activity id.
 #[inline]
 #[must_use]
@@ -40,7 +43,7 @@ pub fn set(id: Guid) -> Guid {
 pub fn create() -> Guid {
     let counter = next_count();
     let key = u128::from(process_key());
-    Guid::from_u128(key << 80 | 0xE000 << 64 | u128::from(counter))
+    Guid::from_u128(key << 80 | u128::from(ID_VERSION) << 64 | u128::from(counter))
 }
 
 /// Performs EventActivityIdControl with this code.
@@ -104,18 +107,27 @@ mod tests {
     }
 
     #[test]
-    fn each_control_code_does_what_is_published() {
+    fn control_codes_get_set_and_create_ids() {
         let (first, second) = (create(), create());
         set(first);
         let mut id = Guid::NULL;
-        assert_eq!((control(1, &mut id), id), (Status::ERROR_SUCCESS, first), "get");
+        assert_eq!((control(EVENT_ACTIVITY_CTRL_GET_ID, &mut id), id), (Status::ERROR_SUCCESS, first));
         id = second;
-        assert_eq!((control(2, &mut id), id, current()), (Status::ERROR_SUCCESS, second, second), "set");
-        assert_eq!((control(3, &mut id), current()), (Status::ERROR_SUCCESS, second), "create");
+        assert_eq!(
+            (control(EVENT_ACTIVITY_CTRL_SET_ID, &mut id), id, current()),
+            (Status::ERROR_SUCCESS, second, second)
+        );
+        assert_eq!(
+            (control(EVENT_ACTIVITY_CTRL_CREATE_ID, &mut id), current()),
+            (Status::ERROR_SUCCESS, second)
+        );
         assert!(id != first && id != second && !id.is_null());
         id = first;
-        assert_eq!((control(4, &mut id), id, current()), (Status::ERROR_SUCCESS, second, first), "swap");
-        assert_eq!((control(5, &mut id), id), (Status::ERROR_SUCCESS, first), "create and set");
+        assert_eq!(
+            (control(EVENT_ACTIVITY_CTRL_GET_SET_ID, &mut id), id, current()),
+            (Status::ERROR_SUCCESS, second, first)
+        );
+        assert_eq!((control(EVENT_ACTIVITY_CTRL_CREATE_SET_ID, &mut id), id), (Status::ERROR_SUCCESS, first));
         assert!(current() != first && current() != second && !current().is_null());
         let (before, thread) = (id, current());
         for code in [0, 6, u32::MAX] {
@@ -131,6 +143,6 @@ mod tests {
             (0..4).map(|_| std::thread::spawn(|| (0..1000).map(|_| create()).collect::<Vec<_>>())).collect();
         let ids: Vec<Guid> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 4000);
-        assert!(ids.iter().all(|id| id.data3 == 0xE000));
+        assert!(ids.iter().all(|id| id.data3 == ID_VERSION));
     }
 }

@@ -7,7 +7,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 
 use super::{DataDescriptor, ProviderRef, WriteError};
-use crate::event::Event;
+use crate::event::CallerEvent;
 use crate::write::{self, Options};
 
 impl ProviderRef {
@@ -39,8 +39,8 @@ impl ProviderRef {
         if !self.enabled(descriptor.level, descriptor.keyword) {
             return Ok(());
         }
-        let options = Options::excluding(excluded, flags)?;
-        let event = Event { activity, related, ..Event::from_blocks(descriptor, &[]) };
+        let options = Options::from_write_ex(excluded, flags)?;
+        let event = CallerEvent { activity, related, ..CallerEvent::from_blocks(descriptor, &[]) };
         // SAFETY: the caller promises that the bytes of each block can be read.
         unsafe { write::write_descriptors(self.slot(), event, options, blocks) }
     }

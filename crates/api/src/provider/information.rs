@@ -3,10 +3,10 @@
 //! | Class | Buffer | Effect |
 //! |---|---|---|
 //! | 0 EventProviderBinaryTrackInfo | none, one is tolerated | sessions record the module |
-//! | 1 EventProviderSetReserved1 | | 50 |
+//! | 1 EventProviderSetReserved1 | | ERROR_NOT_SUPPORTED |
 //! | 2 EventProviderSetTraits | the traits | events carry name and group; descriptors have types |
 //! | 3 EventProviderUseDescriptorType | one byte | descriptors have types or not; with traits always |
-//! | 4 and more | | 50 |
+//! | 4 and more | | ERROR_NOT_SUPPORTED |
 //!
 //! The checks come in this order: class, registration, address, length. All but the class fail with
 //! ERROR_INVALID_PARAMETER, also for a registration that has ended.
@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 /// class check precedes: the caller passes 0 as `raw` for it.
 pub fn set_information(raw: u64, class: u32, info: Option<&[u8]>) -> Status {
     let done = check_class(class).and_then(|class| match ProviderRef::from_raw(raw) {
-        Ok(provider) => provider.set(class, info),
-        Err(_) => Err(gone()),
+        Ok(provider) => provider.set_class(class, info),
+        Err(_) => Err(ended_error()),
     });
     done.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
 }
@@ -39,18 +39,20 @@ impl ProviderRef {
     /// [`set_traits`](Self::set_traits) for traits.
     pub fn set_information(&self, class: u32, info: Option<&[u8]>) -> Result<()> {
         let class = check_class(class)?;
-        if self.handle.is_current() { self.set(class, info) } else { Err(gone()) }
+        if self.handle.is_current() { self.set_class(class, info) } else { Err(ended_error()) }
     }
 
-    fn set(&self, class: Class, info: Option<&[u8]>) -> Result<()> {
+    fn set_class(&self, class: Class, info: Option<&[u8]>) -> Result<()> {
         match (class, info) {
             (Class::EventProviderBinaryTrackInfo, _) => client::track_binary(self.handle),
             (Class::EventProviderSetTraits, Some(traits)) => self.set_traits(traits),
-            (Class::EventProviderUseDescriptorType, Some(&[yes])) => {
-                self.slot().set_descriptor_types(yes != 0);
+            (Class::EventProviderUseDescriptorType, Some(&[is_typed])) => {
+                self.slot().set_descriptor_types(is_typed != 0);
                 Ok(())
             }
-            _ => Err(invalid(format!("the buffer has the wrong size for information class {}", class.0))),
+            _ => {
+                Err(invalid_error(format!("the buffer has the wrong size for information class {}", class.0)))
+            }
         }
     }
 }
@@ -67,10 +69,10 @@ fn check_class(class: u32) -> Result<Class> {
     }
 }
 
-fn gone() -> Error {
-    invalid("the registration has ended: register the provider first".to_owned())
+fn ended_error() -> Error {
+    invalid_error("the registration has ended: register the provider first".to_owned())
 }
 
-fn invalid(reason: String) -> Error {
+fn invalid_error(reason: String) -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }

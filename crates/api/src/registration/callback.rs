@@ -11,13 +11,13 @@
 //! 2. Every change is followed by a call that shows the state after it. The caller reads the state
 //!    after it acquired the turn, so calls arrive in order.
 //! 3. While a thread registers, it alone calls: before it returns, on its own stack. The control
-//!    thread reads `registering` after the change, and the registering thread checks for changes
-//!    after it has cleared `registering`, both sequentially consistent: one of them calls.
+//!    thread reads `is_registering` after the change, and the registering thread checks for changes
+//!    after it has cleared `is_registering`, both sequentially consistent: one of them calls.
 //! 4. A turn held by a thread that a fork left behind in the parent counts as free.
 //!
 //! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit
 //! of its session; without any, the filter of a provider-defined type in the call that made the
-//! change. It also gets all filters of such types.
+//! change. It also gets all filters of provider-defined types.
 //!
 //! A panic in a callback is contained, and the registration continues.
 
@@ -27,11 +27,11 @@ use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::filter::{append_to_chain, is_of_provider};
-use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED as SCHEMATIZED;
+use traceweir_format::spec::enable::{ControlCode, EVENT_FILTER_TYPE_SCHEMATIZED as SCHEMATIZED};
 use traceweir_transport::message::{EnableParams, Filter};
 
-use super::Slot;
-use super::enable::Combined;
+use super::RegistrationSlot;
+use super::enable::CombinedEnable;
 use crate::process::{fork, thread};
 
 /// The arguments of an enable callback.
@@ -64,15 +64,15 @@ pub struct EnableNotice<'a> {
 pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 
 /// The exclusive right to call the callback of one registration.
-pub(crate) struct Turn {
+pub(crate) struct CallbackTurn {
     /// Serial number of the process (upper half) and id of the thread; 0 when the turn is free.
     owner: AtomicU64,
 }
 
 /// Releases the turn on drop.
-pub(crate) struct TurnGuard<'a>(&'a Turn);
+pub(crate) struct TurnGuard<'a>(&'a CallbackTurn);
 
-impl Turn {
+impl CallbackTurn {
     pub(crate) const fn new() -> Self {
         Self { owner: AtomicU64::new(0) }
     }
@@ -80,18 +80,23 @@ impl Turn {
     /// Waits for the turn; `None` if this thread holds it already, which means inside the callback.
     pub(crate) fn acquire(&self) -> Option<TurnGuard<'_>> {
         let process = u64::from(fork::serial());
-        let me = process << 32 | u64::from(thread::thread_id());
+        let this_thread = process << 32 | u64::from(thread::thread_id());
         loop {
             let owner = self.owner.load(Ordering::Relaxed);
-            if owner == me {
+            if owner == this_thread {
                 return None;
             }
-            let free = owner == 0 || owner >> 32 != process;
+            let is_free = owner == 0 || owner >> 32 != process;
             // Pairs with the release in `drop`: the effects of the last caller are visible.
-            if free && self.owner.compare_exchange(owner, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if is_free
+                && self
+                    .owner
+                    .compare_exchange(owner, this_thread, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
                 return Some(TurnGuard(self));
             }
-            if !free {
+            if !is_free {
                 // Rare (two threads at one registration) and as long as one callback: no reason for
                 // a queue.
                 std::thread::sleep(Duration::from_micros(200));
@@ -116,73 +121,73 @@ pub(crate) fn provider_filter(filters: &[Filter]) -> Option<&Filter> {
 struct CallbackFilters {
     /// Schematized filters, concatenated.
     chain: Vec<u8>,
-    last: usize,
+    /// Offset of the last filter in `chain`.
+    last_offset: usize,
     /// Filters whose types the provider defines.
-    own: Vec<(u32, Vec<u8>)>,
+    provider_defined: Vec<(u32, Vec<u8>)>,
 }
 
 impl CallbackFilters {
-    /// Collects the filters of all sessions.
-    fn of_sessions(slot: &Slot) -> Self {
+    fn collect_from_sessions(slot: &RegistrationSlot) -> Self {
         let mut collected = Self::default();
-        for (bit, filters) in slot.filters() {
+        for (bit, filters) in slot.session_filters() {
             if let Some(filter) = filters.schematized() {
-                collected.add(&filter, bit);
+                collected.append_schematized(&filter, bit);
             }
-            collected.own.extend(filters.own());
+            collected.provider_defined.extend(filters.provider_defined());
         }
         collected
     }
 
     /// Collects the filters of one call of the session with this bit.
-    fn of_call(filters: &[Filter], bit: u64) -> Self {
+    fn collect_from_request(filters: &[Filter], bit: u64) -> Self {
         let mut collected = Self::default();
         for filter in filters {
             match filter.kind {
-                SCHEMATIZED => collected.add(&filter.data, bit),
-                kind if is_of_provider(kind) => collected.own.push((kind, filter.data.clone())),
+                SCHEMATIZED => collected.append_schematized(&filter.data, bit),
+                kind if is_of_provider(kind) => collected.provider_defined.push((kind, filter.data.clone())),
                 _ => {}
             }
         }
         collected
     }
 
-    fn add(&mut self, filter: &[u8], bit: u64) {
-        append_to_chain(&mut self.chain, &mut self.last, filter, bit);
+    fn append_schematized(&mut self, filter: &[u8], bit: u64) {
+        append_to_chain(&mut self.chain, &mut self.last_offset, filter, bit);
     }
 }
 
-impl Slot {
+impl RegistrationSlot {
     /// Calls the callback with a change, unless the registering thread will.
     pub(crate) fn notify(&self, source: Guid, filter: Option<&Filter>) {
-        if !self.registering.load(Ordering::SeqCst) {
-            self.call_with_changes(source, filter);
+        if !self.is_registering.load(Ordering::SeqCst) {
+            self.report_changes(source, filter);
         }
     }
 
     /// Calls the callback on the registering thread and lets the control thread call from now on.
-    pub(crate) fn registered(&self, filter: Option<&Filter>) {
-        self.registering.store(false, Ordering::SeqCst);
-        self.call_with_changes(Guid::NULL, filter);
+    pub(crate) fn finish_registering(&self, filter: Option<&Filter>) {
+        self.is_registering.store(false, Ordering::SeqCst);
+        self.report_changes(Guid::NULL, filter);
     }
 
     /// Marks the current state as reported to the callback.
-    pub(crate) fn forget_changes(&self) {
+    pub(crate) fn mark_changes_reported(&self) {
         self.notified.store(self.version.load(Ordering::SeqCst), Ordering::Relaxed);
     }
 
     /// Returns whether the registering thread is still waiting for the daemons.
     pub(crate) fn is_registering(&self) -> bool {
-        self.registering.load(Ordering::SeqCst)
+        self.is_registering.load(Ordering::SeqCst)
     }
 
     /// Lets the control thread call the callback in a forked child, where the registering thread
     /// does not exist.
     pub(crate) fn abandon_registering(&self) {
-        self.registering.store(false, Ordering::SeqCst);
+        self.is_registering.store(false, Ordering::SeqCst);
     }
 
-    fn call_with_changes(&self, mut source: Guid, mut filter: Option<&Filter>) {
+    fn report_changes(&self, mut source: Guid, mut filter: Option<&Filter>) {
         let Some(_turn) = self.turn.acquire() else {
             // Inside the callback: the loop below, further up this stack, finds the change.
             return;
@@ -192,12 +197,13 @@ impl Slot {
             if self.notified.swap(version, Ordering::Relaxed) == version {
                 return;
             }
-            let state = self.combined(u64::MAX);
+            let state = self.combine_enables(u64::MAX);
             if state.is_some() || self.reported_enabled.load(Ordering::Relaxed) {
                 self.reported_enabled.store(state.is_some(), Ordering::Relaxed);
-                let off = Combined { level: 0, any: 0, all: 0 };
-                let filters = CallbackFilters::of_sessions(self);
-                self.call(source, u32::from(state.is_some()), state.unwrap_or(off), &filters, filter);
+                let code = if state.is_some() { ControlCode::Enable } else { ControlCode::Disable };
+                let disabled = CombinedEnable { level: 0, any: 0, all: 0 };
+                let filters = CallbackFilters::collect_from_sessions(self);
+                self.call_callback(source, code, state.unwrap_or(disabled), &filters, filter);
             }
             (source, filter) = (Guid::NULL, None);
         }
@@ -206,42 +212,42 @@ impl Slot {
     /// Calls the callback to write the provider's state to the session of an outlet, with the level
     /// and masks of that session and the filters of the request.
     pub(crate) fn capture_state(&self, outlet: u8, params: &EnableParams) {
-        let requested = Combined { level: params.level, any: params.match_any, all: params.match_all };
-        let enable = self.enable_of_outlet(outlet);
-        let state = enable.map_or(requested, |enable| Combined {
+        let requested = CombinedEnable { level: params.level, any: params.match_any, all: params.match_all };
+        let enable = self.find_enable(outlet);
+        let state = enable.map_or(requested, |enable| CombinedEnable {
             level: enable.level,
             any: enable.any,
             all: enable.all,
         });
         self.resend_module(outlet);
         if let Some(_turn) = self.turn.acquire() {
-            let filters = CallbackFilters::of_call(&params.filters, 1 << (outlet & 63));
-            self.call(params.source, 2, state, &filters, None);
+            let filters = CallbackFilters::collect_from_request(&params.filters, 1 << (outlet & 63));
+            self.call_callback(params.source, ControlCode::CaptureState, state, &filters, None);
         }
     }
 
-    fn call(
+    fn call_callback(
         &self,
         source: Guid,
-        code: u32,
-        state: Combined,
+        code: ControlCode,
+        state: CombinedEnable,
         filters: &CallbackFilters,
-        of_call: Option<&Filter>,
+        request_filter: Option<&Filter>,
     ) {
-        let own: Vec<(u32, &[u8])> =
-            filters.own.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
+        let provider_defined: Vec<(u32, &[u8])> =
+            filters.provider_defined.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
         let chain = (!filters.chain.is_empty()).then_some((SCHEMATIZED, filters.chain.as_slice()));
-        let of_call = of_call.map(|filter| (filter.kind, filter.data.as_slice()));
+        let request_filter = request_filter.map(|filter| (filter.kind, filter.data.as_slice()));
         let notice = EnableNotice {
             source,
-            code,
+            code: code.number(),
             level: state.level,
             match_any: state.any,
             match_all: state.all,
-            filter: chain.or(of_call).or(own.first().copied()),
-            own_filters: &own,
+            filter: chain.or(request_filter).or(provider_defined.first().copied()),
+            own_filters: &provider_defined,
         };
-        self.with_callback(|callback| {
+        self.call_callback_with(|callback| {
             // A panic of the application's callback must not end the control thread, on which all
             // providers of the process depend.
             let _ = catch_unwind(AssertUnwindSafe(|| callback(&notice)));

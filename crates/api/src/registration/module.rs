@@ -1,4 +1,4 @@
-//! The module that a provider lives in (EventProviderBinaryTrackInfo).
+//! The module that contains a provider (EventProviderBinaryTrackInfo).
 //!
 //! ```text
 //!   an address ──/proc/self/maps──▶ the file that is mapped there
@@ -13,13 +13,14 @@
 //!
 //! The record travels as events do and needs no daemon: sessions in the process and elsewhere get
 //! it alike, when they enable the provider and when they request its state; `traceweir_session`
-//! describes what they do with it. A record without room is counted as lost like any other event.
+//! describes what they do with it. A record that does not fit into the ring is counted as lost like
+//! any other event.
 //!
 //! | The file was | The path is |
 //! |---|---|
 //! | renamed | the new one, as the system reports it |
 //! | deleted, or replaced | the former one; the build id shows whether the file now is the same |
-//! | absent (code made at run time), or /proc is hidden | the loader's name, else the program |
+//! | absent (code generated at run time), or /proc is hidden | the loader's name, else the program |
 //!
 //! Bytes of a path that are not Unicode become U+FFFD. A session that records the modules of all
 //! providers requests them through its daemon (`ReportModules`).
@@ -35,34 +36,34 @@ use traceweir_transport::abi::{BINARY_PATH, PREFIX_BYTES};
 use traceweir_transport::ring::Gather;
 
 use super::enable::SessionEnable;
-use super::{Decoding, Handle, Slot};
+use super::{DecodeGuidWords, Handle, RegistrationSlot};
 use crate::process::outlets;
-use crate::process::thread::{self, Writer};
+use crate::process::thread::{self, EventWriter};
 
 /// A module: an executable or a shared library.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Module {
+pub(crate) struct ProviderModule {
     path: String,
     build_id: String,
 }
 
 /// The suffix of a deleted file in /proc.
-const DELETED: &[u8] = b" (deleted)";
+const DELETED_SUFFIX: &[u8] = b" (deleted)";
 /// Name and type of the note with the build id.
-const GNU: &[u8] = b"GNU\0";
+const GNU_NOTE_NAME: &[u8] = b"GNU\0";
 const NT_GNU_BUILD_ID: u32 = 3;
 
 impl Handle {
     /// Finds the module that the provider belongs to. Takes the loader's lock.
-    pub(crate) fn find_module(self) -> Module {
-        Module::holding(self.slot.origin())
+    pub(crate) fn find_module(self) -> ProviderModule {
+        ProviderModule::find_by_address(self.slot.origin())
     }
 }
 
-impl Module {
-    fn holding(address: usize) -> Self {
-        let object = Object::holding(address);
-        let mapped = mapped_at(address).or(object.name).or_else(|| {
+impl ProviderModule {
+    fn find_by_address(address: usize) -> Self {
+        let object = LoadedObject::find_by_address(address);
+        let mapped = find_mapped_path(address).or(object.name).or_else(|| {
             let program = std::fs::read_link("/proc/self/exe").ok()?;
             Some(program.as_os_str().as_bytes().to_vec())
         });
@@ -72,7 +73,7 @@ impl Module {
     }
 }
 
-impl Slot {
+impl RegistrationSlot {
     /// Sends the module to a session, if sessions record it.
     pub(crate) fn send_module(&self, enable: &SessionEnable) {
         if let Some(module) = self.module() {
@@ -81,41 +82,41 @@ impl Slot {
     }
 
     /// Returns whether all sessions record the module.
-    pub(crate) fn sends_module(&self) -> bool {
+    pub(crate) fn is_module_tracked(&self) -> bool {
         self.module().is_some()
     }
 
     /// Sends the module to the session of an outlet, whether or not other sessions record it.
-    pub(crate) fn send_module_to(&self, outlet: u8, module: &Module) {
-        if let Some(enable) = self.enable_of_outlet(outlet) {
+    pub(crate) fn send_module_to(&self, outlet: u8, module: &ProviderModule) {
+        if let Some(enable) = self.find_enable(outlet) {
             self.send_module_record(&enable, module);
         }
     }
 
-    fn send_module_record(&self, enable: &SessionEnable, module: &Module) {
-        let thread = match thread::writer() {
-            Writer::Thread(thread) => thread,
-            // The sessions of the parent have it from the parent.
-            Writer::Forked(inherited) if inherited & enable.bit() != 0 => return,
-            Writer::Forked(_) => thread::thread_id(),
+    fn send_module_record(&self, enable: &SessionEnable, module: &ProviderModule) {
+        let thread = match thread::identify_writer() {
+            EventWriter::Thread(thread) => thread,
+            // The parent has sent its module to its sessions.
+            EventWriter::Forked(inherited) if inherited & enable.bit() != 0 => return,
+            EventWriter::Forked(_) => thread::thread_id(),
         };
         let binary_path = BinaryPath {
-            tag: self.raw(),
+            tag: self.raw_handle(),
             process_id: std::process::id(),
             guids: self.guids(),
             path: module.path.clone(),
             build_id: module.build_id.clone(),
         };
         let Ok(record) = binary_path.to_record() else { return };
-        // The thread id is at 0x08.
         let mut words: Vec<u64> = vec![0; PREFIX_BYTES / 8];
         words.extend(record.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
+        // Offset 0x08 of the record: the thread id in the lower half.
         if let Some(word) = words.get_mut(PREFIX_BYTES / 8 + 1) {
             *word = (*word & !u64::from(u32::MAX) | u64::from(thread)).to_le();
         }
         let staged_bytes = record.first_chunk().map_or(0, |size| usize::from(u16::from_le_bytes(*size)));
         let mut gather = Gather { staged: &mut words, staged_bytes, rest: &[], flags: BINARY_PATH };
-        // Counted as lost if there is no room; a session that ends does not need it.
+        // Counted as lost if the ring is full; a session that ends does not need it.
         let _ = outlets::get(enable.outlet).write(enable.ticket, thread, &mut gather);
     }
 
@@ -126,7 +127,7 @@ impl Slot {
 
     /// Sends the module again to the session of an outlet.
     pub(crate) fn resend_module(&self, outlet: u8) {
-        if let Some(enable) = self.enable_of_outlet(outlet) {
+        if let Some(enable) = self.find_enable(outlet) {
             self.send_module(&enable);
         }
     }
@@ -134,13 +135,13 @@ impl Slot {
     /// Returns the GUIDs that the provider's events carry.
     fn guids(&self) -> Vec<traceweir_format::Guid> {
         let mut guids = vec![self.provider()];
-        guids.extend(self.decoding().map(Decoding::guid));
+        guids.extend(self.decoding().map(DecodeGuidWords::guid));
         guids
     }
 }
 
 /// Returns the path of the file that is mapped at an address.
-fn mapped_at(address: usize) -> Option<Vec<u8>> {
+pub(crate) fn find_mapped_path(address: usize) -> Option<Vec<u8>> {
     let maps = std::fs::File::open("/proc/self/maps").ok()?;
     let mut lines = BufReader::new(maps);
     let mut line = Vec::new();
@@ -149,15 +150,15 @@ fn mapped_at(address: usize) -> Option<Vec<u8>> {
         if lines.read_until(b'\n', &mut line).ok()? == 0 {
             return None;
         }
-        if let Some(path) = path_of_line(line.trim_ascii_end(), address) {
-            return path.map(clean);
+        if let Some(path) = parse_maps_line(line.trim_ascii_end(), address) {
+            return path.map(restore_path);
         }
     }
 }
 
 /// Returns the path in a line of `/proc/self/maps` that covers this address; `Some(None)` if no
 /// file is mapped there.
-fn path_of_line(line: &[u8], address: usize) -> Option<Option<&[u8]>> {
+fn parse_maps_line(line: &[u8], address: usize) -> Option<Option<&[u8]>> {
     let text = |part: &[u8]| std::str::from_utf8(part).ok().map(str::to_owned);
     let range = text(line.split(|byte| *byte == b' ').next()?)?;
     let (start, end) = range.split_once('-')?;
@@ -169,23 +170,23 @@ fn path_of_line(line: &[u8], address: usize) -> Option<Option<&[u8]>> {
 }
 
 /// Restores a path from its form in /proc: line ends are escaped, and deleted files have a suffix.
-fn clean(shown: &[u8]) -> Vec<u8> {
-    let is_there = |path: &[u8]| Path::new(OsStr::from_bytes(path)).symlink_metadata().is_ok();
-    let shown = match shown.strip_suffix(DELETED) {
-        Some(path) if !is_there(shown) => path,
+fn restore_path(shown: &[u8]) -> Vec<u8> {
+    let exists = |path: &[u8]| Path::new(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+    let shown = match shown.strip_suffix(DELETED_SUFFIX) {
+        Some(path) if !exists(shown) => path,
         _ => shown,
     };
     let mut path = Vec::with_capacity(shown.len());
-    let mut rest = shown;
-    while let Some((byte, tail)) = rest.split_first() {
+    let mut remaining = shown;
+    while let Some((byte, tail)) = remaining.split_first() {
         match tail.strip_prefix(b"012") {
             Some(tail) if *byte == b'\\' => {
                 path.push(b'\n');
-                rest = tail;
+                remaining = tail;
             }
             _ => {
                 path.push(*byte);
-                rest = tail;
+                remaining = tail;
             }
         }
     }
@@ -194,36 +195,37 @@ fn clean(shown: &[u8]) -> Vec<u8> {
 
 /// A loaded object, as the loader reports it.
 #[derive(Default)]
-struct Object {
+struct LoadedObject {
     name: Option<Vec<u8>>,
     build_id: Vec<u8>,
 }
 
 /// The state of a search for the object that holds an address.
-struct Search {
+struct ObjectSearch {
     address: usize,
-    found: Object,
+    found: LoadedObject,
 }
 
-impl Object {
-    fn holding(address: usize) -> Self {
-        let mut search = Search { address, found: Self::default() };
-        // SAFETY: the function calls `visit` with objects that are and stay loaded during the call,
-        // and with this pointer.
-        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast::<c_void>()) };
+impl LoadedObject {
+    fn find_by_address(address: usize) -> Self {
+        let mut search = ObjectSearch { address, found: Self::default() };
+        // SAFETY: the function calls `visit_object` with objects that are and stay loaded during
+        // the call, and with this pointer.
+        unsafe { libc::dl_iterate_phdr(Some(visit_object), (&raw mut search).cast::<c_void>()) };
         search.found
     }
 }
 
-/// Examines one object; a result other than 0 ends the search.
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+/// Checks whether an object contains the address; a result other than 0 ends the search.
+unsafe extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: called by `dl_iterate_phdr` with a valid object, and with the search of
-    // `Object::holding`, which no other code uses meanwhile.
-    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+    // `LoadedObject::find_by_address`, which no other code uses meanwhile.
+    let (info, search) = unsafe { (&*info, &mut *data.cast::<ObjectSearch>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: the loader's own table of the object.
+    // SAFETY: `dlpi_phdr` is not null and points to `dlpi_phnum` program headers of an object that
+    // stays loaded during the call.
     let segments = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let base = info.dlpi_addr as usize;
     let range = |segment: &libc::Elf64_Phdr| {
@@ -235,7 +237,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
         return 0;
     }
     if !info.dlpi_name.is_null() {
-        // SAFETY: a string of the loader.
+        // SAFETY: a NUL-terminated string of the loader, which lives as long as the object.
         let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
         search.found.name = (!name.is_empty()).then(|| name.to_vec());
     }
@@ -251,7 +253,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
         let bytes = unsafe {
             std::slice::from_raw_parts(std::ptr::with_exposed_provenance(notes.start), notes.len())
         };
-        if let Some(id) = build_id(bytes) {
+        if let Some(id) = find_build_id(bytes) {
             search.found.build_id = id.to_vec();
             break;
         }
@@ -261,16 +263,16 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, data: *m
 
 /// Finds the build id among notes: u32 size of the name, u32 size of the data, u32 type, both
 /// padded to four bytes.
-fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
+fn find_build_id(mut notes: &[u8]) -> Option<&[u8]> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(<[u8]>::first_chunk).map(|word| u32::from_ne_bytes(*word))
     };
     loop {
-        let (name, data) = (word(notes, 0)? as usize, word(notes, 4)? as usize);
+        let (name_bytes, data_bytes) = (word(notes, 0)? as usize, word(notes, 4)? as usize);
         let kind = word(notes, 8)?;
-        let at = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;
-        let end = at.checked_add(data)?;
-        if kind == NT_GNU_BUILD_ID && notes.get(12..)?.get(..name)? == GNU {
+        let at = 12_usize.checked_add(name_bytes.checked_next_multiple_of(4)?)?;
+        let end = at.checked_add(data_bytes)?;
+        if kind == NT_GNU_BUILD_ID && notes.get(12..)?.get(..name_bytes)? == GNU_NOTE_NAME {
             return notes.get(at..end);
         }
         notes = notes.get(end.checked_next_multiple_of(4)?..)?;
@@ -283,34 +285,35 @@ mod tests {
 
     #[test]
     fn this_program_is_found_with_its_build_id() {
-        let module = Module::holding(this_program_is_found_with_its_build_id as *const () as usize);
+        let module =
+            ProviderModule::find_by_address(this_program_is_found_with_its_build_id as *const () as usize);
         let program = std::fs::canonicalize("/proc/self/exe").unwrap();
         assert_eq!(Path::new(&module.path), program);
-        let own = std::fs::read(program).unwrap();
+        let program_bytes = std::fs::read(program).unwrap();
         let digits = module.build_id.as_bytes().chunks(2);
         let id: Vec<u8> =
             digits.map(|d| u8::from_str_radix(std::str::from_utf8(d).unwrap(), 16).unwrap()).collect();
-        assert!(id.is_empty() || own.windows(id.len()).any(|w| w == id), "{}", module.build_id);
+        assert!(id.is_empty() || program_bytes.windows(id.len()).any(|w| w == id), "{}", module.build_id);
     }
 
     #[test]
     fn a_shared_library_is_found_by_an_address_in_it() {
-        let module = Module::holding(libc::getpid as *const () as usize);
+        let module = ProviderModule::find_by_address(libc::getpid as *const () as usize);
         assert!(module.path.starts_with('/') && module.path.contains("lib"), "{module:?}");
     }
 
     #[test]
     fn lines_of_proc_maps_are_parsed() {
         let line = b"7f00-8f00 r-xp 00001000 08:01 1234      /opt/with space/lib.so";
-        assert_eq!(path_of_line(line, 0x7f00), Some(Some(&b"/opt/with space/lib.so"[..])));
-        assert_eq!((path_of_line(line, 0x8f00), path_of_line(line, 0x7eff)), (None, None));
-        assert_eq!(path_of_line(b"7f00-8f00 r-xp 00000000 00:00 0 [vdso]", 0x7f00), Some(None));
-        for wrong in [&b""[..], b"x-y", b"7f00", b"\xff-\xff /x"] {
-            assert_eq!(path_of_line(wrong, 0x7f00), None);
+        assert_eq!(parse_maps_line(line, 0x7f00), Some(Some(&b"/opt/with space/lib.so"[..])));
+        assert_eq!((parse_maps_line(line, 0x8f00), parse_maps_line(line, 0x7eff)), (None, None));
+        assert_eq!(parse_maps_line(b"7f00-8f00 r-xp 00000000 00:00 0 [vdso]", 0x7f00), Some(None));
+        for malformed in [&b""[..], b"x-y", b"7f00", b"\xff-\xff /x"] {
+            assert_eq!(parse_maps_line(malformed, 0x7f00), None);
         }
-        assert_eq!(clean(b"/no/such/file (deleted)"), b"/no/such/file");
-        assert_eq!(clean(b"/no/such\\012file"), b"/no/such\nfile");
-        assert_eq!(clean(b"/no/such\\013file"), b"/no/such\\013file");
+        assert_eq!(restore_path(b"/no/such/file (deleted)"), b"/no/such/file");
+        assert_eq!(restore_path(b"/no/such\\012file"), b"/no/such\nfile");
+        assert_eq!(restore_path(b"/no/such\\013file"), b"/no/such\\013file");
     }
 
     #[test]
@@ -328,10 +331,10 @@ mod tests {
         };
         let notes =
             [note(b"GNU\0", 1, b"abi"), note(b"x", 3, b"no"), note(b"GNU\0", 3, b"\x01\x02\x03")].concat();
-        assert_eq!(build_id(&notes), Some(&[1, 2, 3][..]));
+        assert_eq!(find_build_id(&notes), Some(&[1, 2, 3][..]));
         for length in 0..notes.len() - 1 {
-            assert_eq!(build_id(&notes[..length]), None, "{length}");
+            assert_eq!(find_build_id(&notes[..length]), None, "{length}");
         }
-        assert_eq!(build_id(&[0xFF; 64]), None);
+        assert_eq!(find_build_id(&[0xFF; 64]), None);
     }
 }

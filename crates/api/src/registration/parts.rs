@@ -5,29 +5,30 @@ use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging;
 
-use super::{EnableCallback, guid_of};
+use super::{EnableCallback, guid_from_words};
 use crate::event::item_head;
 
 /// The traits of a provider, as every event carries them.
 #[derive(Debug)]
-pub(crate) struct Traits {
+pub(crate) struct ProviderTraits {
     bytes: Box<[u8]>,
-    /// The extended data item in whole words: as the last item of an event, and with a successor.
+    /// The extended data item, padded to words: as the last item of an event, and as an item that
+    /// another one follows.
     items: [Box<[u64]>; 2],
 }
 
-impl Traits {
-    /// Stores these bytes, of which there is at least one.
+impl ProviderTraits {
+    /// Stores these bytes, which must not be empty.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let item = |another_follows| {
             let head = item_head(ExtType::PROV_TRAITS, bytes.len(), another_follows).to_le_bytes();
-            let whole: Vec<u8> = head.iter().chain(bytes).copied().collect();
+            let item_bytes: Vec<u8> = head.iter().chain(bytes).copied().collect();
             let word = |chunk: &[u8]| {
                 let mut word = [0; 8];
                 word[..chunk.len()].copy_from_slice(chunk);
                 u64::from_ne_bytes(word)
             };
-            whole.chunks(8).map(word).collect()
+            item_bytes.chunks(8).map(word).collect()
         };
         Self { bytes: bytes.into(), items: [item(false), item(true)] }
     }
@@ -47,31 +48,29 @@ impl Traits {
 
 /// The header words of events whose traits name another GUID to decode by.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Decoding {
+pub(crate) struct DecodeGuidWords {
     /// The decode GUID as header words.
     pub(crate) provider: [u64; 2],
     /// The extended data item that names the provider. It precedes the traits.
-    pub(crate) control: [u8; CONTROL_ITEM],
+    pub(crate) control: [u8; CONTROL_ITEM_BYTES],
 }
 
 /// Bytes of the item that names the controlling GUID: head and GUID.
-const CONTROL_ITEM: usize = ITEM_HEAD + 16;
+const CONTROL_ITEM_BYTES: usize = ITEM_HEAD + 16;
 
-impl Decoding {
+impl DecodeGuidWords {
     /// Derives the words from the traits; `None` if events are decoded by the provider's own GUID.
     pub(crate) fn from_traits(traits: &[u8], provider: Guid) -> Option<Self> {
         let decode = tracelogging::Traits::parse(traits).ok()?.decode_guid()?;
-        let mut control = [0; CONTROL_ITEM];
+        let mut control = [0; CONTROL_ITEM_BYTES];
         control[..ITEM_HEAD].copy_from_slice(&item_head(ExtType::CONTROL_GUID, 16, true).to_le_bytes());
         control[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
         Some(Self { provider: decode.to_words(), control })
     }
-}
 
-impl Decoding {
     /// Returns the GUID that events are decoded by.
     pub(crate) fn guid(&self) -> Guid {
-        guid_of(self.provider)
+        guid_from_words(self.provider)
     }
 }
 
@@ -82,8 +81,8 @@ pub(crate) struct Classes(pub(crate) Box<[Guid]>);
 /// The contents of a new registration.
 pub(crate) struct NewRegistration {
     pub(crate) provider: Guid,
-    pub(crate) traits: Option<&'static Traits>,
-    pub(crate) decoding: Option<&'static Decoding>,
+    pub(crate) traits: Option<&'static ProviderTraits>,
+    pub(crate) decoding: Option<&'static DecodeGuidWords>,
     /// The event classes of a classic provider.
     pub(crate) classes: Option<&'static Classes>,
     pub(crate) callback: Option<EnableCallback>,

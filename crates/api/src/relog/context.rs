@@ -22,7 +22,7 @@ use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 
 /// DCStart, DCEnd, and the rundown of processes that have ended but are still referred to.
-const RUNDOWN: [u8; 3] = [3, 4, 39];
+const RUNDOWN_OPCODES: [u8; 3] = [3, 4, 39];
 
 /// Returns whether an event describes other events, rather than something that happened.
 #[must_use]
@@ -38,7 +38,7 @@ pub fn is_context(record: &Record<'_>) -> bool {
         },
         Family::System | Family::Compact | Family::PerfInfo => match class {
             class::EVENT_TRACE | class::CONFIG => true,
-            class::PROCESS | class::THREAD | class::IMAGE => RUNDOWN.contains(&opcode),
+            class::PROCESS | class::THREAD | class::IMAGE => RUNDOWN_OPCODES.contains(&opcode),
             _ => Definitions::is_informative(record),
         },
     }
@@ -52,13 +52,13 @@ mod tests {
     use traceweir_format::header::perfinfo::PerfInfoHeader;
     use traceweir_format::kernel::hook;
 
-    fn classic(class: Guid, opcode: u8) -> bool {
+    fn is_classic_context(class: Guid, opcode: u8) -> bool {
         let mut bytes = Vec::new();
         ClassicHeader { class, opcode, ..ClassicHeader::default() }.encode(&[0; 32], &mut bytes).unwrap();
         is_context(&Record::parse(&bytes, 0).unwrap())
     }
 
-    fn hooked(hook: u16) -> bool {
+    fn is_hook_context(hook: u16) -> bool {
         let mut bytes = Vec::new();
         let header = PerfInfoHeader { pointer_size: 8, version: 2, hook, time: 0, counters: &[] };
         header.encode(&[0; 32], &mut bytes).unwrap();
@@ -68,25 +68,34 @@ mod tests {
     #[test]
     fn process_events_with_kernel_classes_are_no_context() {
         for class in [class::CONFIG, class::PROCESS, class::THREAD, class::IMAGE, class::STACK_WALK] {
-            assert!([0, 3, 4, 10, 39, 0x22].iter().all(|opcode| !classic(class, *opcode)), "{class}");
+            assert!(
+                [0, 3, 4, 10, 39, 0x22].iter().all(|opcode| !is_classic_context(class, *opcode)),
+                "{class}"
+            );
         }
-        assert!(!classic(class::EVENT_TRACE, 0) && !classic(class::EVENT_TRACE, 8));
-        assert!(classic(class::EVENT_TRACE, binary_path::OPCODE), "sessions write it so");
+        assert!(!is_classic_context(class::EVENT_TRACE, 0) && !is_classic_context(class::EVENT_TRACE, 8));
+        assert!(
+            is_classic_context(class::EVENT_TRACE, binary_path::OPCODE),
+            "a binary path of a session must be context"
+        );
     }
 
     #[test]
     fn machine_description_and_stored_stacks_are_context() {
         assert!(
-            hooked(hook::PROCESS_DC_START)
-                && hooked(hook::THREAD_DC_START)
-                && hooked(hook::IMAGE_DC_END)
-                && hooked(hook::RUNDOWN_COMPLETE)
+            is_hook_context(hook::PROCESS_DC_START)
+                && is_hook_context(hook::THREAD_DC_START)
+                && is_hook_context(hook::IMAGE_DC_END)
+                && is_hook_context(hook::RUNDOWN_COMPLETE)
         );
         assert!(
-            hooked(hook::STACK_KEY_CREATE)
-                && hooked(hook::STACK_KEY_DELETE)
-                && hooked(hook::STACK_KEY_RUNDOWN)
+            is_hook_context(hook::STACK_KEY_CREATE)
+                && is_hook_context(hook::STACK_KEY_DELETE)
+                && is_hook_context(hook::STACK_KEY_RUNDOWN)
         );
-        assert!(!hooked(hook::PROCESS_START) && !hooked(hook::STACK_WALK), "something that happened");
+        assert!(
+            !is_hook_context(hook::PROCESS_START) && !is_hook_context(hook::STACK_WALK),
+            "an event about something that happened is no context"
+        );
     }
 }

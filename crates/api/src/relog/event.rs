@@ -24,7 +24,7 @@ pub enum EventKind {
 
 /// The time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stamp {
+pub(super) enum EventStamp {
     /// A stamp of its input's clock.
     Raw(i64),
     /// A wall time.
@@ -34,13 +34,13 @@ pub(super) enum Stamp {
 /// A copy of an event, or a new one, to be [injected](super::Output::inject).
 ///
 /// A property that the header cannot hold is refused with `ERROR_NOT_SUPPORTED`, without a change:
-/// kernel events have no provider of their own, and only events of the newest kind have an
+/// kernel events have no provider that could be set, and only events of the newest kind have an
 /// activity.
 #[derive(Clone, Debug)]
 pub struct TraceEvent {
     pub(super) input: usize,
     pub(super) cpu: u16,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: EventStamp,
     family: Family,
     /// The record, padded to a multiple of eight.
     bytes: Vec<u8>,
@@ -55,7 +55,7 @@ impl TraceEvent {
             edit::with_payload(record, record.payload(), &mut bytes)?;
         }
         let (cpu, family) = (record.cpu(), record.family());
-        Ok(Self { input: event.trace, cpu, stamp: Stamp::Raw(record.time()), family, bytes })
+        Ok(Self { input: event.trace, cpu, stamp: EventStamp::Raw(record.time()), family, bytes })
     }
 
     /// Creates an event of an input, without a payload, on processor 0.
@@ -71,7 +71,7 @@ impl TraceEvent {
                 Family::Full
             }
         };
-        Ok(Self { input, cpu: 0, stamp: Stamp::Wall(time), family, bytes })
+        Ok(Self { input, cpu: 0, stamp: EventStamp::Wall(time), family, bytes })
     }
 
     /// Creates an event from a record that was made by other means, for instance with the headers
@@ -83,7 +83,7 @@ impl TraceEvent {
         let record = Record::parse(record, cpu)?;
         let mut bytes = Vec::new();
         edit::with_payload(&record, record.payload(), &mut bytes)?;
-        let (stamp, family) = (Stamp::Raw(record.time()), record.family());
+        let (stamp, family) = (EventStamp::Raw(record.time()), record.family());
         let mut event = Self { input, cpu: 0, stamp, family, bytes };
         event.set_processor(cpu)?;
         Ok(event)
@@ -175,7 +175,7 @@ impl TraceEvent {
     pub fn set_time(&mut self, time: FileTime) -> Result<()> {
         let stamped = traceweir_format::header::time_of(&self.bytes, self.family).is_some();
         self.check_supported(stamped, "stamp")?;
-        self.stamp = Stamp::Wall(time);
+        self.stamp = EventStamp::Wall(time);
         Ok(())
     }
 

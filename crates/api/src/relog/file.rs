@@ -1,7 +1,7 @@
 //! The output on disk, under a temporary name until it is complete.
 //!
 //! ```text
-//!   create   .NAME.PID-N.part beside NAME, new: readable by its owner, and by the group if all
+//!   create   .NAME.PID-N.part in the folder of NAME, new: readable by its owner, and by the group if all
 //!            inputs and the replaced file are; never by others
 //!   write    … keeps the system's error of a failure
 //!   commit   renamed to NAME                  dropped without it: removed
@@ -11,7 +11,7 @@
 //! all, stays.
 //!
 //! The folder is entered once, without following links that other users can change, and the file
-//! is created, renamed and removed in there.
+//! is created, renamed and removed in the entered folder.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -29,36 +29,36 @@ use traceweir_format::spec::status::Status;
 use crate::error::{Error, Result};
 
 /// Number of attempts to find a free name.
-const TRIES: u32 = 100;
+const MAX_NAME_ATTEMPTS: u32 = 100;
 
 /// A file that does not have its final name yet.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartialFile {
     file: File,
     folder: OwnedFd,
     /// Temporary name in the folder.
-    part: OsString,
+    temporary_name: OsString,
     /// The path of the finished file.
     path: PathBuf,
     /// The final name must be free.
     new: bool,
-    committed: bool,
+    is_committed: bool,
     /// The error of a failed write.
     failure: Option<io::Error>,
 }
 
-impl Part {
+impl PartialFile {
     /// Creates a file that will replace the one at `path`, unless that is an input or not a regular
     /// file; a `new` one replaces nothing.
     pub(super) fn create(path: &Path, inputs: &[PathBuf], new: bool) -> Result<Self> {
         let resolved = Self::check(path, inputs)?;
         if new && path.symlink_metadata().is_ok() {
-            return Err(taken(path));
+            return Err(already_exists_error(path));
         }
         let path = if new { path.to_owned() } else { resolved };
         let folder = enter_folder(&path)?;
-        let (file, part) = begin(&folder, &path, mode(&path, inputs))?;
-        Ok(Self { file, folder, part, path, new, committed: false, failure: None })
+        let (file, temporary_name) = create_temporary(&folder, &path, output_mode(&path, inputs))?;
+        Ok(Self { file, folder, temporary_name, path, new, is_committed: false, failure: None })
     }
 
     /// Returns the path of such a file with links resolved.
@@ -75,16 +75,16 @@ impl Part {
     pub(super) fn commit(&mut self) -> Result<()> {
         let name = self.path.file_name().unwrap_or_default();
         let renamed = if self.new {
-            rename_to_new(&self.folder, &self.part, name)
+            rename_to_new(&self.folder, &self.temporary_name, name)
         } else {
-            renameat(&self.folder, &self.part, &self.folder, name).map_err(io::Error::from)
+            renameat(&self.folder, &self.temporary_name, &self.folder, name).map_err(io::Error::from)
         };
         match renamed {
-            Ok(()) => self.committed = true,
+            Ok(()) => self.is_committed = true,
             Err(error) if self.new && error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(taken(&self.path));
+                return Err(already_exists_error(&self.path));
             }
-            Err(error) => return Err(self.failed(error)),
+            Err(error) => return Err(self.file_error(error)),
         }
         Ok(())
     }
@@ -92,17 +92,17 @@ impl Part {
     /// Returns the system's error if it caused an error of the writer.
     pub(super) fn explain(&mut self, error: traceweir_format::Error) -> Error {
         match self.failure.take() {
-            Some(source) => self.failed(source),
+            Some(source) => self.file_error(source),
             None => error.into(),
         }
     }
 
-    fn failed(&self, source: io::Error) -> Error {
+    fn file_error(&self, source: io::Error) -> Error {
         Error::File { path: self.path.clone(), source }
     }
 }
 
-impl WriteAt for Part {
+impl WriteAt for PartialFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> traceweir_format::Result<()> {
         self.file.write_all_at(bytes, offset).map_err(|source| {
             let reason = source.to_string();
@@ -112,16 +112,16 @@ impl WriteAt for Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        if !self.committed {
+        if !self.is_committed {
             // It may be gone already, and there is no caller to report it to.
-            let _ = unlinkat(&self.folder, &self.part, AtFlags::empty());
+            let _ = unlinkat(&self.folder, &self.temporary_name, AtFlags::empty());
         }
     }
 }
 
-fn taken(path: &Path) -> Error {
+fn already_exists_error(path: &Path) -> Error {
     Error::refused(Status::ERROR_ALREADY_EXISTS, format!("{}: it is there already", path.display()))
 }
 
@@ -149,8 +149,8 @@ fn resolve_output(path: &Path) -> Result<PathBuf> {
         return bad("the output needs a file name");
     }
     match path.metadata() {
-        Ok(there) if there.is_dir() => bad("this is a folder; name a file in it"),
-        Ok(there) if !there.is_file() => bad("the output must be a regular file"),
+        Ok(metadata) if metadata.is_dir() => bad("this is a folder; name a file in it"),
+        Ok(metadata) if !metadata.is_file() => bad("the output must be a regular file"),
         // The output replaces the target of a link. Anything else is replaced by name.
         Ok(_) if is_trusted_link(path)? => {
             path.canonicalize().map_err(|source| Error::File { path: path.to_owned(), source })
@@ -166,10 +166,11 @@ fn resolve_output(path: &Path) -> Result<PathBuf> {
 }
 
 fn is_trusted_link(path: &Path) -> Result<bool> {
-    traceweir_session::is_trusted_link(path, user()).map_err(|error| crate::output::explain(path, error))
+    traceweir_session::is_trusted_link(path, effective_user())
+        .map_err(|error| crate::output::add_path(path, error))
 }
 
-fn user() -> u32 {
+fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
@@ -178,44 +179,49 @@ fn user() -> u32 {
 fn enter_folder(path: &Path) -> Result<OwnedFd> {
     let failed = |source| Error::File { path: path.to_owned(), source };
     let absolute = std::path::absolute(path).map_err(failed)?;
-    match traceweir_session::open_folder(absolute.parent().unwrap_or(Path::new("/")), user()) {
-        Err(Errno::NOENT) => Err(no_folder(path)),
+    match traceweir_session::open_folder(absolute.parent().unwrap_or(Path::new("/")), effective_user()) {
+        Err(Errno::NOENT) => Err(no_folder_error(path)),
         folder => folder.map_err(|error| failed(error.into())),
     }
 }
 
-fn no_folder(path: &Path) -> Error {
+fn no_folder_error(path: &Path) -> Error {
     let reason = format!("{}: there is no such folder", path.display());
     Error::refused(Status::ERROR_PATH_NOT_FOUND, reason)
 }
 
 /// Returns the permissions of the output before the umask: like files of sessions, but for the
 /// group not more than any input and the replaced file have.
-fn mode(path: &Path, inputs: &[PathBuf]) -> u32 {
-    let of_file =
-        |path: &Path| path.metadata().ok().filter(|there| there.is_file()).map(|there| there.mode());
+fn output_mode(path: &Path, inputs: &[PathBuf]) -> u32 {
+    let of_file = |path: &Path| {
+        path.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.mode())
+    };
     let others = inputs.iter().map(PathBuf::as_path).chain([path]).filter_map(of_file);
     others.fold(0o640, |mode, other| mode & (other | 0o600))
 }
 
-fn begin(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, OsString)> {
+fn create_temporary(folder: &OwnedFd, path: &Path, mode: u32) -> Result<(File, OsString)> {
     const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::CLOEXEC);
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let failed = |source| Error::File { path: path.to_owned(), source };
     let name = path.file_name().unwrap_or_default();
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
-    for _ in 0..TRIES {
-        let mut part = OsString::from(".");
+    for _ in 0..MAX_NAME_ATTEMPTS {
+        let mut temporary_name = OsString::from(".");
         // A name may have 255 bytes; the additions take up to 30 of them.
         match name.len() {
-            0..=220 => part.push(name),
-            _ => part.push("relog"),
+            0..=220 => temporary_name.push(name),
+            _ => temporary_name.push("relog"),
         }
-        part.push(format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-        match openat(folder, &part, FLAGS, Mode::from_raw_mode(mode)) {
-            Ok(file) => return Ok((file.into(), part)),
+        temporary_name.push(format!(
+            ".{}-{}.part",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        ));
+        match openat(folder, &temporary_name, FLAGS, Mode::from_raw_mode(mode)) {
+            Ok(file) => return Ok((file.into(), temporary_name)),
             Err(error @ Errno::EXIST) => last = error.into(),
-            Err(Errno::NOENT) => return Err(no_folder(path)),
+            Err(Errno::NOENT) => return Err(no_folder_error(path)),
             Err(error) => return Err(failed(error.into())),
         }
     }
@@ -234,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    fn names(folder: &Path) -> Vec<String> {
+    fn list_names(folder: &Path) -> Vec<String> {
         let mut names: Vec<String> =
             folder.read_dir().unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
@@ -246,17 +252,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.etl");
         fs::write(&path, "before").unwrap();
-        let mut part = Part::create(&path, &[], false).unwrap();
-        part.write_at(0, b"after").unwrap();
+        let mut temporary = PartialFile::create(&path, &[], false).unwrap();
+        temporary.write_at(0, b"after").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"before");
-        drop(part);
-        assert_eq!(names(folder.path()), ["out.etl"], "nothing is left behind");
-        let mut part = Part::create(&path, &[], false).unwrap();
-        part.write_at(0, b"after").unwrap();
-        part.commit().unwrap();
-        drop(part);
+        drop(temporary);
+        assert_eq!(list_names(folder.path()), ["out.etl"], "the temporary file must be removed");
+        let mut temporary = PartialFile::create(&path, &[], false).unwrap();
+        temporary.write_at(0, b"after").unwrap();
+        temporary.commit().unwrap();
+        drop(temporary);
         assert_eq!(fs::read(&path).unwrap(), b"after");
-        assert_eq!(names(folder.path()), ["out.etl"]);
+        assert_eq!(list_names(folder.path()), ["out.etl"]);
     }
 
     #[test]
@@ -264,27 +270,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, precious) = (folder.path().join("out.etl"), folder.path().join("precious"));
         fs::write(&precious, "precious").unwrap();
-        let mut part = Part::create(&path, &[], true).unwrap();
-        part.write_at(0, b"after").unwrap();
+        let mut temporary = PartialFile::create(&path, &[], true).unwrap();
+        temporary.write_at(0, b"after").unwrap();
         std::os::unix::fs::symlink(&precious, &path).unwrap();
-        assert_eq!(part.commit().unwrap_err().status(), Status::ERROR_ALREADY_EXISTS);
-        drop(part);
-        assert_eq!(names(folder.path()), ["out.etl", "precious"]);
+        assert_eq!(temporary.commit().unwrap_err().status(), Status::ERROR_ALREADY_EXISTS);
+        drop(temporary);
+        assert_eq!(list_names(folder.path()), ["out.etl", "precious"]);
         assert_eq!(fs::read(&path).unwrap(), b"precious");
-        assert_eq!(Part::create(&path, &[], true).unwrap_err().status(), Status::ERROR_ALREADY_EXISTS);
+        assert_eq!(PartialFile::create(&path, &[], true).unwrap_err().status(), Status::ERROR_ALREADY_EXISTS);
         fs::remove_file(&path).unwrap();
-        let mut part = Part::create(&path, &[], true).unwrap();
-        part.commit().unwrap();
+        let mut temporary = PartialFile::create(&path, &[], true).unwrap();
+        temporary.commit().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"");
     }
 
     #[test]
     fn full_disk_is_reported() {
         let folder = tempfile::tempdir().unwrap();
-        let mut part = Part::create(&folder.path().join("out.etl"), &[], false).unwrap();
-        part.file = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let error = part.write_at(0, b"x").unwrap_err();
-        let error = part.explain(error);
+        let mut temporary = PartialFile::create(&folder.path().join("out.etl"), &[], false).unwrap();
+        temporary.file = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = temporary.write_at(0, b"x").unwrap_err();
+        let error = temporary.explain(error);
         assert_eq!(error.status(), Status::ERROR_DISK_FULL, "{error}");
         assert!(error.to_string().contains("out.etl"), "{error}");
     }
@@ -297,8 +303,9 @@ mod tests {
         let (hard, soft) = (folder.path().join("hard.etl"), folder.path().join("soft.etl"));
         fs::hard_link(&input, &hard).unwrap();
         std::os::unix::fs::symlink(&input, &soft).unwrap();
-        let status =
-            |path: &Path| Part::create(path, std::slice::from_ref(&input), false).unwrap_err().status();
+        let status = |path: &Path| {
+            PartialFile::create(path, std::slice::from_ref(&input), false).unwrap_err().status()
+        };
         for name in [&input, &hard, &soft] {
             assert_eq!(status(name), Status::ERROR_SHARING_VIOLATION);
         }

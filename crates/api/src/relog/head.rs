@@ -20,23 +20,23 @@ use super::Settings;
 use super::input::Input;
 
 /// Maximum default buffer size: all readers accept it.
-const LARGEST: u32 = 1 << 20;
+const MAX_DEFAULT_BUFFER_BYTES: u32 = 1 << 20;
 /// Memory for the buffers of all processors, and the size that is always allowed: any record fits
 /// into it, and 2,048 of them fit into the memory.
-const MEMORY: usize = 256 << 20;
-const SMALLEST: usize = 128 << 10;
+const BUFFER_MEMORY_BYTES: usize = 256 << 20;
+const MIN_SHARE_BYTES: usize = 128 << 10;
 /// Maximum length of a name in the header, in characters.
-const LONGEST_NAME: usize = 1024;
+const MAX_NAME_CHARS: usize = 1024;
 
 /// Returns whether two clocks give each stamp the same wall time.
-pub(super) fn agree(a: &Clock, b: &Clock) -> bool {
+pub(super) fn clocks_agree(a: &Clock, b: &Clock) -> bool {
     let same_kind = a.kind == b.kind && a.rate == b.rate;
     same_kind && (a.kind == ClockKind::SystemTime || b.file_time(a.anchor) == a.start)
 }
 
 /// The earliest times of the output's events.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reach {
+pub(super) struct EarliestTimes {
     /// The earliest wanted time.
     from: Option<FileTime>,
     /// The earliest of all stamps, and of the injected ones.
@@ -44,15 +44,15 @@ pub(super) struct Reach {
     injected: i64,
 }
 
-impl Reach {
-    /// Starts with the records of the header buffer.
+impl EarliestTimes {
+    /// Starts with the times of the header buffer's records.
     pub(super) fn new(from: Option<FileTime>, front: &[Vec<u8>]) -> Self {
         let times = front.iter().filter_map(|bytes| Some(Record::parse(bytes, 0).ok()?.time()));
         Self { from, earliest: times.min().unwrap_or(i64::MAX), injected: i64::MAX }
     }
 
     #[inline]
-    pub(super) fn note(&mut self, time: i64) {
+    pub(super) fn note_event(&mut self, time: i64) {
         self.earliest = self.earliest.min(time);
     }
 
@@ -62,11 +62,12 @@ impl Reach {
 
     /// Returns the clock with the start for the header: moved by whole seconds, which every clock
     /// counts without a remainder.
-    pub(super) fn start(&self, clock: &Clock) -> Clock {
+    pub(super) fn start_clock(&self, clock: &Clock) -> Clock {
         let seconds = |time: FileTime| time.0.saturating_sub(clock.start.0).div_euclid(UNITS_PER_SECOND);
-        let of_stamp = |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds(clock.file_time(raw)) };
+        let seconds_of_stamp =
+            |raw: i64| if raw == i64::MAX { i64::MAX } else { seconds(clock.file_time(raw)) };
         let cut = self.from.map_or(0, seconds).max(0);
-        let moved = cut.min(of_stamp(self.earliest).max(0)).min(of_stamp(self.injected));
+        let moved = cut.min(seconds_of_stamp(self.earliest).max(0)).min(seconds_of_stamp(self.injected));
         let ticks = i128::from(moved).saturating_mul(i128::from(clock.rate));
         let anchor = i64::try_from(ticks).ok().and_then(|ticks| clock.anchor.checked_add(ticks));
         let start = moved.checked_mul(UNITS_PER_SECOND).and_then(|units| clock.start.0.checked_add(units));
@@ -78,7 +79,7 @@ impl Reach {
 }
 
 /// Returns whether a record names the system of its trace.
-pub(super) fn names_system(record: &Record<'_>) -> bool {
+pub(super) fn is_system_name(record: &Record<'_>) -> bool {
     record.hook() == Some(hook::BUILD_INFO)
 }
 
@@ -93,7 +94,7 @@ pub(super) fn are_of_one_machine(a: &Input, b: &Input) -> bool {
 }
 
 /// Returns the end of all inputs; `None` if one has none, or if the events determine it.
-pub(super) fn end_of(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
+pub(super) fn inputs_end(inputs: &[Input], settings: &Settings) -> Option<FileTime> {
     if settings.to.is_some() || inputs.iter().any(|input| input.header.end_time.0 == 0) {
         return None;
     }
@@ -101,13 +102,13 @@ pub(super) fn end_of(inputs: &[Input], settings: &Settings) -> Option<FileTime> 
 }
 
 /// Returns the writer options, from the first input and the settings.
-pub(super) fn options(inputs: &[Input], first: &Input, settings: &Settings) -> Options {
+pub(super) fn writer_options(inputs: &[Input], first: &Input, settings: &Settings) -> Options {
     let (header, clock) = (&first.header, &first.clock);
     let (session_name, file_name) = match inputs {
         [_] => (header.session_name.as_str(), header.file_name.as_str()),
         _ => ("Relogger", "[multiple files]"),
     };
-    let name = |text: &str| text.chars().take(LONGEST_NAME).collect();
+    let name = |text: &str| text.chars().take(MAX_NAME_CHARS).collect();
     let megahertz = u32::try_from(clock.rate / 1_000_000).unwrap_or(u32::MAX);
     let [major, minor, ..] = header.versions;
     Options {
@@ -146,9 +147,11 @@ pub(super) fn options(inputs: &[Input], first: &Input, settings: &Settings) -> O
 /// Returns a size that fits all records of the inputs: that of their largest buffers, as far as it
 /// is plausible and all processors can have one.
 fn buffer_size(inputs: &[Input]) -> u32 {
-    let size = |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest);
+    let size =
+        |input: &Input| input.header.plausible_buffer_size().unwrap_or(0).max(input.largest_buffer_bytes);
     let largest = inputs.iter().map(size).max().unwrap_or(0);
     let processors = inputs.iter().map(|input| input.processors).fold(1, usize::saturating_add);
-    let share = u32::try_from((MEMORY / processors).max(SMALLEST)).unwrap_or(LARGEST);
-    largest.clamp(1024, LARGEST).min(share).next_multiple_of(1024)
+    let share = u32::try_from((BUFFER_MEMORY_BYTES / processors).max(MIN_SHARE_BYTES))
+        .unwrap_or(MAX_DEFAULT_BUFFER_BYTES);
+    largest.clamp(1024, MAX_DEFAULT_BUFFER_BYTES).min(share).next_multiple_of(1024)
 }

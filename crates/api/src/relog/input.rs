@@ -11,10 +11,10 @@ use traceweir_format::wire::align8;
 use crate::consumer::Trace;
 use crate::error::Result;
 
-/// Maximum size of a header buffer that is searched for further records, and number of them that
-/// are kept in front.
-const MAX_FRONT: usize = 1 << 20;
-const MAX_FRONT_RECORDS: usize = 256;
+/// Maximum size of a header buffer that is searched for further records, and maximum number of
+/// these records.
+const MAX_HEADER_BUFFER_BYTES: usize = 1 << 20;
+const MAX_HEADER_RECORDS: usize = 256;
 
 /// The properties of a trace that an [`Output`](super::Output) needs.
 #[derive(Clone, Debug)]
@@ -23,11 +23,11 @@ pub struct Input {
     pub(super) clock: Clock,
     pub(super) starter: (u32, u32),
     /// The records of the header buffer after the log-file header, without padding.
-    pub(super) front: Vec<Vec<u8>>,
+    pub(super) header_records: Vec<Vec<u8>>,
     /// Union of the loss flags of all buffers.
     pub(super) loss_flags: u16,
     /// Size of the largest uncompressed buffer in the file.
-    pub(super) largest: u32,
+    pub(super) largest_buffer_bytes: u32,
     /// Number of processors with events, as far as known in advance.
     pub(super) processors: usize,
 }
@@ -39,9 +39,9 @@ impl Input {
             return Self::from_file(file);
         }
         let header = trace.header().clone();
-        let (largest, processors) = (header.buffer_size, header.processors as usize);
-        let (clock, starter, front) = (*trace.clock(), (0, 0), Vec::new());
-        Ok(Self { header, clock, starter, front, loss_flags: 0, largest, processors })
+        let (largest_buffer_bytes, processors) = (header.buffer_size, header.processors as usize);
+        let (clock, starter, header_records) = (*trace.clock(), (0, 0), Vec::new());
+        Ok(Self { header, clock, starter, header_records, loss_flags: 0, largest_buffer_bytes, processors })
     }
 
     /// Reads the properties of a file that is read by other means.
@@ -50,11 +50,11 @@ impl Input {
             header: trace.header().clone(),
             clock: *trace.clock(),
             starter: trace.starter(),
-            front: front_of(trace)?,
+            header_records: read_header_records(trace)?,
             loss_flags: trace.loss_flags(),
             // Buffers are sorted by processor.
             processors: trace.buffers().chunk_by(|a, b| a.cpu == b.cpu).count(),
-            largest: trace.buffers().iter().map(|b| b.size).max().unwrap_or(0),
+            largest_buffer_bytes: trace.buffers().iter().map(|b| b.size).max().unwrap_or(0),
         })
     }
 
@@ -73,9 +73,9 @@ pub fn is_log_file_header(record: &Record<'_>) -> bool {
 
 /// Returns the records of the first buffer except log-file headers; if it is damaged, those before
 /// the damage.
-fn front_of<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>> {
+fn read_header_records<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>> {
     let Some(first) = trace.buffers().iter().find(|b| b.offset == 0) else { return Ok(Vec::new()) };
-    let mut bytes = vec![0; (first.size as usize).min(MAX_FRONT)];
+    let mut bytes = vec![0; (first.size as usize).min(MAX_HEADER_BUFFER_BYTES)];
     let got = trace.source().read_at(0, &mut bytes)?;
     bytes.truncate(got);
     let Some(head) = bytes.first_chunk::<HEADER_SIZE>().map(BufferHeader::parse) else {
@@ -83,21 +83,20 @@ fn front_of<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Vec<Vec<u8>>> {
     };
     bytes.truncate(head.valid_bytes(got));
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, 0, trace.header().has_old_instances());
-    let mut front = Vec::new();
+    let mut header_records = Vec::new();
     while let Ok(Some(record)) = records.next() {
         if !is_log_file_header(&record) {
-            front.push(record.bytes().to_vec());
+            header_records.push(record.bytes().to_vec());
         }
-        if front.len() > MAX_FRONT_RECORDS {
+        if header_records.len() > MAX_HEADER_RECORDS {
             // So many records in a header buffer are meant as events, and are delivered as such.
             return Ok(Vec::new());
         }
     }
-    Ok(front)
+    Ok(header_records)
 }
 
-/// Concatenates the records with padding.
-pub(super) fn padded(records: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn concatenate_padded(records: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
         out.extend_from_slice(record);

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use traceweir_format::buffer::{MAX_BUFFER, MIN_BUFFER};
-use traceweir_format::etl::{Options, Summary as Counts, Writer};
+use traceweir_format::etl::{Options, Summary as WriterSummary, Writer};
 use traceweir_format::header::{Record, edit};
 use traceweir_format::kernel;
 use traceweir_format::spec::session::{BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST};
@@ -26,20 +26,20 @@ use traceweir_format::stack_key;
 use traceweir_format::time::{Clock, FileTime};
 use traceweir_format::wire::{align8, i64_at};
 
-use super::event::{EventKind, Stamp, TraceEvent};
-use super::file::Part;
-use super::head::{self, Reach};
-use super::input::{Input, padded};
+use super::event::{EventKind, EventStamp, TraceEvent};
+use super::file::PartialFile;
+use super::head::{self, EarliestTimes};
+use super::input::{Input, concatenate_padded};
 use super::{Settings, is_log_file_header};
 use crate::consumer::{Event, Lost};
 use crate::error::{Error, Result};
 
 /// Kinds of kernel events for which the payload stamps are cached.
-const MAX_KINDS: usize = 4096;
+const MAX_CACHED_KINDS: usize = 4096;
 
 /// Range of stack keys for each input: sessions count them, and a file that defines as many has
 /// gigabytes. 64 such ranges fit the short keys too.
-const KEYS: u64 = 1 << 26;
+const STACK_KEYS_PER_INPUT: u64 = 1 << 26;
 
 /// Statistics of the written file.
 #[non_exhaustive]
@@ -77,29 +77,29 @@ struct InputConversion {
     /// Records in the header buffer of the output that come again among the events.
     front: Vec<Vec<u8>>,
     /// The input is from another machine than the one that the header describes.
-    foreign: bool,
+    is_of_other_machine: bool,
     /// Offset for keys of stacks, so that those of one input differ from those of another.
-    keys_by: u64,
+    stack_key_offset: u64,
 }
 
 /// The file that is being written.
 #[derive(Debug)]
 pub struct Output {
-    writer: Writer<Part>,
+    writer: Writer<PartialFile>,
     clock: Clock,
-    ways: Vec<InputConversion>,
+    conversions: Vec<InputConversion>,
     /// The last stamp of each processor.
     last: Vec<i64>,
     scratch: Vec<u8>,
     /// Offsets of stamps in the payloads of kernel events, by hook, version and pointer size.
     stamps: HashMap<(u16, u8, usize), Vec<usize>>,
-    reach: Reach,
+    earliest_times: EarliestTimes,
     /// The latest wall time that was written.
     latest: FileTime,
     /// The wall time of the last event that was read.
-    now: FileTime,
+    current_time: FileTime,
     /// The end of the inputs' sessions, if all of them have one.
-    ended: Option<FileTime>,
+    inputs_end: Option<FileTime>,
     summary: Summary,
 }
 
@@ -119,22 +119,22 @@ impl Output {
             return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
         }
         let clock = first.clock;
-        let mut options = head::options(inputs, first, settings);
-        let part = Part::create(path, paths, settings.new)?;
+        let mut options = head::writer_options(inputs, first, settings);
+        let part = PartialFile::create(path, paths, settings.new)?;
         // Records that do not fit into the header buffer come among the events.
-        options.header_records = padded(&first.front);
+        options.header_records = concatenate_padded(&first.header_records);
         let fits = !first.header.has_old_instances() && options.header_buffer().is_ok();
-        let front = if fits { first.front.as_slice() } else { &[] };
+        let front = if fits { first.header_records.as_slice() } else { &[] };
         if !fits {
             options.header_records = Vec::new();
         }
-        let ways = inputs.iter().enumerate().map(|(index, input)| InputConversion {
-            clock: (!head::agree(&input.clock, &clock)).then_some(input.clock),
+        let conversions = inputs.iter().enumerate().map(|(index, input)| InputConversion {
+            clock: (!head::clocks_agree(&input.clock, &clock)).then_some(input.clock),
             front: if index == reference { front.to_vec() } else { Vec::new() },
-            foreign: index != reference && !head::are_of_one_machine(input, first),
-            keys_by: (index as u64).wrapping_mul(KEYS),
+            is_of_other_machine: index != reference && !head::are_of_one_machine(input, first),
+            stack_key_offset: (index as u64).wrapping_mul(STACK_KEYS_PER_INPUT),
         });
-        let ways = ways.collect();
+        let conversions = conversions.collect();
         let sum = |count: fn(&Input) -> u32| inputs.iter().map(count).fold(0, u32::saturating_add);
         let summary = Summary {
             events: (front.len() as u64).saturating_add(1),
@@ -143,16 +143,16 @@ impl Output {
             ..Summary::default()
         };
         let mut output = Self {
-            writer: begin(part, options)?,
+            writer: create_writer(part, options)?,
             clock,
-            ways,
+            conversions,
             last: Vec::new(),
             scratch: Vec::new(),
             stamps: HashMap::new(),
-            reach: Reach::new(settings.from, front),
+            earliest_times: EarliestTimes::new(settings.from, front),
             latest: clock.start,
-            now: first.start(),
-            ended: head::end_of(inputs, settings),
+            current_time: first.start(),
+            inputs_end: head::inputs_end(inputs, settings),
             summary,
         };
         let flags = inputs.iter().fold(0, |flags, input| flags | input.loss_flags);
@@ -168,7 +168,7 @@ impl Output {
     /// Checks whether a file could be created at `path`, like [`create`](Self::create), as far as
     /// that is possible without creating it.
     pub fn check(path: &Path, paths: &[PathBuf]) -> Result<()> {
-        Part::check(path, paths).map(drop)
+        PartialFile::check(path, paths).map(drop)
     }
 
     /// Writes a record of an input unchanged. Skips log-file headers, names of other systems than
@@ -178,53 +178,53 @@ impl Output {
             self.summary.folded = self.summary.folded.saturating_add(1);
             return Ok(());
         }
-        if self.has_in_front(input, record) {
+        if self.take_header_record(input, record) {
             return Ok(());
         }
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
-        let done = self.keep_by(input, record, &mut bytes);
+        let done = self.keep_converted(input, record, &mut bytes);
         self.scratch = bytes;
         done
     }
 
-    fn keep_by(&mut self, input: usize, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
-        let clock = self.clock_of(input)?;
+    fn keep_converted(&mut self, input: usize, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
+        let clock = self.conversion_clock(input)?;
         let cpu = record.cpu();
         let Some(clock) = clock else {
-            let whole = record.bytes();
-            if whole.len() == align8(whole.len()) && self.stays(input, record) {
-                return self.write(cpu, record.time(), whole);
+            let record_bytes = record.bytes();
+            if record_bytes.len() == align8(record_bytes.len()) && self.is_unchanged(input, record) {
+                return self.write(cpu, record.time(), record_bytes);
             }
-            self.copy(input, record, bytes)?;
+            self.copy_record(input, record, bytes)?;
             return self.write(cpu, record.time(), bytes);
         };
-        self.copy(input, record, bytes)?;
-        let time = self.stamp(clock.file_time(record.time()), cpu);
+        self.copy_record(input, record, bytes)?;
+        let time = self.to_output_stamp(clock.file_time(record.time()), cpu);
         edit::set_time(bytes, record.family(), time);
         self.convert_payload(record, &clock, bytes);
         self.write(cpu, time, bytes)
     }
 
     /// Returns whether a record is written unchanged.
-    fn stays(&self, input: usize, record: &Record<'_>) -> bool {
+    fn is_unchanged(&self, input: usize, record: &Record<'_>) -> bool {
         record.instance().is_none()
             && !record.items_damaged()
-            && (self.keys_by(input) == 0 || !stack_key::has_key(record))
+            && (self.stack_key_offset(input) == 0 || !stack_key::has_key(record))
     }
 
-    fn copy(&mut self, input: usize, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
+    fn copy_record(&mut self, input: usize, record: &Record<'_>, bytes: &mut Vec<u8>) -> Result<()> {
         if !edit::modernise(record, bytes)? {
             bytes.extend_from_slice(record.bytes());
             bytes.resize(align8(bytes.len()), 0);
         }
-        self.correct(input, record, bytes);
+        self.correct_record(input, record, bytes);
         Ok(())
     }
 
     /// Moves the stack keys of a record, and corrects contradicting items.
-    fn correct(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
-        let by = self.keys_by(input);
+    fn correct_record(&mut self, input: usize, record: &Record<'_>, bytes: &mut [u8]) {
+        let by = self.stack_key_offset(input);
         if by != 0 && !record.items_damaged() {
             stack_key::move_key(record, bytes, by);
         }
@@ -232,38 +232,38 @@ impl Output {
         self.summary.items_dropped = self.summary.items_dropped.saturating_add(u64::from(is_dropped));
     }
 
-    fn keys_by(&self, input: usize) -> u64 {
-        self.ways.get(input).map_or(0, |way| way.keys_by)
+    fn stack_key_offset(&self, input: usize) -> u64 {
+        self.conversions.get(input).map_or(0, |conversion| conversion.stack_key_offset)
     }
 
     /// Writes a changed copy of an event, or a new one.
     pub fn inject(&mut self, event: &TraceEvent) -> Result<()> {
-        let clock = self.clock_of(event.input)?;
+        let clock = self.conversion_clock(event.input)?;
         let cpu = event.cpu;
         let time = match (event.stamp, clock) {
-            (Stamp::Raw(raw), None) => raw,
-            (Stamp::Raw(raw), Some(clock)) => self.stamp(clock.file_time(raw), cpu),
-            (Stamp::Wall(time), _) => self.stamp(time, cpu),
+            (EventStamp::Raw(raw), None) => raw,
+            (EventStamp::Raw(raw), Some(clock)) => self.to_output_stamp(clock.file_time(raw), cpu),
+            (EventStamp::Wall(time), _) => self.to_output_stamp(time, cpu),
         };
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         bytes.extend_from_slice(event.bytes());
         edit::set_time(&mut bytes, event.family(), time);
-        self.correct(event.input, &event.record()?, &mut bytes);
+        self.correct_record(event.input, &event.record()?, &mut bytes);
         let done = self.write(cpu, time, &bytes);
         self.scratch = bytes;
         done?;
         // Added events belong to the file, whenever the sessions ended.
-        self.ended = self.ended.map(|end| end.max(self.clock.file_time(time)));
-        self.reach.note_injected(time);
+        self.inputs_end = self.inputs_end.map(|end| end.max(self.clock.file_time(time)));
+        self.earliest_times.note_injected(time);
         self.summary.injected = self.summary.injected.saturating_add(1);
         Ok(())
     }
 
     /// Creates an event for an input, at the time of the last event.
     pub fn create_event(&self, input: usize, kind: EventKind) -> Result<TraceEvent> {
-        self.clock_of(input)?;
-        TraceEvent::new(input, kind, self.now)
+        self.conversion_clock(input)?;
+        TraceEvent::new(input, kind, self.current_time)
     }
 
     /// Returns the clock of the output.
@@ -282,18 +282,22 @@ impl Output {
     }
 
     /// Records the time of the last event.
-    pub(super) fn reach(&mut self, time: FileTime) {
-        self.now = time;
+    pub(super) fn set_current_time(&mut self, time: FileTime) {
+        self.current_time = time;
     }
 
     /// Returns whether the record names a system that the header does not describe.
     fn is_folded(&self, input: usize, record: &Record<'_>) -> bool {
-        head::names_system(record) && self.ways.get(input).is_some_and(|way| way.foreign)
+        head::is_system_name(record)
+            && self.conversions.get(input).is_some_and(|conversion| conversion.is_of_other_machine)
     }
 
-    /// Returns whether the record is in the header buffer already. It is expected only once.
-    pub(super) fn has_in_front(&mut self, input: usize, record: &Record<'_>) -> bool {
-        let Some(front) = self.ways.get_mut(input).map(|way| &mut way.front) else { return false };
+    /// Returns whether the record is in the header buffer already, and forgets it: each is expected
+    /// only once.
+    pub(super) fn take_header_record(&mut self, input: usize, record: &Record<'_>) -> bool {
+        let Some(front) = self.conversions.get_mut(input).map(|conversion| &mut conversion.front) else {
+            return false;
+        };
         let found = front.iter().position(|bytes| bytes == record.bytes());
         if let Some(index) = found {
             front.swap_remove(index);
@@ -303,11 +307,11 @@ impl Output {
 
     /// Writes the remaining buffers and the final header, and gives the file its name.
     pub fn finish(mut self) -> Result<Summary> {
-        let Clock { anchor, start, .. } = self.reach.start(&self.clock);
+        let Clock { anchor, start, .. } = self.earliest_times.start_clock(&self.clock);
         self.writer.set_start(anchor, start);
-        let end = self.ended.unwrap_or(self.latest).max(start).max(FileTime(1));
+        let end = self.inputs_end.unwrap_or(self.latest).max(start).max(FileTime(1));
         let (events_lost, buffers_lost) = (self.summary.events_lost, self.summary.buffers_lost);
-        let done = self.writer.finalise(&Counts { end_time: end, events_lost, buffers_lost });
+        let done = self.writer.finalise(&WriterSummary { end_time: end, events_lost, buffers_lost });
         done.map_err(|error| self.writer.sink_mut().explain(error))?;
         let (bytes, buffers) = (self.writer.length(), self.writer.buffers_written());
         self.writer.sink_mut().commit()?;
@@ -315,15 +319,15 @@ impl Output {
     }
 
     /// Returns the clock of an input if its stamps are converted.
-    fn clock_of(&self, input: usize) -> Result<Option<Clock>> {
-        let way = self.ways.get(input);
+    fn conversion_clock(&self, input: usize) -> Result<Option<Clock>> {
+        let conversion = self.conversions.get(input);
         let none = || Error::refused(Status::ERROR_INVALID_PARAMETER, format!("there is no input {input}"));
-        Ok(way.ok_or_else(none)?.clock)
+        Ok(conversion.ok_or_else(none)?.clock)
     }
 
     /// Returns the stamp of a wall time, not before the previous one of the processor with the same
     /// wall time.
-    fn stamp(&self, time: FileTime, cpu: u16) -> i64 {
+    fn to_output_stamp(&self, time: FileTime, cpu: u16) -> i64 {
         let first = self.clock.first_raw(time);
         match self.last.get(usize::from(cpu)) {
             Some(&last) if self.clock.file_time(last) == time => first.max(last),
@@ -342,7 +346,7 @@ impl Output {
             *last = time;
         }
         self.latest = self.latest.max(self.clock.file_time(time));
-        self.reach.note(time);
+        self.earliest_times.note_event(time);
         self.summary.events = self.summary.events.saturating_add(1);
         Ok(())
     }
@@ -352,7 +356,7 @@ impl Output {
         let Some(hook) = record.hook() else { return };
         let (descriptor, pointer) = (record.descriptor(), record.pointer_size());
         let key = (hook, descriptor.version, pointer);
-        if self.stamps.len() >= MAX_KINDS && !self.stamps.contains_key(&key) {
+        if self.stamps.len() >= MAX_CACHED_KINDS && !self.stamps.contains_key(&key) {
             self.stamps.clear();
         }
         let offsets = self.stamps.entry(key).or_insert_with(|| {
@@ -375,7 +379,7 @@ impl Output {
     }
 }
 
-fn begin(mut part: Part, options: Options) -> Result<Writer<Part>> {
+fn create_writer(mut part: PartialFile, options: Options) -> Result<Writer<PartialFile>> {
     // The header is first written through a reference, to distinguish a full disk from an invalid
     // option.
     if let Err(error) = Writer::create(&mut part, options.clone()) {

@@ -10,7 +10,7 @@ use traceweir_format::time::ClockKind;
 use traceweir_transport::message::SessionConfig;
 use traceweir_transport::runtime::Scope;
 
-use super::{Place, Session, SessionSummary};
+use super::{Session, SessionHost, SessionSummary};
 use crate::controller::Controller;
 use crate::error::Result;
 use crate::private::PrivateSession;
@@ -23,9 +23,9 @@ const FILE_MODES: LogFileMode = LogFileMode::SEQUENTIAL
     .union(LogFileMode::BUFFERING)
     .union(LogFileMode::REAL_TIME);
 
-/// The place in which a session is started.
+/// The process in which a session is started.
 #[derive(Clone, Debug)]
-enum Target {
+enum StartTarget {
     InProcess,
     Daemon(Option<Scope>),
     DaemonAt(PathBuf),
@@ -53,21 +53,21 @@ enum Target {
 #[derive(Clone, Debug)]
 #[must_use = "a session does not run until it is started"]
 pub struct SessionBuilder {
-    target: Target,
+    target: StartTarget,
     config: SessionConfig,
 }
 
 impl SessionBuilder {
     pub(super) fn new(name: String) -> Self {
         let config = SessionConfig { name, ..SessionConfig::default() };
-        Self { target: Target::Daemon(None), config }
+        Self { target: StartTarget::Daemon(None), config }
     }
 
     /// Runs the session in this process, without a daemon. It gets the events of this process only.
     ///
     /// A process can run three such sessions at a time.
     pub fn in_process(mut self) -> Self {
-        self.target = Target::InProcess;
+        self.target = StartTarget::InProcess;
         self
     }
 
@@ -75,13 +75,13 @@ impl SessionBuilder {
     ///
     /// Without this call, a running daemon of the system is preferred if the user may control it.
     pub fn scope(mut self, scope: Scope) -> Self {
-        self.target = Target::Daemon(Some(scope));
+        self.target = StartTarget::Daemon(Some(scope));
         self
     }
 
     /// Runs the session in the daemon of this runtime folder.
     pub fn daemon_at(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.target = Target::DaemonAt(folder.into());
+        self.target = StartTarget::DaemonAt(folder.into());
         self
     }
 
@@ -90,7 +90,7 @@ impl SessionBuilder {
     /// The session and the controller share one connection, which
     /// [`stop_on_drop`](Self::stop_on_drop) depends on: drop both.
     pub fn daemon(mut self, controller: &Controller) -> Self {
-        self.target = Target::Connected(controller.clone());
+        self.target = StartTarget::Connected(controller.clone());
         self
     }
 
@@ -156,8 +156,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the size limit of the log file in KiB, like [`maximum_file_mib`](Self::maximum_file_mib)
-    /// ([`LogFileMode::USE_KBYTES_FOR_SIZE`]).
+    /// Sets the size limit of the log file in KiB, like
+    /// [`maximum_file_mib`](Self::maximum_file_mib) ([`LogFileMode::USE_KBYTES_FOR_SIZE`]).
     pub fn maximum_file_kib(mut self, kib: u32) -> Self {
         self.config.log_file_mode |= LogFileMode::USE_KBYTES_FOR_SIZE.bits();
         self.config.maximum_file_size = kib;
@@ -168,7 +168,7 @@ impl SessionBuilder {
     ///
     /// Without it, full buffers are written; a live session uses one second.
     pub fn flush_timer(mut self, timer: Duration) -> Self {
-        self.config.flush_timer = whole_seconds(timer);
+        self.config.flush_timer = round_up_to_seconds(timer);
         self
     }
 
@@ -235,22 +235,21 @@ impl SessionBuilder {
             config.log_file_mode |= LogFileMode::SEQUENTIAL.bits();
         }
         let mut controller = match target {
-            Target::InProcess => {
+            StartTarget::InProcess => {
                 let session = PrivateSession::start(&config)?;
                 let summary = SessionSummary::from_message(session.query());
-                return Ok((Session { place: Place::Here(session) }, summary));
+                return Ok((Session { host: SessionHost::InProcess(session) }, summary));
             }
-            Target::Daemon(scope) => Controller::find_or_start(scope)?,
-            Target::DaemonAt(folder) => Controller::find_or_start_at(&folder)?,
-            Target::Connected(controller) => controller,
+            StartTarget::Daemon(scope) => Controller::find_or_start(scope)?,
+            StartTarget::DaemonAt(folder) => Controller::find_or_start_at(&folder)?,
+            StartTarget::Connected(controller) => controller,
         };
         let summary = SessionSummary::from_message(controller.start(&config)?);
         Ok((controller.session_with_id(summary.id), summary))
     }
 }
 
-/// Returns a duration in seconds, rounded up.
-pub(super) fn whole_seconds(duration: Duration) -> u32 {
+pub(super) fn round_up_to_seconds(duration: Duration) -> u32 {
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() != 0));
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
@@ -261,9 +260,9 @@ mod tests {
 
     #[test]
     fn flush_timers_round_up_to_whole_seconds() {
-        assert_eq!(whole_seconds(Duration::ZERO), 0);
-        assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
-        assert_eq!(whole_seconds(Duration::from_secs(3)), 3);
-        assert_eq!(whole_seconds(Duration::MAX), u32::MAX);
+        assert_eq!(round_up_to_seconds(Duration::ZERO), 0);
+        assert_eq!(round_up_to_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(round_up_to_seconds(Duration::from_secs(3)), 3);
+        assert_eq!(round_up_to_seconds(Duration::MAX), u32::MAX);
     }
 }

@@ -8,12 +8,12 @@ use traceweir_format::spec::event::Keywords;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::EnableParams;
 
-use super::{Filter, Place, Session};
+use super::{Filter, Session, SessionHost};
 use crate::error::Result;
 use crate::tracelogging::Level;
 
 /// How long [`Enable::apply`] waits for processes if no timeout is set.
-const USUAL_TIMEOUT: Duration = Duration::from_secs(2);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The provider that a call addresses: a GUID, or a name from which the GUID is computed.
 ///
@@ -149,12 +149,14 @@ impl<'s> Enable<'s> {
     /// with `ERROR_NO_SYSTEM_RESOURCES` if eight sessions enable the provider already.
     pub fn apply(self) -> Result<()> {
         let Self { session, provider: ProviderId { guid, name }, code, params, timeout } = self;
-        match (&session.place, code) {
-            (Place::Here(session), ControlCode::Enable) => session.enable(guid, &params),
-            (Place::Here(session), ControlCode::Disable) => session.disable(guid),
-            (Place::Here(session), ControlCode::CaptureState) => session.capture_state(guid, &params),
-            (Place::Daemon { controller, session }, _) => {
-                let wait = timeout.unwrap_or(USUAL_TIMEOUT);
+        match (&session.host, code) {
+            (SessionHost::InProcess(session), ControlCode::Enable) => session.enable(guid, &params),
+            (SessionHost::InProcess(session), ControlCode::Disable) => session.disable(guid),
+            (SessionHost::InProcess(session), ControlCode::CaptureState) => {
+                session.capture_state(guid, &params)
+            }
+            (SessionHost::Daemon { controller, session }, _) => {
+                let wait = timeout.unwrap_or(DEFAULT_TIMEOUT);
                 // The largest number waits without a limit.
                 let ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
                 match controller.clone().enable_named(session, guid, &name, code, &params, ms) {

@@ -93,7 +93,7 @@ pub struct LostEvents {
     pub damaged: u64,
     /// From processes for whose rings the session had no memory left.
     pub no_region: u64,
-    /// Kernel events that found no room in the buffers of the kernel.
+    /// Kernel events that did not fit into the buffers of the kernel.
     pub kernel: u64,
     /// In parts of the log file that another process truncated or overwrote.
     pub overwritten: u64,

@@ -2,7 +2,7 @@
 //! registration.
 //!
 //! ```text
-//!   level + 1 │ busy │ any │ all │ registration
+//!   level + 1 │ is_changing │ any │ all │ registration
 //!     level + 1 is 0 while disabled, 256 if a session wants all levels
 //! ```
 //!
@@ -18,6 +18,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use traceweir_format::Guid;
+use traceweir_format::spec::enable::ControlCode;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::ring::Blocks;
@@ -25,7 +26,7 @@ use traceweir_transport::ring::Blocks;
 use super::types::Level;
 use super::values::Id;
 use crate::client;
-use crate::event::Event;
+use crate::event::CallerEvent;
 use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError, set_information};
 use crate::write;
 
@@ -63,28 +64,28 @@ pub struct FilterDescriptor {
 /// The enable words and the registration of a provider; see the module documentation.
 #[derive(Debug)]
 pub struct Context {
-    words: Words,
+    words: EnableWords,
     /// A thread is registering or unregistering.
-    busy: AtomicBool,
+    is_changing: AtomicBool,
     /// A `Handle` as a number; 0 without one.
     handle: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Words {
+struct EnableWords {
     level: AtomicU32,
     any: AtomicU64,
     all: AtomicU64,
 }
 
-impl Words {
+impl EnableWords {
     /// Updates the words with the combined parameters of the sessions.
-    fn follow(&self, notice: &EnableNotice<'_>) {
+    fn update(&self, notice: &EnableNotice<'_>) {
         // Relaxed: each word may be seen before or after the others; at worst one event at the
         // moment of change is checked against both.
-        match notice.code {
-            0 => self.level.store(0, Ordering::Relaxed),
-            1 => {
+        match ControlCode::from_number(notice.code) {
+            Some(ControlCode::Disable) => self.level.store(0, Ordering::Relaxed),
+            Some(ControlCode::Enable) => {
                 let any = if notice.match_any == 0 { u64::MAX } else { notice.match_any };
                 self.any.store(any, Ordering::Relaxed);
                 self.all.store(notice.match_all, Ordering::Relaxed);
@@ -97,20 +98,21 @@ impl Words {
 }
 
 /// A pointer to the words of a registered provider.
-struct Followed(*const Words);
+struct EnableWordsPointer(*const EnableWords);
 
 // SAFETY: words are atomics; they outlive the registration, which owns this (see
 // `Context::register`).
-unsafe impl Send for Followed {}
-// SAFETY: as above.
-unsafe impl Sync for Followed {}
+unsafe impl Send for EnableWordsPointer {}
+// SAFETY: `update` only stores to atomics, so several threads may call it; the words outlive the
+// registration, which owns this.
+unsafe impl Sync for EnableWordsPointer {}
 
-impl Followed {
-    fn follow(&self, notice: &EnableNotice<'_>) {
+impl EnableWordsPointer {
+    fn update(&self, notice: &EnableNotice<'_>) {
         // SAFETY: called only by the registration's callback. `Context::register` requires that the
         // words stay in place until the registration ends, which waits for a running callback or
         // happens inside it, after this.
-        unsafe { &*self.0 }.follow(notice);
+        unsafe { &*self.0 }.update(notice);
     }
 }
 
@@ -118,8 +120,8 @@ impl Context {
     /// Creates the context of an unregistered provider.
     #[must_use]
     pub const fn new() -> Self {
-        let words = Words { level: AtomicU32::new(0), any: AtomicU64::new(0), all: AtomicU64::new(0) };
-        Self { words, busy: AtomicBool::new(false), handle: AtomicU64::new(0) }
+        let words = EnableWords { level: AtomicU32::new(0), any: AtomicU64::new(0), all: AtomicU64::new(0) };
+        Self { words, is_changing: AtomicBool::new(false), handle: AtomicU64::new(0) }
     }
 
     /// Returns whether any session may want an event of this level and keyword.
@@ -149,16 +151,16 @@ impl Context {
     #[track_caller]
     pub unsafe fn register(&self, id: Guid, traits: &[u8], callback: Option<EnableCallback>) -> u32 {
         // Pairs with the release below and in `unregister`.
-        if self.busy.swap(true, Ordering::Acquire) {
+        if self.is_changing.swap(true, Ordering::Acquire) {
             panic!("the provider is being registered or unregistered by another thread");
         }
         if self.handle.load(Ordering::Relaxed) != 0 {
-            self.busy.store(false, Ordering::Release);
+            self.is_changing.store(false, Ordering::Release);
             panic!("the provider is registered already");
         }
-        let words = Followed(ptr::from_ref(&self.words));
+        let words = EnableWordsPointer(ptr::from_ref(&self.words));
         let notify: EnableCallback = Box::new(move |notice| {
-            words.follow(notice);
+            words.update(notice);
             if let Some(callback) = &callback {
                 callback(notice);
             }
@@ -170,27 +172,27 @@ impl Context {
         };
         let status = match Provider::register_with_handle(id, Some(notify), 0, store_handle) {
             Ok(provider) => {
-                let _kept_here = provider.into_handle();
+                let _handle_is_stored = provider.into_handle();
                 Status::ERROR_SUCCESS
             }
             Err(error) => error.status(),
         };
-        self.busy.store(false, Ordering::Release);
+        self.is_changing.store(false, Ordering::Release);
         status.0
     }
 
     /// Ends the registration and returns a Win32 status. Does nothing if there is none, or another
     /// thread is registering or unregistering.
     pub fn unregister(&self) -> u32 {
-        if self.busy.swap(true, Ordering::Acquire) {
+        if self.is_changing.swap(true, Ordering::Acquire) {
             return Status::ERROR_SUCCESS.0;
         }
         self.words.level.store(0, Ordering::Relaxed);
-        let handle = Handle::from_raw_of_any_kind(self.handle.swap(0, Ordering::Relaxed));
-        let status = handle.map_or(Status::ERROR_SUCCESS, |h| status_of(h.unregister()));
+        let handle = Handle::from_raw_any_kind(self.handle.swap(0, Ordering::Relaxed));
+        let status = handle.map_or(Status::ERROR_SUCCESS, |h| to_status(h.unregister()));
         // Once more: a callback may have run in between.
         self.words.level.store(0, Ordering::Relaxed);
-        self.busy.store(false, Ordering::Release);
+        self.is_changing.store(false, Ordering::Release);
         status.0
     }
 
@@ -206,16 +208,17 @@ impl Context {
         related: Option<&Guid>,
         data: Blocks<'_>,
     ) -> u32 {
-        let Some(handle) = Handle::from_raw_of_any_kind(self.handle.load(Ordering::Relaxed)) else {
+        let Some(handle) = Handle::from_raw_any_kind(self.handle.load(Ordering::Relaxed)) else {
             return WriteError::InvalidHandle.status().0;
         };
         // Usually known at compile time.
         if activity.is_none() && related.is_none() {
-            return status_of(write::write_described(handle.slot(), descriptor, metadata, data)).0;
+            return to_status(write::write_described(handle.slot(), descriptor, metadata, data)).0;
         }
         let metadata = Some(metadata);
-        let event = Event { metadata, activity, related, ..Event::from_blocks(descriptor, data.all()) };
-        status_of(write::write(handle.slot(), &event)).0
+        let event =
+            CallerEvent { metadata, activity, related, ..CallerEvent::from_blocks(descriptor, data.all()) };
+        to_status(write::write(handle.slot(), &event)).0
     }
 
     /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT.
@@ -249,7 +252,7 @@ impl Drop for Context {
 }
 
 /// Wraps a function and its context number as the callback of a registration.
-pub(super) fn boxed<G: Id>(callback: EnableFunction<G>, context: usize) -> EnableCallback {
+pub(super) fn make_callback<G: Id>(callback: EnableFunction<G>, context: usize) -> EnableCallback {
     Box::new(move |notice| {
         let filter = notice.filter.map(|(kind, bytes)| FilterDescriptor {
             ptr: bytes.as_ptr().addr() as u64,
@@ -271,7 +274,7 @@ pub(super) fn boxed<G: Id>(callback: EnableFunction<G>, context: usize) -> Enabl
 }
 
 #[inline(always)]
-fn status_of(result: Result<(), WriteError>) -> Status {
+fn to_status(result: Result<(), WriteError>) -> Status {
     match result {
         Ok(()) => Status::ERROR_SUCCESS,
         Err(error) => error.status(),
@@ -291,16 +294,24 @@ const fn hresult(status: Status) -> i32 {
 mod tests {
     use super::*;
 
-    fn notice(code: u32, level: u8, match_any: u64, match_all: u64) -> EnableNotice<'static> {
-        EnableNotice { source: Guid::NULL, code, level, match_any, match_all, filter: None, own_filters: &[] }
+    fn notice(code: ControlCode, level: u8, match_any: u64, match_all: u64) -> EnableNotice<'static> {
+        EnableNotice {
+            source: Guid::NULL,
+            code: code.number(),
+            level,
+            match_any,
+            match_all,
+            filter: None,
+            own_filters: &[],
+        }
     }
 
     #[test]
     fn words_match_the_published_test() {
         let context = Context::new();
         let passes = |level, keyword| context.enabled(Level::from_int(level), keyword);
-        assert!(!passes(0, 0), "nobody listens");
-        context.words.follow(&notice(1, 3, 0x6, 0x2));
+        assert!(!passes(0, 0), "no session has the provider enabled");
+        context.words.update(&notice(ControlCode::Enable, 3, 0x6, 0x2));
         for (level, keyword, expected) in [
             (3, 0x2, true),
             (0, 0x6, true),
@@ -312,19 +323,23 @@ mod tests {
         ] {
             assert_eq!(passes(level, keyword), expected, "level {level} keyword {keyword:#x}");
         }
-        context.words.follow(&notice(1, 0, 0, 0));
+        context.words.update(&notice(ControlCode::Enable, 0, 0, 0));
         assert!(passes(255, 1 << 63) && passes(0, 0), "level 0 is all levels, an any-mask of 0 all keywords");
-        context.words.follow(&notice(2, 1, 1, 1));
+        context.words.update(&notice(ControlCode::CaptureState, 1, 1, 1));
         assert!(passes(255, 1 << 63), "a capture of state changes nothing");
-        context.words.follow(&notice(0, 0, 0, 0));
+        context.words.update(&notice(ControlCode::Disable, 0, 0, 0));
         assert!(!passes(0, 0));
     }
 
     #[test]
-    fn win32_codes_become_results() {
+    fn win32_statuses_become_hresults() {
         assert_eq!(hresult(Status::ERROR_SUCCESS), 0);
         assert_eq!(hresult(Status::ERROR_NOT_SUPPORTED).cast_unsigned(), 0x8007_0032);
         assert_eq!(hresult(Status::ERROR_INVALID_PARAMETER).cast_unsigned(), 0x8007_0057);
-        assert_eq!(hresult(Status(0xC000_0001)).cast_unsigned(), 0xC000_0001, "is one already");
+        assert_eq!(
+            hresult(Status(0xC000_0001)).cast_unsigned(),
+            0xC000_0001,
+            "a status that is an HRESULT already"
+        );
     }
 }

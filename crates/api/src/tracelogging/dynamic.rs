@@ -23,7 +23,7 @@
 //! dropping it ends the registration. A builder is reused for one event after the other and keeps
 //! its memory.
 //!
-//! `unsafe` is allowed here for `register`, whose caller guarantees what the registration needs.
+//! `unsafe` is allowed here for `register`, whose caller guarantees the lifetime of the provider.
 #![allow(unsafe_code)]
 
 mod builder;
@@ -40,13 +40,13 @@ pub use super::context::ProviderEnableCallback;
 pub use super::types::{Channel, InType, Level, Opcode, OutType};
 pub use builder::{BuilderOf, EventBuilder};
 
-use super::context::{Context, EnableFunction, boxed};
+use super::context::{Context, EnableFunction, make_callback};
 use super::ids::id_functions;
-use super::provider::{describe, name_in};
+use super::provider::{format_provider, name_from_traits};
 use super::values::Id;
 
 /// The published limit: names are shorter than this.
-const NAME_LIMIT: usize = 32_768;
+const NAME_LIMIT_BYTES: usize = 32_768;
 
 /// The optional properties of a provider.
 pub type ProviderOptions = OptionsOf<Guid>;
@@ -134,7 +134,7 @@ impl<G: Id> ProviderOf<G> {
     /// Panics if the name has 32,768 bytes or more.
     #[track_caller]
     pub fn new_with_id(name: &str, options: &OptionsOf<G>, id: &G) -> Self {
-        assert!(name.len() < NAME_LIMIT, "a provider's name has fewer than 32,768 bytes");
+        assert!(name.len() < NAME_LIMIT_BYTES, "a provider's name has fewer than 32,768 bytes");
         let mut builder = TraitsBuilder::new(name);
         if let Some(group) = options.group {
             builder.group(&group.into());
@@ -146,7 +146,7 @@ impl<G: Id> ProviderOf<G> {
 
     /// Returns the name of the provider.
     pub fn name(&self) -> &str {
-        name_in(&self.traits)
+        name_from_traits(&self.traits)
     }
 
     /// Returns the id of the provider.
@@ -176,7 +176,7 @@ impl<G: Id> ProviderOf<G> {
     /// Panics if it is registered already, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(self: Pin<&Self>) -> u32 {
-        let callback = self.callback.map(|(callback, context)| boxed(callback, context));
+        let callback = self.callback.map(|(callback, context)| make_callback(callback, context));
         // SAFETY: pinned and never unpinned, so it stays in place until it is dropped, which
         // unregisters it; the caller handles unloading.
         unsafe { self.context.register(self.id.into(), &self.traits, callback) }
@@ -199,6 +199,6 @@ id_functions!(ProviderOf);
 
 impl<G: Id> fmt::Debug for ProviderOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        describe(f, self.name(), self.id.into(), &self.context)
+        format_provider(f, self.name(), self.id.into(), &self.context)
     }
 }

@@ -1,6 +1,6 @@
 //! Functions about ids that every kind of provider has, as published, though they need no provider.
 
-/// Implements them for a type of providers whose id type is its parameter.
+/// Implements these functions for a type of providers whose id type is its parameter.
 macro_rules! id_functions {
     ($of:ident) => {
         impl<G: $crate::tracelogging::values::Id> $of<G> {

@@ -1,6 +1,6 @@
 //! The static provider of `define_provider!`.
 //!
-//! `unsafe` is allowed here for `register`, whose caller guarantees what the registration needs.
+//! `unsafe` is allowed here for `register`, whose caller guarantees the lifetime of the provider.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -10,7 +10,7 @@ use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::tracelogging::Traits;
 use traceweir_transport::ring::{Block, Blocks};
 
-use super::context::{Context, EnableFunction, boxed};
+use super::context::{Context, EnableFunction, make_callback};
 use super::ids::id_functions;
 use super::types::Level;
 use super::values::Id;
@@ -39,7 +39,7 @@ impl<G> ProviderOf<G> {
 
     /// Returns the name of the provider.
     pub fn name(&self) -> &str {
-        name_in(self.traits)
+        name_from_traits(self.traits)
     }
 
     /// Returns the id of the provider.
@@ -62,7 +62,7 @@ impl<G> ProviderOf<G> {
     }
 
     /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT,
-    /// 0x80070057 if it is not registered.
+    /// 0x80070057 (ERROR_INVALID_PARAMETER) if it is not registered.
     ///
     /// With the feature `set-info-off` it does nothing and returns 0x80070032, ERROR_NOT_SUPPORTED.
     pub fn set_information(&self, class: u32, information: &[u8]) -> i32 {
@@ -85,7 +85,9 @@ impl<G: Id> ProviderOf<G> {
     /// Panics if it is registered already, or another thread is registering or unregistering it.
     #[track_caller]
     pub unsafe fn register(&self) -> u32 {
-        // SAFETY: the caller's.
+        // SAFETY: the context is a field of the provider. The caller promises that the provider is
+        // a static or stays in place until it is unregistered, and that a library unregisters it
+        // before it is unloaded.
         unsafe { self.context.register(self.id.into(), self.traits, None) }
     }
 
@@ -94,15 +96,17 @@ impl<G: Id> ProviderOf<G> {
     ///
     /// # Safety
     ///
-    /// As for [`register`](Self::register).
+    /// The provider is a static, or stays in place until it is unregistered. A library that may be
+    /// unloaded unregisters it before.
     ///
     /// # Panics
     ///
     /// Panics as [`register`](Self::register) does.
     #[track_caller]
     pub unsafe fn register_with_callback(&self, callback: EnableFunction<G>, context: usize) -> u32 {
-        // SAFETY: the caller's.
-        unsafe { self.context.register(self.id.into(), self.traits, Some(boxed(callback, context))) }
+        // SAFETY: the context is a field of the provider, which the caller keeps in place and
+        // loaded until it is unregistered; `callback` is a function pointer and needs no lifetime.
+        unsafe { self.context.register(self.id.into(), self.traits, Some(make_callback(callback, context))) }
     }
 }
 
@@ -110,12 +114,17 @@ id_functions!(ProviderOf);
 
 impl<G: Id> fmt::Debug for ProviderOf<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        describe(f, self.name(), self.id.into(), &self.context)
+        format_provider(f, self.name(), self.id.into(), &self.context)
     }
 }
 
 /// Formats a provider of any kind.
-pub(super) fn describe(f: &mut fmt::Formatter<'_>, name: &str, id: Guid, context: &Context) -> fmt::Result {
+pub(super) fn format_provider(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    id: Guid,
+    context: &Context,
+) -> fmt::Result {
     let enabled = context.enabled(Level::LogAlways, 0);
     write!(
         f,
@@ -125,7 +134,7 @@ pub(super) fn describe(f: &mut fmt::Formatter<'_>, name: &str, id: Guid, context
 }
 
 /// Returns the name in traits that were built from a string.
-pub(super) fn name_in(traits: &[u8]) -> &str {
+pub(super) fn name_from_traits(traits: &[u8]) -> &str {
     Traits::parse(traits).ok().and_then(|t| std::str::from_utf8(t.name).ok()).unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   scalar            its bytes
-//!   slice             u16 elements │ their bytes               65,535 elements, the rest is cut
+//!   slice             u16 elements │ their bytes               65,535 elements at most
 //!   counted           u16 bytes │ the bytes                    65,535 bytes at most
 //!   until a zero      units up to the first zero │ a zero      65,535 units at most
 //! ```
@@ -55,16 +55,16 @@ pub fn bytes<T: Plain>(value: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Returns the bytes of all values.
 #[inline(always)]
 fn all_bytes<T: Plain>(values: &[T]) -> &[u8] {
-    // SAFETY: as for one value, side by side.
+    // SAFETY: initialised bytes without padding (`Plain`), side by side, borrowed as long as the
+    // result.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 #[inline(always)]
-fn up_to<T>(values: &[T], most: usize) -> &[T] {
-    values.get(..most).unwrap_or(values)
+fn take_prefix<T>(values: &[T], max_count: usize) -> &[T] {
+    values.get(..max_count).unwrap_or(values)
 }
 
 /// Returns the number of elements of a slice that are written.
@@ -73,31 +73,31 @@ pub fn slice_count<T>(values: &[T]) -> u16 {
     values.len().min(MAX_COUNT) as u16
 }
 
-/// Returns the bytes of those elements.
+/// Returns the bytes of the elements of a slice that are written.
 #[inline(always)]
 pub fn elements<T: Plain>(values: &[T]) -> &[u8] {
-    all_bytes(up_to(values, MAX_COUNT))
+    all_bytes(take_prefix(values, MAX_COUNT))
 }
 
 /// Returns the number of bytes of counted values that are written: whole values only.
 #[inline(always)]
 pub fn counted_size<T>(values: &[T]) -> u16 {
-    size_of_val(up_to(values, MAX_COUNT / size_of::<T>().max(1))) as u16
+    size_of_val(take_prefix(values, MAX_COUNT / size_of::<T>().max(1))) as u16
 }
 
-/// Returns those bytes.
+/// Returns the bytes of counted values that are written.
 #[inline(always)]
 pub fn counted<T: Plain>(values: &[T]) -> &[u8] {
-    all_bytes(up_to(values, MAX_COUNT / size_of::<T>().max(1)))
+    all_bytes(take_prefix(values, MAX_COUNT / size_of::<T>().max(1)))
 }
 
 /// Returns the bytes of values up to the first zero.
 #[inline]
 pub fn until_zero<T: Plain + Default + PartialEq>(values: &[T]) -> &[u8] {
-    let values = up_to(values, MAX_COUNT);
+    let values = take_prefix(values, MAX_COUNT);
     let zero = T::default();
     let end = values.iter().position(|v| *v == zero).unwrap_or(values.len());
-    all_bytes(up_to(values, end))
+    all_bytes(take_prefix(values, end))
 }
 
 /// Returns the bytes of a SID, by its count of sub-authorities.
@@ -124,7 +124,7 @@ pub const fn filetime_from_time32(seconds: &i32) -> i64 {
 #[inline]
 #[must_use]
 pub const fn filetime_from_time64(seconds: &i64) -> i64 {
-    in_range(*seconds as i128 * UNITS_PER_SECOND as i128)
+    clamp_filetime(*seconds as i128 * UNITS_PER_SECOND as i128)
 }
 
 /// Converts a time to FILETIME, rounded down and limited to the years 1601 to 30827.
@@ -140,17 +140,17 @@ pub fn filetime_from_systemtime(time: &SystemTime) -> i64 {
 /// Converts a duration after 1970 to FILETIME.
 #[must_use]
 pub const fn filetime_from_duration_after_1970(duration: std::time::Duration) -> i64 {
-    in_range((duration.as_nanos() / 100) as i128)
+    clamp_filetime((duration.as_nanos() / 100) as i128)
 }
 
 /// Converts a duration before 1970 to FILETIME, rounded down.
 #[must_use]
 pub const fn filetime_from_duration_before_1970(duration: std::time::Duration) -> i64 {
-    in_range(-(duration.as_nanos().div_ceil(100) as i128))
+    clamp_filetime(-(duration.as_nanos().div_ceil(100) as i128))
 }
 
 /// Converts units of 100 ns since 1970, limited to the valid range.
-const fn in_range(units: i128) -> i64 {
+const fn clamp_filetime(units: i128) -> i64 {
     let units = units + UNIX_EPOCH as i128;
     if units < 0 {
         0

@@ -12,24 +12,24 @@ use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, He
 
 use super::Options;
 use super::stage::Stage;
-use crate::event::{Event, item_head};
+use crate::event::{CallerEvent, item_head};
 use crate::process::thread;
-use crate::registration::{Decoding, Slot};
+use crate::registration::{DecodeGuidWords, RegistrationSlot};
 
 /// The bits of the first header word other than size and flags.
-pub(super) const MARKER: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
+pub(super) const FIRST_WORD_BITS: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
 
-/// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related
-/// activity.
-const ITEMS_AROUND: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
+/// Bytes of the usual items except the data of traits and metadata: heads and padding of both, and
+/// a related activity.
+const OTHER_ITEM_BYTES: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
 
 const ZEROS: [u8; 8] = [0; 8];
 
-/// All that the plain record of an event is composed from.
+/// The sources of the plain record of an event.
 #[derive(Clone, Copy)]
 pub(super) struct RecordSource<'a> {
-    pub(super) slot: &'a Slot,
-    pub(super) event: &'a Event<'a>,
+    pub(super) slot: &'a RegistrationSlot,
+    pub(super) event: &'a CallerEvent<'a>,
     pub(super) options: &'a Options<'a>,
     pub(super) thread: u32,
 }
@@ -52,14 +52,15 @@ impl<'a> RecordSource<'a> {
         let is_decoded_otherwise = !traits.is_empty() && self.slot.decoding().is_some();
         !is_decoded_otherwise
             && !self.event.is_mixed
-            && Stage::has_room_for_items(bytes.saturating_add(ITEMS_AROUND))
+            && Stage::can_stage_items(bytes.saturating_add(OTHER_ITEM_BYTES))
     }
 
-    /// Composes the plain record of such an event and returns its size in bytes.
+    /// Composes the plain record of an event for which [`is_small`](Self::is_small) holds, and
+    /// returns its size in bytes.
     #[inline(always)]
     pub(super) fn compose_small(&self, stage: &mut Stage<'a>) -> usize {
         let (event, traits) = (self.event, self.traits());
-        stage.begin(self.header());
+        stage.begin(self.header_words());
         if traits.is_empty() && event.metadata.is_none() && event.related.is_none() {
             return self.finish(stage, 0);
         }
@@ -80,43 +81,45 @@ impl<'a> RecordSource<'a> {
     /// Composes the record with any items and returns its size in bytes. The size field of a record
     /// above `MAX_RECORD` is wrong.
     #[inline(never)]
-    pub(super) fn compose(&self, stage: &mut Stage<'a>, items: &'a Items<'a>) -> usize {
-        stage.begin(self.header());
-        if items.any {
+    pub(super) fn compose(&self, stage: &mut Stage<'a>, items: &'a RecordItems<'a>) -> usize {
+        stage.begin(self.header_words());
+        if items.has_items {
             if !items.traits.1.is_empty()
                 && let Some(decoding) = self.slot.decoding()
             {
-                decode_by(stage, decoding);
+                set_decode_guid(stage, decoding);
             }
             items.push_to(stage);
         }
-        self.finish(stage, if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 })
+        self.finish(stage, if items.has_items { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 })
     }
 
     /// Appends the payload, writes the first header word and returns the size in bytes.
     #[inline(always)]
     fn finish(&self, stage: &mut Stage<'a>, flags: u16) -> usize {
         if self.event.is_mixed {
-            stage.push_payload_among(self.event.blocks);
+            stage.push_mixed_payload(self.event.blocks);
         } else {
             stage.push_payload(self.event.blocks);
         }
-        stage.set_first(stage.size() as u64 | MARKER | u64::from(self.event.flags | flags) << 32);
+        stage.set_first_word(
+            stage.size() as u64 | FIRST_WORD_BITS | u64::from(self.event.flags | flags) << 32,
+        );
         stage.size()
     }
 
     /// Returns EVENT_HEADER as words, except for the first word; the offsets are those of
     /// `traceweir_format::header::event`.
     #[inline(always)]
-    fn header(&self) -> [u64; event::SIZE / 8] {
+    fn header_words(&self) -> [u64; event::SIZE / 8] {
         let provider = self.slot.provider_words();
-        let d = self.event.descriptor;
-        let descriptor = u64::from(d.id)
-            | u64::from(d.version) << 16
-            | u64::from(d.channel) << 24
-            | u64::from(d.level) << 32
-            | u64::from(d.opcode) << 40
-            | u64::from(d.task) << 48;
+        let fields = self.event.descriptor;
+        let descriptor = u64::from(fields.id)
+            | u64::from(fields.version) << 16
+            | u64::from(fields.channel) << 24
+            | u64::from(fields.level) << 32
+            | u64::from(fields.opcode) << 40
+            | u64::from(fields.task) << 48;
         let activity = match self.event.activity {
             Some(id) => id.to_words(),
             None => thread::activity().to_words(),
@@ -129,7 +132,7 @@ impl<'a> RecordSource<'a> {
             provider[0],
             provider[1],
             descriptor,
-            d.keyword,
+            fields.keyword,
             0,
             activity[0],
             activity[1],
@@ -139,7 +142,7 @@ impl<'a> RecordSource<'a> {
 
 /// Sets the GUID to decode by, which differs from the provider.
 #[cold]
-fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
+fn set_decode_guid(stage: &mut Stage<'_>, decoding: &'static DecodeGuidWords) {
     stage.set_provider(decoding.provider);
     stage.push(&decoding.control);
 }
@@ -147,39 +150,39 @@ fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
 /// The head of an extended data item in memory.
 type ItemHead = [u8; ITEM_HEAD];
 
-fn head(kind: ExtType, length: usize, another_follows: bool) -> ItemHead {
+fn head_bytes(kind: ExtType, length: usize, another_follows: bool) -> ItemHead {
     item_head(kind, length, another_follows).to_le_bytes()
 }
 
 /// The extended data items of one event: heads that stay in memory until the record is written, and
 /// the data in the caller's memory.
-pub(super) struct Items<'a> {
-    any: bool,
+pub(super) struct RecordItems<'a> {
+    has_items: bool,
     traits: (ItemHead, &'a [u8]),
     schema: (ItemHead, Option<&'a [u8]>),
     related: (ItemHead, Option<[u8; 16]>),
-    extras: &'a Extras<'a>,
+    session_items: &'a SessionItems<'a>,
 }
 
-impl<'a> Items<'a> {
+impl<'a> RecordItems<'a> {
     /// Builds the items of the event, followed by those that only some sessions get.
-    pub(super) fn new(source: &RecordSource<'a>, extras: &'a Extras<'a>) -> Self {
+    pub(super) fn new(source: &RecordSource<'a>, session_items: &'a SessionItems<'a>) -> Self {
         let (traits, metadata, related) = (source.traits(), source.event.metadata, source.event.related);
-        let follows_related = !extras.is_empty();
+        let follows_related = !session_items.is_empty();
         let follows_schema = related.is_some() || follows_related;
         let follows_traits = metadata.is_some() || follows_schema;
         Self {
-            any: follows_traits || !traits.is_empty(),
-            traits: (head(ExtType::PROV_TRAITS, traits.len(), follows_traits), traits),
+            has_items: follows_traits || !traits.is_empty(),
+            traits: (head_bytes(ExtType::PROV_TRAITS, traits.len(), follows_traits), traits),
             schema: (
-                head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), follows_schema),
+                head_bytes(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), follows_schema),
                 metadata,
             ),
             related: (
-                head(ExtType::RELATED_ACTIVITYID, 16, follows_related),
+                head_bytes(ExtType::RELATED_ACTIVITYID, 16, follows_related),
                 related.map(|id| id.to_bytes()),
             ),
-            extras,
+            session_items,
         }
     }
 
@@ -193,25 +196,25 @@ impl<'a> Items<'a> {
         if let Some(related) = &self.related.1 {
             push_item(stage, &self.related.0, related);
         }
-        self.extras.push_to(stage);
+        self.session_items.push_to(stage);
     }
 }
 
 /// Items that only some sessions get.
-pub(super) struct Extras<'a> {
+pub(super) struct SessionItems<'a> {
     key: (ItemHead, Option<[u8; 8]>),
     stack: (ItemHead, Option<&'a [u8]>),
 }
 
-impl<'a> Extras<'a> {
+impl<'a> SessionItems<'a> {
     pub(super) fn new(key: Option<u64>, stack: Option<&'a [u8]>) -> Self {
         Self {
-            key: (head(ExtType::EVENT_KEY, 8, stack.is_some()), key.map(u64::to_le_bytes)),
-            stack: (head(ExtType::STACK_TRACE64, stack.map_or(0, <[u8]>::len), false), stack),
+            key: (head_bytes(ExtType::EVENT_KEY, 8, stack.is_some()), key.map(u64::to_le_bytes)),
+            stack: (head_bytes(ExtType::STACK_TRACE64, stack.map_or(0, <[u8]>::len), false), stack),
         }
     }
 
-    /// Returns whether there are no extra items; then no item may be linked to them.
+    /// Returns whether there are no such items; then the item before them is the last one.
     fn is_empty(&self) -> bool {
         self.key.1.is_none() && self.stack.1.is_none()
     }

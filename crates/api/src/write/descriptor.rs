@@ -24,10 +24,10 @@ use traceweir_format::spec::event::{
 };
 use traceweir_transport::ring::{Block, Blocks};
 
-use super::straight::{Target, UsualEvent};
+use super::straight::{StraightTarget, UsualEvent};
 use super::{Options, WriteError};
-use crate::event::{Event, MAX_BLOCKS};
-use crate::registration::{Handle, Slot};
+use crate::event::{CallerEvent, MAX_BLOCKS};
+use crate::registration::{Handle, RegistrationSlot};
 
 /// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.
 #[repr(C)]
@@ -85,7 +85,7 @@ impl DataDescriptor {
 }
 
 /// The blocks of an event, sorted by type.
-struct Sorted<'a> {
+struct SortedBlocks<'a> {
     payload: &'a [Block<'a>],
     /// `payload` also contains other blocks.
     is_mixed: bool,
@@ -96,13 +96,13 @@ struct Sorted<'a> {
 
 /// The blocks other than payload.
 #[derive(Default)]
-struct Typed<'a> {
+struct TypedBlocks<'a> {
     metadata: Option<&'a [u8]>,
     provider: Option<&'a [u8]>,
     stamp: Option<&'a [u8]>,
 }
 
-impl<'a> Typed<'a> {
+impl<'a> TypedBlocks<'a> {
     /// Adds a block.
     // A separate function, so that the loop over the payload stays small.
     #[cold]
@@ -117,45 +117,46 @@ impl<'a> Typed<'a> {
     }
 }
 
-impl<'a> Sorted<'a> {
-    /// Checks and sorts blocks. Their types count if `typed`.
+impl<'a> SortedBlocks<'a> {
+    /// Checks and sorts blocks. Their types count only if `has_types`.
     ///
     /// # Safety
     ///
     /// As [`DataDescriptor::bytes`], of each block.
     #[inline(always)]
-    unsafe fn new(blocks: &'a [DataDescriptor], typed: bool) -> Result<Self, WriteError> {
+    unsafe fn new(blocks: &'a [DataDescriptor], has_types: bool) -> Result<Self, WriteError> {
         if blocks.len() > MAX_BLOCKS {
             return Err(WriteError::InvalidParameter);
         }
-        let mut typed_blocks = Typed::default();
-        let mut others = blocks;
+        let mut typed_blocks = TypedBlocks::default();
+        let mut payload_blocks = blocks;
         // The order of TraceLogging, metadata first: two comparisons instead of a branch for every
         // block.
-        if typed
+        if has_types
             && let [provider, metadata, rest @ ..] = blocks
             && (provider.kind, metadata.kind) == (PROVIDER_METADATA, EVENT_METADATA)
         {
             // SAFETY: the caller promises that the bytes of each block can be read.
             let (provider, metadata) = unsafe { (provider.bytes()?, metadata.bytes()?) };
-            typed_blocks = Typed { provider: Some(provider), metadata: Some(metadata), stamp: None };
-            others = rest;
+            typed_blocks = TypedBlocks { provider: Some(provider), metadata: Some(metadata), stamp: None };
+            payload_blocks = rest;
         }
         let mut is_mixed = false;
-        for block in others {
-            // SAFETY: as above.
+        for block in payload_blocks {
+            // SAFETY: the caller promises that the bytes of each block can be read.
             let bytes = unsafe { block.bytes() }?;
-            if typed && block.kind != NONE {
+            if has_types && block.kind != NONE {
                 typed_blocks.add(block.kind, bytes)?;
                 is_mixed = true;
             }
         }
         if is_mixed {
-            (others, is_mixed) = trimmed(others);
+            (payload_blocks, is_mixed) = trim_to_payload(payload_blocks);
         }
-        let Typed { metadata, provider, stamp } = typed_blocks;
-        // SAFETY: as above; the loop refused blocks that have a size but no address.
-        let payload = unsafe { Block::from_described(others.as_ptr().cast(), others.len()) };
+        let TypedBlocks { metadata, provider, stamp } = typed_blocks;
+        // SAFETY: the caller promises that the bytes of each block can be read; the loop refused
+        // blocks that have a size but no address.
+        let payload = unsafe { Block::from_described(payload_blocks.as_ptr().cast(), payload_blocks.len()) };
         let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
         Ok(Self { payload, is_mixed, metadata, provider, stamp })
     }
@@ -164,7 +165,7 @@ impl<'a> Sorted<'a> {
 /// Returns the blocks from the first to the last payload block, and whether others are between
 /// them.
 #[cold]
-fn trimmed(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
+fn trim_to_payload(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
     while let [first, rest @ ..] = blocks
         && first.kind != NONE
     {
@@ -186,22 +187,22 @@ fn trimmed(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
 /// As [`DataDescriptor::bytes`], of each descriptor.
 #[inline(always)]
 pub(crate) unsafe fn write_descriptors(
-    slot: &Slot,
-    event: Event<'_>,
+    slot: &RegistrationSlot,
+    event: CallerEvent<'_>,
     options: Options<'_>,
     descriptors: &[DataDescriptor],
 ) -> Result<(), WriteError> {
     // SAFETY: the caller promises that the bytes of each descriptor can be read.
-    let sorted = unsafe { Sorted::new(descriptors, slot.has_descriptor_types()) }?;
-    let Sorted { payload, is_mixed, metadata, provider, stamp } = sorted;
+    let sorted = unsafe { SortedBlocks::new(descriptors, slot.has_descriptor_types()) }?;
+    let SortedBlocks { payload, is_mixed, metadata, provider, stamp } = sorted;
     let options = Options { traits: provider.unwrap_or(&[]), stamp, frames: 1, ..options };
-    super::write_with(slot, &Event { metadata, blocks: payload, is_mixed, ..event }, &options)
+    super::write_with_options(slot, &CallerEvent { metadata, blocks: payload, is_mixed, ..event }, &options)
 }
 
 /// Writes an event that a C program passes to EventWriteTransfer, for a façade, if it is a usual
 /// one.
 ///
-/// Returns whether it was written; otherwise the caller takes the longer way, which checks
+/// Returns whether the event was written. Otherwise the caller uses the general path, which checks
 /// everything again.
 ///
 /// # Safety
@@ -232,10 +233,10 @@ pub unsafe fn try_straight(
     // SAFETY: not NULL and aligned, and the caller promises `count` elements.
     let blocks = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, count as usize) } };
     let slot = handle.slot();
-    let Some(target) = Target::find(slot, descriptor, 0) else { return false };
+    let Some(target) = StraightTarget::find(slot, descriptor, 0) else { return false };
     let (mut metadata, mut payload) = (None, blocks);
-    let typed = slot.has_descriptor_types();
-    if typed
+    let has_types = slot.has_descriptor_types();
+    if has_types
         && let [provider, event, rest @ ..] = blocks
         && (provider.kind, event.kind) == (PROVIDER_METADATA, EVENT_METADATA)
     {
@@ -248,8 +249,8 @@ pub unsafe fn try_straight(
         };
         (metadata, payload) = (Some(bytes), rest);
     }
-    // SAFETY: as above.
-    let Some(payload) = (unsafe { plain_blocks(payload, typed) }) else { return false };
+    // SAFETY: the caller promises that the bytes of each element can be read.
+    let Some(payload) = (unsafe { all_payload_blocks(payload, has_types) }) else { return false };
     UsualEvent { descriptor, flags: 0, metadata, activity, payload }.try_write(&target)
 }
 
@@ -287,24 +288,25 @@ pub unsafe fn try_straight_described(
         )
     };
     // SAFETY: the caller promises that the bytes of each element can be read.
-    let Some(payload) = (unsafe { plain_blocks(blocks, true) }) else { return false };
-    let Some(target) = Target::find(slot, descriptor, 0) else { return false };
+    let Some(payload) = (unsafe { all_payload_blocks(blocks, true) }) else { return false };
+    let Some(target) = StraightTarget::find(slot, descriptor, 0) else { return false };
     UsualEvent { descriptor, flags: 0, metadata: Some(metadata), activity: None, payload }.try_write(&target)
 }
 
-/// Returns the blocks if all are payload; `None` if one is missing or of another kind.
+/// Returns the blocks if all are payload; `None` if a block has a size but no address, or another
+/// type.
 ///
 /// # Safety
 ///
 /// As [`DataDescriptor::bytes`], of each block.
 #[inline(always)]
-unsafe fn plain_blocks(blocks: &[DataDescriptor], typed: bool) -> Option<Blocks<'_>> {
+unsafe fn all_payload_blocks(blocks: &[DataDescriptor], has_types: bool) -> Option<Blocks<'_>> {
     let mut bytes = 0_usize;
     for block in blocks {
-        if !block.has_address() || typed && block.kind != NONE {
+        if !block.has_address() || has_types && block.kind != NONE {
             return None;
         }
-        // Less than 2³² each, and few.
+        // Each size is below 2³², and there are at most 128.
         bytes = bytes.wrapping_add(block.size as usize);
     }
     // SAFETY: every block that has a size has an address, where the caller promises as many bytes;
@@ -316,78 +318,117 @@ unsafe fn plain_blocks(blocks: &[DataDescriptor], typed: bool) -> Option<Blocks<
 mod tests {
     use super::*;
 
-    /// Payload, event metadata, provider metadata and time stamp of sorted blocks.
-    type Outcome = Result<(Vec<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<u64>), WriteError>;
+    /// A copy of sorted blocks.
+    #[derive(Debug, Default, PartialEq)]
+    struct SortedCopy {
+        payload: Vec<Vec<u8>>,
+        metadata: Option<Vec<u8>>,
+        provider: Option<Vec<u8>>,
+        stamp: Option<u64>,
+    }
 
-    fn sorted(blocks: &[DataDescriptor], typed: bool) -> Outcome {
-        // SAFETY: every block here is NULL, or made from bytes that live on.
-        let sorted = unsafe { Sorted::new(blocks, typed) }?;
+    type SortResult = Result<SortedCopy, WriteError>;
+
+    fn sort_blocks(blocks: &[DataDescriptor], has_types: bool) -> SortResult {
+        // SAFETY: every block here is NULL, or made from bytes that outlive the call.
+        let sorted = unsafe { SortedBlocks::new(blocks, has_types) }?;
         let own = |bytes: &[u8]| bytes.to_vec();
         let descriptor = EventDescriptor::default();
-        let event = Event { is_mixed: sorted.is_mixed, ..Event::from_blocks(&descriptor, sorted.payload) };
+        let event = CallerEvent {
+            is_mixed: sorted.is_mixed,
+            ..CallerEvent::from_blocks(&descriptor, sorted.payload)
+        };
         let payload = event.payload().map(own).collect();
-        Ok((payload, sorted.metadata.map(own), sorted.provider.map(own), sorted.stamp))
+        Ok(SortedCopy {
+            payload,
+            metadata: sorted.metadata.map(own),
+            provider: sorted.provider.map(own),
+            stamp: sorted.stamp,
+        })
     }
 
     fn block(kind: u8, data: &'static [u8]) -> DataDescriptor {
         DataDescriptor::of_kind(kind, data)
     }
 
+    fn payload(data: &'static [u8]) -> DataDescriptor {
+        block(NONE, data)
+    }
+
+    fn metadata(data: &'static [u8]) -> DataDescriptor {
+        block(EVENT_METADATA, data)
+    }
+
+    fn traits(data: &'static [u8]) -> DataDescriptor {
+        block(PROVIDER_METADATA, data)
+    }
+
+    fn stamp(data: &'static [u8]) -> DataDescriptor {
+        block(TIMESTAMP_OVERRIDE, data)
+    }
+
     const STAMP: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0x10];
-    const REFUSED: Outcome = Err(WriteError::InvalidParameter);
+    const REFUSED: SortResult = Err(WriteError::InvalidParameter);
 
     #[test]
     fn without_types_every_block_is_payload() {
-        let blocks = [block(1, b"one"), block(2, b""), block(3, b"x"), block(255, b"y"), block(1, b"again")];
+        let blocks = [metadata(b"one"), traits(b""), stamp(b"x"), block(255, b"y"), metadata(b"again")];
         let all = [&b"one"[..], b"", b"x", b"y", b"again"].map(<[u8]>::to_vec).to_vec();
-        assert_eq!(sorted(&blocks, false), Ok((all, None, None, None)));
+        assert_eq!(sort_blocks(&blocks, false), Ok(SortedCopy { payload: all, ..SortedCopy::default() }));
     }
 
     #[test]
     fn typed_blocks_are_sorted_at_any_position() {
-        let blocks = [block(0, b"a"), block(3, STAMP), block(1, b"meta"), block(0, b""), block(2, b"traits")];
-        let (payload, metadata, provider, stamp) = sorted(&blocks, true).unwrap();
-        assert_eq!(payload, [b"a".to_vec(), Vec::new()]);
-        assert_eq!((metadata, provider), (Some(b"meta".to_vec()), Some(b"traits".to_vec())));
-        assert_eq!(stamp, Some(0x1000_0000_0000_0001));
-        let blocks = [block(2, b"traits"), block(1, b"meta"), block(0, b"a"), block(3, STAMP), block(0, b"")];
-        let usual = sorted(&blocks, true).unwrap();
-        let expected = (vec![b"a".to_vec(), Vec::new()], Some(b"meta".to_vec()), Some(b"traits".to_vec()));
-        assert_eq!((usual.0, usual.1, usual.2, usual.3), (expected.0, expected.1, expected.2, stamp));
+        let blocks = [payload(b"a"), stamp(STAMP), metadata(b"meta"), payload(b""), traits(b"traits")];
+        let expected = SortedCopy {
+            payload: vec![b"a".to_vec(), Vec::new()],
+            metadata: Some(b"meta".to_vec()),
+            provider: Some(b"traits".to_vec()),
+            stamp: Some(0x1000_0000_0000_0001),
+        };
+        assert_eq!(sort_blocks(&blocks, true).as_ref(), Ok(&expected));
+        let blocks = [traits(b"traits"), metadata(b"meta"), payload(b"a"), stamp(STAMP), payload(b"")];
+        assert_eq!(sort_blocks(&blocks, true), Ok(expected));
     }
 
     #[test]
     fn unknown_and_repeated_types_are_refused() {
         for kind in [4, 5, 128, 255] {
-            assert_eq!(sorted(&[block(kind, b"x")], true), REFUSED, "{kind}");
+            assert_eq!(sort_blocks(&[block(kind, b"x")], true), REFUSED, "{kind}");
         }
-        for kind in [1, 2, 3] {
-            assert_eq!(sorted(&[block(kind, STAMP), block(0, b"x"), block(kind, STAMP)], true), REFUSED);
+        for kind in [EVENT_METADATA, PROVIDER_METADATA, TIMESTAMP_OVERRIDE] {
+            assert_eq!(sort_blocks(&[block(kind, STAMP), payload(b"x"), block(kind, STAMP)], true), REFUSED);
         }
-        for again in [1, 2] {
-            assert_eq!(sorted(&[block(2, b"t"), block(1, b"m"), block(again, b"x")], true), REFUSED);
+        for repeated in [EVENT_METADATA, PROVIDER_METADATA] {
+            assert_eq!(sort_blocks(&[traits(b"t"), metadata(b"m"), block(repeated, b"x")], true), REFUSED);
         }
         for wrong in [&b""[..], b"1234567", b"123456789"] {
-            assert_eq!(sorted(&[block(3, wrong)], true), REFUSED, "{wrong:?}");
+            assert_eq!(sort_blocks(&[stamp(wrong)], true), REFUSED, "{wrong:?}");
         }
     }
 
     #[test]
     fn null_address_has_no_bytes() {
         let null = |size, kind| DataDescriptor { size, kind, ..DataDescriptor::default() };
-        for typed in [false, true] {
-            assert_eq!(sorted(&[null(0, 0)], typed), Ok((vec![Vec::new()], None, None, None)));
-            assert_eq!(sorted(&[block(0, b"x"), null(1, 0)], typed), REFUSED);
+        for has_types in [false, true] {
+            assert_eq!(
+                sort_blocks(&[null(0, NONE)], has_types),
+                Ok(SortedCopy { payload: vec![Vec::new()], ..SortedCopy::default() })
+            );
+            assert_eq!(sort_blocks(&[payload(b"x"), null(1, NONE)], has_types), REFUSED);
         }
-        assert_eq!(sorted(&[null(0, 1)], true), Ok((vec![], Some(vec![]), None, None)));
-        assert_eq!(sorted(&[null(8, 3)], true), REFUSED);
+        assert_eq!(
+            sort_blocks(&[null(0, EVENT_METADATA)], true),
+            Ok(SortedCopy { metadata: Some(vec![]), ..SortedCopy::default() })
+        );
+        assert_eq!(sort_blocks(&[null(8, TIMESTAMP_OVERRIDE)], true), REFUSED);
     }
 
     #[test]
     fn more_than_128_blocks_are_refused() {
-        let blocks = vec![block(0, b"b"); MAX_BLOCKS + 1];
-        assert_eq!(sorted(&blocks, true), REFUSED);
-        assert_eq!(sorted(&blocks[1..], true).unwrap().0.len(), MAX_BLOCKS);
-        assert_eq!(sorted(&[], true), Ok((vec![], None, None, None)));
+        let blocks = vec![payload(b"b"); MAX_BLOCKS + 1];
+        assert_eq!(sort_blocks(&blocks, true), REFUSED);
+        assert_eq!(sort_blocks(&blocks[1..], true).unwrap().payload.len(), MAX_BLOCKS);
+        assert_eq!(sort_blocks(&[], true), Ok(SortedCopy::default()));
     }
 }

@@ -23,33 +23,33 @@ use crate::process::fork;
 
 /// Returns the key of the next event. `text` is a buffer for a file: 1 KiB is enough for all fields
 /// up to the start time, however long they are.
-pub(super) fn next(text: &mut [u8]) -> u64 {
+pub(super) fn next_key(text: &mut [u8]) -> u64 {
     static COUNTER: AtomicU32 = AtomicU32::new(1);
     // Relaxed: only the difference of the numbers matters.
-    u64::from(process_half(text)) << 32 | u64::from(COUNTER.fetch_add(1, Ordering::Relaxed))
+    u64::from(process_key_half(text)) << 32 | u64::from(COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Returns the upper half of keys. Cached with the serial number of the process, because a forked
 /// child inherits the memory.
-fn process_half(text: &mut [u8]) -> u32 {
+fn process_key_half(text: &mut [u8]) -> u32 {
     static CACHED: AtomicU64 = AtomicU64::new(0);
     let serial = fork::serial();
-    let [half, owner] = halves(CACHED.load(Ordering::Relaxed));
+    let [half, owner] = split_halves(CACHED.load(Ordering::Relaxed));
     if owner == serial && half != 0 {
         return half;
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
-    let [half, _] = halves(start_key(0, own_ticks(text).unwrap_or(0), pid));
+    let [half, _] = split_halves(start_key(0, read_own_start_ticks(text).unwrap_or(0), pid));
     CACHED.store(u64::from(serial) << 32 | u64::from(half), Ordering::Relaxed);
     half
 }
 
 /// Splits a word into its low and high half.
-fn halves(word: u64) -> [u32; 2] {
+fn split_halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-fn own_ticks(text: &mut [u8]) -> Option<u64> {
+fn read_own_start_ticks(text: &mut [u8]) -> Option<u64> {
     let file = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let count = rustix::io::read(&file, &mut *text).ok()?;
     ticks_in(text.get(..count)?)
@@ -61,9 +61,9 @@ mod tests {
     use traceweir_session::Identity;
 
     #[test]
-    fn keys_are_the_process_and_a_number() {
+    fn key_consists_of_process_and_counter() {
         let threads: Vec<_> = (0..4)
-            .map(|_| std::thread::spawn(|| (0..1000).map(|_| next(&mut [0; 1024])).collect::<Vec<_>>()))
+            .map(|_| std::thread::spawn(|| (0..1000).map(|_| next_key(&mut [0; 1024])).collect::<Vec<_>>()))
             .collect();
         let mut keys: Vec<u64> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
         let start_key = Identity::read(std::process::id(), 0).start_key.unwrap();

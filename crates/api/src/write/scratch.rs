@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use traceweir_transport::cpu;
 
 use super::stack::{Frames, Unwinding};
-use super::stage::{PARTS, Parts, Stage, WORDS, Words};
+use super::stage::{MAX_PARTS, STAGE_WORDS, Stage, StageParts, StageWords};
 
-/// Records of this kind that a process can write at a time. Slots that were never used take no
+/// Number of pool records that a process can write at a time. Slots that were never used take no
 /// memory.
 const POOL_SLOTS: usize = 256;
 
 /// The memory for one record.
-pub(super) struct Scratch {
+pub(super) struct RecordScratch {
     pub(super) composer: Composer,
     pub(super) frames: Frames,
     pub(super) unwinding: Unwinding,
@@ -38,16 +38,16 @@ pub(super) struct Scratch {
 
 /// Memory in which a record is composed.
 pub(super) struct Composer {
-    words: Words,
-    parts: Parts<'static>,
+    words: StageWords,
+    parts: StageParts<'static>,
 }
 
-impl Scratch {
-    /// Returns zeros, so that the pool takes no room in the program's file.
+impl RecordScratch {
+    /// Returns zeros, so that the pool takes no space in the program's file.
     const fn new() -> Self {
         let composer = Composer {
-            words: [const { MaybeUninit::zeroed() }; WORDS],
-            parts: [const { MaybeUninit::zeroed() }; PARTS],
+            words: [const { MaybeUninit::zeroed() }; STAGE_WORDS],
+            parts: [const { MaybeUninit::zeroed() }; MAX_PARTS],
         };
         Self { composer, frames: Frames::new(), unwinding: Unwinding::new() }
     }
@@ -58,7 +58,7 @@ impl Composer {
     pub(super) fn stage<'a>(&'a mut self) -> Stage<'a> {
         // SAFETY: a block has the same layout whatever it borrows, and no block of an earlier
         // record is read: a stage reads only those that it has written.
-        let parts = unsafe { &mut *std::ptr::from_mut(&mut self.parts).cast::<Parts<'a>>() };
+        let parts = unsafe { &mut *std::ptr::from_mut(&mut self.parts).cast::<StageParts<'a>>() };
         Stage::with_parts(&mut self.words, parts)
     }
 }
@@ -66,22 +66,22 @@ impl Composer {
 #[repr(align(128))]
 struct PoolSlot {
     is_claimed: AtomicBool,
-    memory: UnsafeCell<Scratch>,
+    memory: UnsafeCell<RecordScratch>,
 }
 
 // SAFETY: only the thread that set `is_claimed` uses the memory, until it clears it.
 unsafe impl Sync for PoolSlot {}
 
-static POOL: [PoolSlot; POOL_SLOTS] =
-    [const { PoolSlot { is_claimed: AtomicBool::new(false), memory: UnsafeCell::new(Scratch::new()) } };
-        POOL_SLOTS];
+static POOL: [PoolSlot; POOL_SLOTS] = [const {
+    PoolSlot { is_claimed: AtomicBool::new(false), memory: UnsafeCell::new(RecordScratch::new()) }
+}; POOL_SLOTS];
 
 /// A pool slot that belongs to the caller until drop.
-pub(super) struct Claim {
+pub(super) struct ScratchClaim {
     slot: &'static PoolSlot,
 }
 
-impl Claim {
+impl ScratchClaim {
     /// Claims a free slot; `None` if all are claimed.
     #[inline(never)]
     pub(super) fn new() -> Option<Self> {
@@ -98,32 +98,33 @@ impl PoolSlot {
     }
 }
 
-impl Deref for Claim {
-    type Target = Scratch;
+impl Deref for ScratchClaim {
+    type Target = RecordScratch;
 
-    fn deref(&self) -> &Scratch {
+    fn deref(&self) -> &RecordScratch {
         // SAFETY: claimed by `new`, and no other claim of this slot exists before this one is
         // dropped.
         unsafe { &*self.slot.memory.get() }
     }
 }
 
-impl DerefMut for Claim {
-    fn deref_mut(&mut self) -> &mut Scratch {
-        // SAFETY: as above.
+impl DerefMut for ScratchClaim {
+    fn deref_mut(&mut self) -> &mut RecordScratch {
+        // SAFETY: claimed by `new`, and no other claim of this slot exists before this one is
+        // dropped; `self` is borrowed mutably.
         unsafe { &mut *self.slot.memory.get() }
     }
 }
 
-impl Drop for Claim {
+impl Drop for ScratchClaim {
     fn drop(&mut self) {
         // Release: pairs with the acquire of the next claim.
         self.slot.is_claimed.store(false, Ordering::Release);
     }
 }
 
-/// For tests: claims all that are free.
+/// For tests: claims all free slots.
 #[cfg(test)]
-pub(super) fn claim_all() -> Vec<Claim> {
-    std::iter::from_fn(Claim::new).collect()
+pub(super) fn claim_all() -> Vec<ScratchClaim> {
+    std::iter::from_fn(ScratchClaim::new).collect()
 }

@@ -40,16 +40,16 @@ mod tables;
 use std::mem::MaybeUninit;
 
 use bounds::Readable;
-pub(super) use bounds::Work;
-use tables::{Base, Rows, Rule};
+pub(super) use bounds::WorkBuffer;
+use tables::{CfaBase, UnwindRows, UnwindRule};
 
 /// Maximum number of frames of a stack.
 pub(super) const MAX_FRAMES: usize = 192;
 /// Maximum number of steps of one walk: the frames, those of this library, and signal frames.
 const MAX_STEPS: usize = MAX_FRAMES + 32;
 /// The lowest address of code.
-const LOWEST_CODE: usize = 4096;
-/// Number of address bits in a return address; the rest may be a signature (aarch64).
+const LOWEST_CODE_ADDRESS: usize = 4096;
+/// Number of address bits in a return address; the other bits may be a signature (aarch64).
 const ADDRESS_BITS: u32 = 48;
 
 /// A stack in the layout of extended data item 6: a match id of 0, then the addresses.
@@ -93,7 +93,7 @@ struct Registers {
     /// The return address, if it is in a register.
     link: usize,
     /// `pc` is the instruction that runs next, and not the one after a call.
-    exact: bool,
+    is_exact: bool,
 }
 
 /// The frame at which a captured stack starts.
@@ -111,13 +111,13 @@ pub(super) struct StackStart {
 /// The memory for a walk.
 pub(super) struct Unwinding {
     /// A buffer for files and for memory that the kernel reads.
-    pub(super) work: Work,
-    rows: MaybeUninit<Rows>,
+    pub(super) work: WorkBuffer,
+    rows: MaybeUninit<UnwindRows>,
 }
 
 impl Unwinding {
     pub(super) const fn new() -> Self {
-        Self { work: Work::new(), rows: MaybeUninit::zeroed() }
+        Self { work: WorkBuffer::new(), rows: MaybeUninit::zeroed() }
     }
 }
 
@@ -125,37 +125,37 @@ impl Unwinding {
 #[inline(never)]
 pub(super) fn capture(frames: &mut Frames, memory: &mut Unwinding, from: StackStart) {
     frames.count = 0;
-    let here = here();
+    let registers = current_registers();
     let Unwinding { work, rows } = memory;
     // Copied from a static, and not built on the stack first.
-    static EMPTY: Rows = Rows::new();
+    static EMPTY: UnwindRows = UnwindRows::new();
     let rows = rows.write(EMPTY);
-    let readable = Readable::here(here.sp, from.inside, from.caller, work);
-    walk(frames, here, from, &readable, |pc| tables::rule(pc, rows));
+    let readable = Readable::for_current_stack(registers.sp, from.inside, from.caller, work);
+    walk(frames, registers, from, &readable, |pc| tables::find_rule(pc, rows));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn here() -> Registers {
+fn current_registers() -> Registers {
     let (pc, sp, fp): (usize, usize, usize);
     // SAFETY: copies registers.
     unsafe {
         std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) pc, out(reg) sp, out(reg) fp,
             options(nomem, nostack, preserves_flags));
     }
-    Registers { pc, sp, fp, link: 0, exact: true }
+    Registers { pc, sp, fp, link: 0, is_exact: true }
 }
 
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-fn here() -> Registers {
+fn current_registers() -> Registers {
     let (pc, sp, fp, link): (usize, usize, usize, usize);
     // SAFETY: copies registers.
     unsafe {
         std::arch::asm!("adr {}, .", "mov {}, sp", "mov {}, x29", "mov {}, x30",
             out(reg) pc, out(reg) sp, out(reg) fp, out(reg) link, options(nomem, nostack, preserves_flags));
     }
-    Registers { pc, sp, fp, link, exact: true }
+    Registers { pc, sp, fp, link, is_exact: true }
 }
 
 /// Steps outward and records the return address of each frame.
@@ -165,14 +165,14 @@ fn walk(
     mut at: Registers,
     from: StackStart,
     readable: &Readable<'_>,
-    mut rule_at: impl FnMut(usize) -> Option<Rule>,
+    mut rule_at: impl FnMut(usize) -> Option<UnwindRule>,
 ) {
     let mut skip = from.skip;
     let mut is_inside = true;
     for _ in 0..MAX_STEPS {
-        let next = match rule_at(if at.exact { at.pc } else { at.pc.wrapping_sub(1) }) {
-            Some(rule) => by_rule(&at, rule, readable),
-            None => by_frame_pointer(&at, readable),
+        let next = match rule_at(if at.is_exact { at.pc } else { at.pc.wrapping_sub(1) }) {
+            Some(rule) => step_by_rule(&at, rule, readable),
+            None => step_by_frame_pointer(&at, readable),
         };
         let Some(next) = next else { return };
         at = next;
@@ -190,15 +190,15 @@ fn walk(
 
 /// Steps one frame out by a rule of the unwind tables.
 #[inline(always)]
-fn by_rule(at: &Registers, rule: Rule, readable: &Readable<'_>) -> Option<Registers> {
+fn step_by_rule(at: &Registers, rule: UnwindRule, readable: &Readable<'_>) -> Option<Registers> {
     if rule.is_outermost {
         return None;
     }
     let cfa = match rule.base {
-        Base::Signal => return over_signal(at, readable),
-        Base::Stack => at.sp.checked_add_signed(rule.offset)?,
-        Base::Frame => at.fp.checked_add_signed(rule.offset)?,
-        Base::FrameSlot => readable.word(at.fp.checked_add_signed(rule.offset)?)?,
+        CfaBase::Signal => return step_over_signal_frame(at, readable),
+        CfaBase::Stack => at.sp.checked_add_signed(rule.offset)?,
+        CfaBase::Frame => at.fp.checked_add_signed(rule.offset)?,
+        CfaBase::FrameSlot => readable.word(at.fp.checked_add_signed(rule.offset)?)?,
     };
     let pc = match rule.return_at {
         Some(offset) => readable.word(cfa.checked_add_signed(offset)?)?,
@@ -209,14 +209,14 @@ fn by_rule(at: &Registers, rule: Rule, readable: &Readable<'_>) -> Option<Regist
         None => at.fp,
     };
     // The innermost frame of a leaf function on aarch64 may be empty.
-    let moved = cfa > at.sp || (cfa == at.sp && at.exact && rule.return_at.is_none());
-    sound(Registers { pc, sp: cfa, fp, link: 0, exact: false }).filter(|_| moved)
+    let is_higher = cfa > at.sp || (cfa == at.sp && at.is_exact && rule.return_at.is_none());
+    check_registers(Registers { pc, sp: cfa, fp, link: 0, is_exact: false }).filter(|_| is_higher)
 }
 
 /// Steps one frame out by the frame pointer, which points to the saved frame pointer and the return
 /// address.
 #[inline(always)]
-fn by_frame_pointer(at: &Registers, readable: &Readable<'_>) -> Option<Registers> {
+fn step_by_frame_pointer(at: &Registers, readable: &Readable<'_>) -> Option<Registers> {
     if at.fp < at.sp {
         return None;
     }
@@ -224,12 +224,12 @@ fn by_frame_pointer(at: &Registers, readable: &Readable<'_>) -> Option<Registers
     let sp = at.fp.checked_add(16)?;
     // The chain goes upward or ends, and no address of code lies in a stack.
     let is_chain = (fp == 0 || fp >= sp) && !readable.contains(pc);
-    sound(Registers { pc, sp, fp, link: 0, exact: false }).filter(|_| is_chain)
+    check_registers(Registers { pc, sp, fp, link: 0, is_exact: false }).filter(|_| is_chain)
 }
 
 /// Steps over the frame that the kernel made for a signal handler, which holds all registers.
 #[inline(always)]
-fn over_signal(at: &Registers, readable: &Readable<'_>) -> Option<Registers> {
+fn step_over_signal_frame(at: &Registers, readable: &Readable<'_>) -> Option<Registers> {
     // Offsets from the stack pointer in the code that the handler returns to: struct rt_sigframe
     // after its return address.
     #[cfg(target_arch = "x86_64")]
@@ -238,12 +238,13 @@ fn over_signal(at: &Registers, readable: &Readable<'_>) -> Option<Registers> {
     let (fp, sp, pc, link) = (544, 560, 568, Some(552));
     let read = |offset: usize| readable.word(at.sp.checked_add(offset)?);
     let link = link.map_or(Some(0), read)?;
-    sound(Registers { pc: read(pc)?, sp: read(sp)?, fp: read(fp)?, link, exact: true })
+    check_registers(Registers { pc: read(pc)?, sp: read(sp)?, fp: read(fp)?, link, is_exact: true })
 }
 
-fn sound(registers: Registers) -> Option<Registers> {
+/// Removes the signature of the program counter; `None` if it cannot be an address of code.
+fn check_registers(registers: Registers) -> Option<Registers> {
     let pc = registers.pc & ((1 << ADDRESS_BITS) - 1);
-    (pc >= LOWEST_CODE).then_some(Registers { pc, ..registers })
+    (pc >= LOWEST_CODE_ADDRESS).then_some(Registers { pc, ..registers })
 }
 
 #[cfg(test)]

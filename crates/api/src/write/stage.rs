@@ -1,7 +1,7 @@
 //! The memory in which a record is composed.
 //!
 //! ```text
-//!   words ┌────────┬──────────────┬───────┬────────────────┐        rest
+//!   words ┌────────┬──────────────┬───────┬────────────────┐        remaining blocks
 //!         │ prefix │ EVENT_HEADER │ items │ small blocks   │   +    [in place] [in place] …
 //!         └────────┴──────────────┴───────┴────────────────┘
 //!           16       80             as many blocks as fit           from the first block on that is
@@ -12,18 +12,19 @@
 //! that the restartable sequence copies one run of bytes. A large block is copied once, from the
 //! caller's memory.
 //!
-//! The words lie on the writer's stack, and the rest is the end of the caller's own list of blocks,
-//! so no list is built. Only a record whose items do not fit, or whose payload is not the end of
-//! such a list, needs its own list (`parts`), which is too large for a stack (scratch.rs).
+//! The words lie on the writer's stack, and the remaining blocks are the end of the caller's list
+//! of blocks, so no list is built. Only a record whose items do not fit, or whose payload is not
+//! the end of such a list, needs its own list (`parts`), which is too large for a stack
+//! (scratch.rs).
 //!
 //! Invariants
 //!
-//! 1. `words[..ceil(filled / 8)]` and `parts[..count]` are initialised; nothing else is ever read.
-//!    Clearing either array would cost as much as the whole event.
-//! 2. `filled <= CAPACITY`; eight bytes of slack after it take the zeros that complete the last
-//!    word.
-//! 3. Once there is a part or a rest, nothing is added to the words: bytes keep their order. There
-//!    is no rest if there are parts.
+//! 1. `words[..ceil(filled_bytes / 8)]` and `parts[..count]` are initialised; nothing else is ever
+//!    read. Clearing either array would cost as much as the whole event.
+//! 2. `filled_bytes <= CAPACITY_BYTES`; eight bytes of slack after it take the zeros that complete
+//!    the last word.
+//! 3. Once there is a part or a remaining block, nothing is added to the words: bytes keep their
+//!    order. There are no remaining blocks if there are parts.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -34,49 +35,49 @@ use traceweir_transport::abi::PREFIX_BYTES;
 use traceweir_transport::ring::{Block, Gather};
 
 /// Blocks above this size are copied from the caller's memory.
-const SMALL: usize = 64;
+const MAX_SMALL_BLOCK_BYTES: usize = 64;
 /// Bytes that can be staged, including the prefix.
-const CAPACITY: usize = 320;
-pub(super) const WORDS: usize = CAPACITY / 8 + 1;
+const CAPACITY_BYTES: usize = 320;
+pub(super) const STAGE_WORDS: usize = CAPACITY_BYTES / 8 + 1;
 /// 128 data blocks, and six extended data items of head, data and padding.
-pub(super) const PARTS: usize = 128 + 6 * 3;
+pub(super) const MAX_PARTS: usize = 128 + 6 * 3;
 
 /// Memory for the beginning of a record.
-pub(super) type Words = [MaybeUninit<u64>; WORDS];
+pub(super) type StageWords = [MaybeUninit<u64>; STAGE_WORDS];
 /// Memory for the list of blocks that follow the words.
-pub(super) type Parts<'a> = [MaybeUninit<Block<'a>>; PARTS];
+pub(super) type StageParts<'a> = [MaybeUninit<Block<'a>>; MAX_PARTS];
 
 /// A record under construction.
 pub(super) struct Stage<'a> {
-    words: &'a mut Words,
-    filled: usize,
+    words: &'a mut StageWords,
+    filled_bytes: usize,
     parts: &'a mut [MaybeUninit<Block<'a>>],
     count: usize,
     /// Blocks that follow the words.
-    rest: &'a [Block<'a>],
-    /// Bytes of the parts, or of the rest.
-    rest_bytes: usize,
+    remaining_blocks: &'a [Block<'a>],
+    /// Bytes of the parts, or of the remaining blocks.
+    remaining_bytes: usize,
 }
 
 impl<'a> Stage<'a> {
     /// Words before anything was written to them.
-    pub(super) const EMPTY: Words = [const { MaybeUninit::uninit() }; WORDS];
+    pub(super) const EMPTY: StageWords = [const { MaybeUninit::uninit() }; STAGE_WORDS];
 
     /// Creates an empty stage; [`begin`](Self::begin) comes next.
     #[inline(always)]
-    pub(super) const fn new(words: &'a mut Words) -> Self {
-        Self { words, filled: 0, parts: &mut [], count: 0, rest: &[], rest_bytes: 0 }
+    pub(super) const fn new(words: &'a mut StageWords) -> Self {
+        Self { words, filled_bytes: 0, parts: &mut [], count: 0, remaining_blocks: &[], remaining_bytes: 0 }
     }
 
-    /// Creates an empty stage with room for items of any size and for any list of blocks.
-    pub(super) const fn with_parts(words: &'a mut Words, parts: &'a mut Parts<'a>) -> Self {
-        Self { words, filled: 0, parts, count: 0, rest: &[], rest_bytes: 0 }
+    /// Creates an empty stage for items of any size and any list of blocks.
+    pub(super) const fn with_parts(words: &'a mut StageWords, parts: &'a mut StageParts<'a>) -> Self {
+        Self { words, filled_bytes: 0, parts, count: 0, remaining_blocks: &[], remaining_bytes: 0 }
     }
 
-    /// Begins a record with these words (little-endian), after room for the prefix.
+    /// Begins a record with these words (little-endian), after space for the prefix.
     #[inline(always)]
     pub(super) fn begin<const N: usize>(&mut self, head: [u64; N]) {
-        const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY) };
+        const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY_BYTES) };
         self.words[0].write(0);
         self.words[1].write(0);
         // By index, so that the loop is unrolled and the words go from registers to their final
@@ -85,12 +86,12 @@ impl<'a> Stage<'a> {
         for i in 0..N {
             self.words[2 + i].write(head[i].to_le());
         }
-        self.filled = PREFIX_BYTES + N * 8;
+        self.filled_bytes = PREFIX_BYTES + N * 8;
     }
 
     /// Overwrites the first word of the record.
     #[inline(always)]
-    pub(super) fn set_first(&mut self, word: u64) {
+    pub(super) fn set_first_word(&mut self, word: u64) {
         self.words[2].write(word.to_le());
     }
 
@@ -103,12 +104,12 @@ impl<'a> Stage<'a> {
     /// Returns the bytes of the record so far.
     #[inline(always)]
     pub(super) fn size(&self) -> usize {
-        self.filled - PREFIX_BYTES + self.rest_bytes
+        self.filled_bytes - PREFIX_BYTES + self.remaining_bytes
     }
 
     /// Appends a part of an item; copies it now if it is small. Only with parts.
     pub(super) fn push(&mut self, bytes: &'a [u8]) {
-        if self.count != 0 || !self.copy_small_one(bytes) {
+        if self.count != 0 || !self.try_copy_small(bytes) {
             self.push_part(Block::new(bytes));
         }
     }
@@ -122,26 +123,27 @@ impl<'a> Stage<'a> {
         }
         let mut staged = 0;
         // In a register: through `self` it would be stored and loaded again for each block.
-        let mut filled = self.filled;
+        let mut filled_bytes = self.filled_bytes;
         let base = self.words.as_mut_ptr().cast::<u8>();
         for block in blocks {
             let bytes = block.bytes();
-            if bytes.len() > SMALL || filled + bytes.len() > CAPACITY {
+            if bytes.len() > MAX_SMALL_BLOCK_BYTES || filled_bytes + bytes.len() > CAPACITY_BYTES {
                 break;
             }
-            // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is
-            // borrowed mutably; `bytes` cannot overlap it.
-            unsafe { copy_small(base.add(filled), bytes) };
-            filled += bytes.len();
+            // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`,
+            // which is borrowed mutably; `bytes` cannot overlap it.
+            unsafe { copy_small(base.add(filled_bytes), bytes) };
+            filled_bytes += bytes.len();
             staged += 1;
         }
-        self.filled = filled;
-        self.rest = blocks.get(staged..).unwrap_or(&[]);
-        self.rest_bytes = self.rest.iter().fold(0, |sum, block| sum.saturating_add(block.len()));
+        self.filled_bytes = filled_bytes;
+        self.remaining_blocks = blocks.get(staged..).unwrap_or(&[]);
+        self.remaining_bytes =
+            self.remaining_blocks.iter().fold(0, |sum, block| sum.saturating_add(block.len()));
     }
 
     /// Appends the payload of a list that also contains other blocks. Only with parts.
-    pub(super) fn push_payload_among(&mut self, blocks: &'a [Block<'a>]) {
+    pub(super) fn push_mixed_payload(&mut self, blocks: &'a [Block<'a>]) {
         for block in blocks.iter().filter(|block| block.kind() == 0) {
             self.push(block.bytes());
         }
@@ -149,50 +151,52 @@ impl<'a> Stage<'a> {
 
     /// Copies the bytes after the staged ones if they are small and fit, and returns whether it
     /// did.
-    fn copy_small_one(&mut self, bytes: &[u8]) -> bool {
-        let fits = bytes.len() <= SMALL && self.filled + bytes.len() <= CAPACITY;
+    fn try_copy_small(&mut self, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= MAX_SMALL_BLOCK_BYTES && self.filled_bytes + bytes.len() <= CAPACITY_BYTES;
         if fits {
-            // SAFETY: as above.
-            unsafe { copy_small(self.words.as_mut_ptr().cast::<u8>().add(self.filled), bytes) };
-            self.filled += bytes.len();
+            // SAFETY: `filled_bytes + len <= CAPACITY_BYTES`, so the bytes lie inside `words`,
+            // which is borrowed mutably; `bytes` cannot overlap it.
+            unsafe { copy_small(self.words.as_mut_ptr().cast::<u8>().add(self.filled_bytes), bytes) };
+            self.filled_bytes += bytes.len();
         }
         fits
     }
 
-    /// Returns whether [`stage_items`](Self::stage_items) has room for items of this size,
-    /// including heads and padding.
+    /// Returns whether [`stage_items`](Self::stage_items) can append items of this size, including
+    /// heads and padding.
     #[inline(always)]
-    pub(super) const fn has_room_for_items(bytes: usize) -> bool {
-        bytes <= CAPACITY - PREFIX_BYTES - event::SIZE
+    pub(super) const fn can_stage_items(bytes: usize) -> bool {
+        bytes <= CAPACITY_BYTES - PREFIX_BYTES - event::SIZE
     }
 
     /// Appends extended data items to an event header, each a head, data and zeros up to a multiple
     /// of eight. Nothing may follow the header yet, and
-    /// [`has_room_for_items`](Self::has_room_for_items) must hold for all of them.
+    /// [`can_stage_items`](Self::can_stage_items) must hold for all of them.
     ///
     /// They are staged in whole words: a word composed by two stores would have to wait for both
     /// when it is copied on.
     #[inline(always)]
     pub(super) fn stage_items(&mut self, items: [Option<(u64, &[u8])>; 2], last: Option<[u64; 3]>) {
         let base = self.words.as_mut_ptr().cast::<u8>();
-        let mut filled = PREFIX_BYTES + event::SIZE;
-        debug_assert_eq!(self.filled, filled);
+        let mut filled_bytes = PREFIX_BYTES + event::SIZE;
+        debug_assert_eq!(self.filled_bytes, filled_bytes);
         for (head, data) in items.into_iter().flatten() {
-            // SAFETY: the caller checked the room; header and items are whole words, so everything
-            // ends at `CAPACITY` at the latest. `words` is borrowed mutably, so `data` does not
-            // overlap it.
+            // SAFETY: the caller checked the size; header and items are whole words, so everything
+            // ends at `CAPACITY_BYTES` at the latest. `words` is borrowed mutably, so `data` does
+            // not overlap it.
             unsafe {
-                base.add(filled).cast::<u64>().write(head.to_le());
-                copy_padded(base.add(filled + ITEM_HEAD), data);
+                base.add(filled_bytes).cast::<u64>().write(head.to_le());
+                copy_padded(base.add(filled_bytes + ITEM_HEAD), data);
             }
-            filled += ITEM_HEAD + data.len().next_multiple_of(8);
+            filled_bytes += ITEM_HEAD + data.len().next_multiple_of(8);
         }
         if let Some(words) = last {
-            // SAFETY: as above.
-            unsafe { base.add(filled).cast::<[u64; 3]>().write(words.map(u64::to_le)) };
-            filled += size_of_val(&words);
+            // SAFETY: the caller checked the size, so these words end at `CAPACITY_BYTES` at the
+            // latest.
+            unsafe { base.add(filled_bytes).cast::<[u64; 3]>().write(words.map(u64::to_le)) };
+            filled_bytes += size_of_val(&words);
         }
-        self.filled = filled;
+        self.filled_bytes = filled_bytes;
     }
 
     fn push_part(&mut self, block: Block<'a>) {
@@ -204,7 +208,7 @@ impl<'a> Stage<'a> {
         {
             part.write(block);
             self.count += 1;
-            self.rest_bytes = self.rest_bytes.saturating_add(block.len());
+            self.remaining_bytes = self.remaining_bytes.saturating_add(block.len());
         }
     }
 
@@ -212,59 +216,63 @@ impl<'a> Stage<'a> {
     #[inline(always)]
     pub(super) fn gather(&mut self) -> Gather<'_> {
         let base = self.words.as_mut_ptr().cast::<u8>();
-        // SAFETY: `filled <= CAPACITY`, and `words` holds eight bytes more. The write completes the
-        // last word (invariant 2), so that all bytes of `words[..ceil(filled / 8)]` are
-        // initialised.
-        unsafe { base.add(self.filled).cast::<u64>().write_unaligned(0) };
+        // SAFETY: `filled_bytes <= CAPACITY_BYTES`, and `words` holds eight bytes more. The write
+        // completes the last word (invariant 2), so that all bytes of `words[..ceil(filled_bytes /
+        // 8)]` are initialised.
+        unsafe { base.add(self.filled_bytes).cast::<u64>().write_unaligned(0) };
         // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the
         // result.
         let staged = unsafe {
-            std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u64>(), self.filled.div_ceil(8))
+            std::slice::from_raw_parts_mut(
+                self.words.as_mut_ptr().cast::<u64>(),
+                self.filled_bytes.div_ceil(8),
+            )
         };
         // SAFETY: the first `count` parts were written by `push_part`, the only place that raises
         // `count`.
         let parts =
             unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.count) };
-        let rest = if parts.is_empty() { self.rest } else { parts };
-        Gather { staged, staged_bytes: self.filled - PREFIX_BYTES, rest, flags: 0 }
+        let rest = if parts.is_empty() { self.remaining_blocks } else { parts };
+        Gather { staged, staged_bytes: self.filled_bytes - PREFIX_BYTES, rest, flags: 0 }
     }
 }
 
-/// Copies up to [`SMALL`] bytes by a few moves that may overlap: a call to the general `memcpy`
-/// costs more than the rest of the gathering.
+/// Copies up to [`MAX_SMALL_BLOCK_BYTES`] bytes by a few moves that may overlap: a call to the
+/// general `memcpy` costs more than all other gathering.
 ///
 /// # Safety
 ///
-/// `to` is valid for writes of `from.len()` bytes, at most [`SMALL`], and does not overlap `from`.
+/// `to` is valid for writes of `from.len()` bytes, at most [`MAX_SMALL_BLOCK_BYTES`], and does not
+/// overlap `from`.
 #[inline(always)]
 unsafe fn copy_small(to: *mut u8, from: &[u8]) {
     let (at, n) = (from.as_ptr(), from.len());
     // SAFETY: each move covers bytes inside `0..n` of both, by the condition of its branch.
     unsafe {
         match n {
-            8 => step::<8>(to, at),
-            4 => step::<4>(to, at),
+            8 => copy_array::<8>(to, at),
+            4 => copy_array::<4>(to, at),
             0 => {}
             1..=3 => {
-                step::<1>(to, at);
-                step::<1>(to.add(n / 2), at.add(n / 2));
-                step::<1>(to.add(n - 1), at.add(n - 1));
+                copy_array::<1>(to, at);
+                copy_array::<1>(to.add(n / 2), at.add(n / 2));
+                copy_array::<1>(to.add(n - 1), at.add(n - 1));
             }
             5..=7 => {
-                step::<4>(to, at);
-                step::<4>(to.add(n - 4), at.add(n - 4));
+                copy_array::<4>(to, at);
+                copy_array::<4>(to.add(n - 4), at.add(n - 4));
             }
             9..=16 => {
-                step::<8>(to, at);
-                step::<8>(to.add(n - 8), at.add(n - 8));
+                copy_array::<8>(to, at);
+                copy_array::<8>(to.add(n - 8), at.add(n - 8));
             }
             17..=32 => {
-                step::<16>(to, at);
-                step::<16>(to.add(n - 16), at.add(n - 16));
+                copy_array::<16>(to, at);
+                copy_array::<16>(to.add(n - 16), at.add(n - 16));
             }
             _ => {
-                step::<32>(to, at);
-                step::<32>(to.add(n - 32), at.add(n - 32));
+                copy_array::<32>(to, at);
+                copy_array::<32>(to.add(n - 32), at.add(n - 32));
             }
         }
     }
@@ -280,23 +288,23 @@ unsafe fn copy_small(to: *mut u8, from: &[u8]) {
 unsafe fn copy_padded(to: *mut u8, from: &[u8]) {
     let (at, n) = (from.as_ptr(), from.len());
     // SAFETY: each read covers bytes inside `0..n`, by the condition of its branch; each write
-    // covers the same range, and the last one the rest of its word.
+    // covers the same range, and the last one the remainder of its word.
     unsafe {
         if n < 8 {
             let mut last = [0; 8];
             copy_small(last.as_mut_ptr(), from);
             if n != 0 {
-                step::<8>(to, last.as_ptr());
+                copy_array::<8>(to, last.as_ptr());
             }
             return;
         }
         let mut done = 0;
         while done + 16 <= n {
-            step::<16>(to.add(done), at.add(done));
+            copy_array::<16>(to.add(done), at.add(done));
             done += 16;
         }
         if done + 8 <= n {
-            step::<8>(to.add(done), at.add(done));
+            copy_array::<8>(to.add(done), at.add(done));
             done += 8;
         }
         if done < n {
@@ -311,10 +319,11 @@ unsafe fn copy_padded(to: *mut u8, from: &[u8]) {
 ///
 /// # Safety
 ///
-/// Both sides are valid for `N` bytes.
+/// `to` is valid for writes and `from` for reads of `N` bytes.
 #[inline(always)]
-unsafe fn step<const N: usize>(to: *mut u8, from: *const u8) {
-    // SAFETY: by the contract; an array of bytes needs no alignment.
+unsafe fn copy_array<const N: usize>(to: *mut u8, from: *const u8) {
+    // SAFETY: the caller promises that both pointers are valid for `N` bytes; an array of bytes
+    // needs no alignment.
     unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) }
 }
 
@@ -322,11 +331,11 @@ unsafe fn step<const N: usize>(to: *mut u8, from: *const u8) {
 mod tests {
     use super::*;
 
-    fn bytes_of(gather: &Gather<'_>) -> Vec<u8> {
+    fn gathered_bytes(gather: &Gather<'_>) -> Vec<u8> {
         let mut all: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
         assert!(
             all[PREFIX_BYTES + gather.staged_bytes..].iter().all(|b| *b == 0),
-            "the last word is completed by zeros"
+            "the padding of the last word must be zero"
         );
         all.truncate(PREFIX_BYTES + gather.staged_bytes);
         all.drain(..PREFIX_BYTES);
@@ -343,20 +352,20 @@ mod tests {
             for second in [0, 1, 3, 8, 40, 65, 200] {
                 let blocks = [&source[..first], &source[first..first + second], &source[5..12]];
                 let want = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &blocks.concat()].concat();
-                let (mut words, mut parts) = (Stage::EMPTY, [const { MaybeUninit::uninit() }; PARTS]);
+                let (mut words, mut parts) = (Stage::EMPTY, [const { MaybeUninit::uninit() }; MAX_PARTS]);
                 let mut stage = Stage::new(&mut words);
                 stage.begin([0x0807_0605_0403_0201]);
                 stage.push_payload(Block::from_slices(&blocks));
                 assert_eq!(stage.size(), want.len());
-                assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
-                // As items, and the last as payload.
+                assert_eq!(gathered_bytes(&stage.gather()), want, "{first} {second}");
+                // The first two blocks as items, the last one as payload.
                 let mut words = Stage::EMPTY;
                 let mut stage = Stage::with_parts(&mut words, &mut parts);
                 stage.begin([0x0807_0605_0403_0201]);
                 blocks[..2].iter().for_each(|block| stage.push(block));
                 stage.push_payload(Block::from_slices(&blocks[2..]));
                 assert_eq!(stage.size(), want.len());
-                assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
+                assert_eq!(gathered_bytes(&stage.gather()), want, "{first} {second}");
             }
         }
     }
@@ -367,9 +376,9 @@ mod tests {
         for length in 0..=80 {
             for more in [0, 3, 8, 80] {
                 let bytes = ITEM_HEAD + length + 7 + ITEM_HEAD + more + 7 + ITEM_HEAD + 16 + b"tail".len();
-                assert!(Stage::has_room_for_items(bytes));
-                // Memory that was not written must not show.
-                let mut words = [MaybeUninit::new(u64::MAX); WORDS];
+                assert!(Stage::can_stage_items(bytes));
+                // Bytes that were in the memory before must not appear in the record.
+                let mut words = [MaybeUninit::new(u64::MAX); STAGE_WORDS];
                 let mut stage = Stage::new(&mut words);
                 stage.begin([7; 10]);
                 let mut want: Vec<u8> = [7u64; 10].iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -384,13 +393,13 @@ mod tests {
                 let tail = [&b"tail"[..]];
                 stage.push_payload(Block::from_slices(&tail));
                 want.extend_from_slice(b"tail");
-                assert_eq!(bytes_of(&stage.gather()), want, "{length} {more}");
+                assert_eq!(gathered_bytes(&stage.gather()), want, "{length} {more}");
             }
         }
     }
 
     #[test]
-    fn many_small_blocks_run_over_into_the_rest() {
+    fn small_blocks_beyond_the_capacity_stay_in_place() {
         let blocks = [&[0xA5u8; 17][..]; 128];
         let mut words = Stage::EMPTY;
         let mut stage = Stage::new(&mut words);
@@ -399,6 +408,6 @@ mod tests {
         assert_eq!(stage.size(), 80 + 128 * 17);
         let gather = stage.gather();
         assert!(!gather.rest.is_empty());
-        assert_eq!(bytes_of(&gather).len(), 80 + 128 * 17);
+        assert_eq!(gathered_bytes(&gather).len(), 80 + 128 * 17);
     }
 }

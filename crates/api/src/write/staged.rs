@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   choose  by level, keyword, exclusion, in-private flag and filters     ──▶ chosen sessions
-//!   check   room in all chosen sessions that are not independent, before the first write
+//!   check   free space in all chosen sessions that are not independent, before the first write
 //!           (nothing is reserved: best effort)
 //!   write   to each: the plain record, or one with event key and stack; flags request the items
 //!           that only the session's owner can add
-//!           a session without room: counted there, and withheld from (and counted in) all
+//!           a session without free space: counted there, and withheld from (and counted in) all
 //!           others that are not independent
 //! ```
 //!
@@ -36,39 +36,39 @@ use traceweir_transport::abi;
 use traceweir_transport::message::PROPERTY_INDEPENDENT as INDEPENDENT;
 use traceweir_transport::ring::Failure;
 
-use super::compose::{Extras, Items, RecordSource};
-use super::scratch::{Claim, Composer, Scratch};
+use super::compose::{RecordItems, RecordSource, SessionItems};
+use super::scratch::{Composer, RecordScratch, ScratchClaim};
 use super::stage::Stage;
 use super::{Options, WriteError, keys, stack};
-use crate::event::{Event, MAX_BLOCKS};
+use crate::event::{CallerEvent, MAX_BLOCKS};
 use crate::filter;
 use crate::process::outlets;
-use crate::process::thread::{self, Writer};
-use crate::registration::Slot;
+use crate::process::thread::{self, EventWriter};
+use crate::registration::RegistrationSlot;
 use crate::registration::enable::SessionEnable;
 
 /// Chooses the sessions, composes the record and writes it. `passed_cell` is the result of
-/// [`Slot::check_filters`]. Inlined into its callers, where call stacks begin.
+/// [`RegistrationSlot::check_filters`]. Inlined into its callers, where call stacks begin.
 ///
-/// Another function composes the record: filters and call stacks, which need more stack than the
-/// rest, are finished before a frame holds a record, or work on records in the pool.
+/// Another function composes the record: filters and call stacks, which need more stack than
+/// all else, are finished before a frame holds a record, or work on records in the pool.
 #[inline(always)]
 pub(super) fn deliver(
-    slot: &Slot,
-    event: &Event<'_>,
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
     options: &Options<'_>,
     passed_cell: u16,
 ) -> Result<(), WriteError> {
     if event.blocks.len() > MAX_BLOCKS {
         return Err(WriteError::InvalidParameter);
     }
-    let thread = match thread::writer() {
-        Writer::Thread(thread) => thread,
-        Writer::Forked(inherited) => in_forked_child(slot, event, inherited)?,
+    let thread = match thread::identify_writer() {
+        EventWriter::Thread(thread) => thread,
+        EventWriter::Forked(inherited) => handle_forked_child(slot, event, inherited)?,
     };
     let mark = 0_u8;
-    let mut delivery = Delivery::new(RecordSource { slot, event, options, thread });
-    delivery.choose(passed_cell);
+    let mut delivery = EventDelivery::new(RecordSource { slot, event, options, thread });
+    delivery.choose_sessions(passed_cell);
     if delivery.chosen == 0 {
         return Ok(());
     }
@@ -79,8 +79,8 @@ pub(super) fn deliver(
     delivery.compose_in_pool(std::hint::black_box(&raw const mark).addr())
 }
 
-/// One event on its way to sessions.
-struct Delivery<'e> {
+/// One event and the sessions that get it.
+struct EventDelivery<'e> {
     source: RecordSource<'e>,
     /// Bits of the sessions that get the event, that get a stack with it, and that get a key.
     chosen: u64,
@@ -91,15 +91,15 @@ struct Delivery<'e> {
     key: u64,
 }
 
-/// How the record that is written gets composed.
-enum Composed<'s, 'a> {
+/// The way in which the record is composed.
+enum RecordComposition<'s, 'a> {
     /// Once, and equal for all sessions.
     Once(&'s mut Stage<'a>),
     /// For each session.
     PerSession(&'s mut Composer),
 }
 
-impl<'e> Delivery<'e> {
+impl<'e> EventDelivery<'e> {
     #[inline(always)]
     fn new(source: RecordSource<'e>) -> Self {
         Self { source, chosen: 0, with_stack: 0, with_key: 0, frames: &[], key: 0 }
@@ -108,18 +108,18 @@ impl<'e> Delivery<'e> {
     /// Chooses the sessions that want the event and are not excluded. `passed_cell` is the cell of
     /// filters that already passed the event, or 0.
     #[inline(never)]
-    fn choose(&mut self, passed_cell: u16) {
+    fn choose_sessions(&mut self, passed_cell: u16) {
         let RecordSource { slot, event, options, .. } = self.source;
         for enable in slot.session_enables() {
             let is_excluded = options.excluded & enable.bit() != 0
-                || options.in_private && enable.property & EXCLUDE_INPRIVATE != 0;
-            if is_excluded || !enable.takes(event.descriptor.level, event.descriptor.keyword) {
+                || options.is_in_private && enable.property & EXCLUDE_INPRIVATE != 0;
+            if is_excluded || !enable.accepts(event.descriptor.level, event.descriptor.keyword) {
                 continue;
             }
             // The check covered the filters of the session that was the only one then; this one may
             // differ.
             let is_passed = passed_cell != 0 && passed_cell == enable.filters.number;
-            if enable.filtered && !is_passed && !filter::passes(enable.filters.number, event) {
+            if enable.is_filtered && !is_passed && !filter::passes(enable.filters.number, event) {
                 continue;
             }
             self.chosen |= enable.bit();
@@ -146,24 +146,24 @@ impl<'e> Delivery<'e> {
         if size > MAX_RECORD {
             return Err(WriteError::TooLarge);
         }
-        self.publish_to_all(size, Composed::Once(&mut stage))
+        self.publish_to_all(size, RecordComposition::Once(&mut stage))
     }
 
     /// Writes records that are composed in the pool. `inside` is an address in the frame of the
     /// function that was called to write.
     #[inline(never)]
     fn compose_in_pool(&mut self, inside: usize) -> Result<(), WriteError> {
-        let Some(mut claim) = Claim::new() else {
+        let Some(mut claim) = ScratchClaim::new() else {
             self.chosen_sessions().for_each(|enable| outlets::get(enable.outlet).count_lost(enable.ticket));
             return Err(WriteError::NoRoom);
         };
-        let Scratch { composer, frames, unwinding } = &mut *claim;
-        let size = self.compose(composer, &Extras::new(None, None), |_| ());
+        let RecordScratch { composer, frames, unwinding } = &mut *claim;
+        let size = self.compose(composer, &SessionItems::new(None, None), |_| ());
         if size > MAX_RECORD {
             return Err(WriteError::TooLarge);
         }
         if self.with_key != 0 {
-            self.key = keys::next(unwinding.work.bytes());
+            self.key = keys::next_key(unwinding.work.bytes());
         }
         if self.with_stack != 0 {
             // A string has one more function of this library between its caller and the record.
@@ -172,7 +172,8 @@ impl<'e> Delivery<'e> {
             let caller = std::ptr::from_ref(self.source.event).addr();
             stack::capture(frames, unwinding, stack::StackStart { inside, caller, skip });
         }
-        Delivery { frames: frames.data(), ..*self }.publish_to_all(size, Composed::PerSession(composer))
+        EventDelivery { frames: frames.data(), ..*self }
+            .publish_to_all(size, RecordComposition::PerSession(composer))
     }
 
     /// Composes the record, passes it to `then` and returns its size in bytes.
@@ -180,11 +181,11 @@ impl<'e> Delivery<'e> {
     fn compose(
         &self,
         composer: &mut Composer,
-        extras: &Extras<'_>,
+        session_items: &SessionItems<'_>,
         then: impl FnOnce(&mut Stage<'_>),
     ) -> usize {
         let source = self.source;
-        let items = Items::new(&source, extras);
+        let items = RecordItems::new(&source, session_items);
         let mut stage = composer.stage();
         let size = source.compose(&mut stage, &items);
         then(&mut stage);
@@ -196,7 +197,7 @@ impl<'e> Delivery<'e> {
     #[inline(never)]
     fn find_obstacle(&self, size: usize) -> Option<WriteError> {
         self.chosen_sessions().filter(|enable| enable.property & INDEPENDENT == 0).find_map(|enable| {
-            let size = size + self.extras(&enable).size();
+            let size = size + self.items_for_session(&enable).size();
             if size > MAX_RECORD {
                 return Some(WriteError::MoreData);
             }
@@ -204,16 +205,16 @@ impl<'e> Delivery<'e> {
         })
     }
 
-    /// Returns the items that a session gets besides the plain record.
-    fn extras(&self, enable: &SessionEnable) -> Extras<'_> {
+    /// Returns the items that a session gets in addition to the plain record.
+    fn items_for_session(&self, enable: &SessionEnable) -> SessionItems<'_> {
         let key = (self.with_key & enable.bit() != 0).then_some(self.key);
         let has_stack = self.with_stack & enable.bit() != 0;
-        Extras::new(key, has_stack.then_some(self.frames))
+        SessionItems::new(key, has_stack.then_some(self.frames))
     }
 
     /// Writes the event to all chosen sessions. `size` is that of the plain record.
     #[inline(never)]
-    fn publish_to_all(&self, size: usize, mut record: Composed<'_, '_>) -> Result<(), WriteError> {
+    fn publish_to_all(&self, size: usize, mut record: RecordComposition<'_, '_>) -> Result<(), WriteError> {
         let is_for_one = self.chosen & self.chosen.wrapping_sub(1) == 0;
         let obstacle = if is_for_one { None } else { self.find_obstacle(size) };
         let mut result = obstacle.map_or(Ok(()), Err);
@@ -223,8 +224,8 @@ impl<'e> Delivery<'e> {
                 continue;
             }
             let written = match &mut record {
-                Composed::Once(stage) => self.publish(&enable, stage),
-                Composed::PerSession(composer) => self.compose_for_session(&enable, size, composer),
+                RecordComposition::Once(stage) => self.publish(&enable, stage),
+                RecordComposition::PerSession(composer) => self.compose_for_session(&enable, size, composer),
             };
             result = result.and(written);
         }
@@ -238,15 +239,15 @@ impl<'e> Delivery<'e> {
         size: usize,
         composer: &mut Composer,
     ) -> Result<(), WriteError> {
-        let extras = self.extras(enable);
-        if size + extras.size() > MAX_RECORD {
+        let session_items = self.items_for_session(enable);
+        if size + session_items.size() > MAX_RECORD {
             // The event itself is not too large; the items of this session make it so, which is a
             // loss of this session.
             outlets::get(enable.outlet).count_lost(enable.ticket);
             return Err(WriteError::MoreData);
         }
         let mut written = Ok(());
-        self.compose(composer, &extras, |stage| written = self.publish(enable, stage));
+        self.compose(composer, &session_items, |stage| written = self.publish(enable, stage));
         written
     }
 
@@ -263,10 +264,10 @@ impl<'e> Delivery<'e> {
 /// Counts the event as lost in every session of these outlets that wants it, and returns whether
 /// any does.
 #[cold]
-fn count_lost(slot: &Slot, event: &Event<'_>, outlets: u64) -> bool {
+fn count_lost(slot: &RegistrationSlot, event: &CallerEvent<'_>, outlets: u64) -> bool {
     let mut any = false;
     for enable in slot.session_enables() {
-        if outlets & (1 << enable.outlet) != 0 && enable.wants(event) {
+        if outlets & (1 << enable.outlet) != 0 && enable.wants_event(event) {
             outlets::get(enable.outlet).count_lost(enable.ticket);
             any = true;
         }
@@ -276,7 +277,7 @@ fn count_lost(slot: &Slot, event: &Event<'_>, outlets: u64) -> bool {
 
 /// Counts an event as lost because the pool is exhausted.
 #[cold]
-pub(super) fn lose(slot: &Slot, event: &Event<'_>) -> Result<(), WriteError> {
+pub(super) fn count_lost_in_all(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Result<(), WriteError> {
     if count_lost(slot, event, u64::MAX) { Err(WriteError::NoRoom) } else { Ok(()) }
 }
 
@@ -285,7 +286,11 @@ pub(super) fn lose(slot: &Slot, event: &Event<'_>) -> Result<(), WriteError> {
 /// The parent's sessions that want the event count it as lost. A registration with sessions of the
 /// child writes to those.
 #[cold]
-fn in_forked_child(slot: &Slot, event: &Event<'_>, inherited: u64) -> Result<u32, WriteError> {
+fn handle_forked_child(
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
+    inherited: u64,
+) -> Result<u32, WriteError> {
     if count_lost(slot, event, inherited) { Err(WriteError::NoRoom) } else { Ok(thread::thread_id()) }
 }
 

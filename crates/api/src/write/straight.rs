@@ -1,5 +1,5 @@
-//! Step 2: the usual event, for one session that requests only events, goes straight from the
-//! memory that holds its pieces into the ring.
+//! Step 2: the usual event, for one session that requests no extended data items, goes straight
+//! from the memory that holds its pieces into the ring.
 //!
 //! ```text
 //!   registration   provider │ traits, as an item                          ┐
@@ -7,42 +7,42 @@
 //!   program        descriptor │ metadata │ blocks                         ┘
 //! ```
 //!
-//! This step reports no failure and counts nothing. An event of another kind, or without room in
-//! the ring, takes step 3, which reports the reason.
+//! This step reports no failure and counts nothing. An event of another kind, or one that does
+//! not fit into the ring, takes step 3, which reports the reason.
 #![allow(unsafe_code)]
 
 use traceweir_format::Guid;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, EventDescriptor, ExtType};
 use traceweir_transport::ring::{Blocks, Header, Straight};
 
-use super::compose::MARKER;
-use crate::event::{Event, MAX_BLOCKS, item_head};
+use super::compose::FIRST_WORD_BITS;
+use crate::event::{CallerEvent, MAX_BLOCKS, item_head};
 use crate::process::outlets;
 use crate::process::thread::{self, ThisThread};
-use crate::registration::Slot;
+use crate::registration::RegistrationSlot;
 use crate::registration::enable::OnlySession;
 
 /// The writing thread and the only session.
-pub(super) struct Target<'a> {
-    slot: &'a Slot,
+pub(super) struct StraightTarget<'a> {
+    slot: &'a RegistrationSlot,
     thread: &'a ThisThread,
     session: OnlySession,
 }
 
-impl<'a> Target<'a> {
-    /// Finds the session if it wants an event with this descriptor, requests only events, and has
-    /// no filters or those of the cell `passed_cell`.
+impl<'a> StraightTarget<'a> {
+    /// Finds the session if it wants an event with this descriptor, requests no extended data
+    /// items, and has no filters or those of the cell `passed_cell`.
     #[inline(always)]
-    pub(super) fn find(slot: &'a Slot, descriptor: &[u8; 16], passed_cell: u16) -> Option<Self> {
-        // The thread first, as in step 3: in a forked child that is registering, sessions read
-        // before would be the parent's.
-        let (Some(thread), Some(session)) = (thread::ready(), slot.only_session(passed_cell)) else {
+    pub(super) fn find(slot: &'a RegistrationSlot, descriptor: &[u8; 16], passed_cell: u16) -> Option<Self> {
+        // The thread is read first, as in step 3: sessions that are read before it would be the
+        // parent's in a forked child that is registering.
+        let (Some(thread), Some(session)) = (thread::known_thread(), slot.only_session(passed_cell)) else {
             return None;
         };
         // Checked again, now that the session is known: the caller checked the words of earlier
         // sessions.
         let [_, _, _, _, level, _, _, _, keyword @ ..] = *descriptor;
-        slot.enabled(level, u64::from_le_bytes(keyword)).then_some(Self { slot, thread, session })
+        slot.is_enabled(level, u64::from_le_bytes(keyword)).then_some(Self { slot, thread, session })
     }
 }
 
@@ -62,9 +62,14 @@ pub(super) struct UsualEvent<'a> {
 /// whether it was. `passed_cell` is the cell of filters that passed the event, 0 if none were
 /// checked.
 #[inline(always)]
-pub(super) fn try_write(slot: &Slot, event: &Event<'_>, payload: Blocks<'_>, passed_cell: u16) -> bool {
+pub(super) fn try_write(
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
+    payload: Blocks<'_>,
+    passed_cell: u16,
+) -> bool {
     let descriptor = bytes_of_descriptor(event.descriptor);
-    let Some(target) = Target::find(slot, descriptor, passed_cell) else { return false };
+    let Some(target) = StraightTarget::find(slot, descriptor, passed_cell) else { return false };
     if payload.all().len() > MAX_BLOCKS || event.related.is_some() {
         return false;
     }
@@ -73,16 +78,16 @@ pub(super) fn try_write(slot: &Slot, event: &Event<'_>, payload: Blocks<'_>, pas
 }
 
 impl UsualEvent<'_> {
-    /// Writes the event if its session has room for it, and returns whether it was written.
+    /// Writes the event if it fits into the session's ring, and returns whether it was written.
     #[inline(always)]
-    pub(super) fn try_write(&self, target: &Target<'_>) -> bool {
-        let Target { slot, thread, session } = target;
+    pub(super) fn try_write(&self, target: &StraightTarget<'_>) -> bool {
+        let StraightTarget { slot, thread, session } = target;
         let Some(items) = slot.traits_item(self.metadata.is_some()) else { return false };
         let schema =
             self.metadata.map(|bytes| (item_head(ExtType::EVENT_SCHEMA_TL, bytes.len(), false), bytes));
         let extended = if items.is_empty() && schema.is_none() { 0 } else { EVENT_HEADER_FLAG_EXTENDED_INFO };
         let header = Header {
-            first: MARKER | u64::from(self.flags | extended) << 32,
+            first: FIRST_WORD_BITS | u64::from(self.flags | extended) << 32,
             thread: thread.id(),
             provider: slot.provider_in_memory(),
             descriptor: self.descriptor,

@@ -4,45 +4,55 @@
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_SID;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::SHORTEST_SCHEMA;
 
-use super::compose::{Extras, Items, RecordSource};
-use super::scratch::{self, Claim};
+use super::compose::{RecordItems, RecordSource, SessionItems};
+use super::scratch::{self, ScratchClaim};
 use super::stage::Stage;
 use super::*;
 use crate::client::Client;
-use crate::process::memory::Memory;
+use crate::process::memory::TestRegion;
 use crate::process::thread;
 use crate::provider::{ProviderRef, activity};
-use crate::registration::{Decoding, Handle, Traits};
+use crate::registration::{DecodeGuidWords, Handle, ProviderTraits};
 
+const THREAD_ID: u32 = 4711;
 const PROVIDER: Guid = Guid::from_u128(0x11223344_5566_7788_99aa_bbccddeeff00);
 
-fn composed(slot: &Slot, event: &Event<'_>) -> Vec<u8> {
-    let bytes = composed_with(slot, event, &Extras::new(None, None));
-    let source = RecordSource { slot, event, options: &Options::NONE, thread: 4711 };
+fn leak_traits(bytes: &[u8]) -> &'static ProviderTraits {
+    Box::leak(Box::new(ProviderTraits::new(bytes)))
+}
+
+fn compose_record(slot: &RegistrationSlot, event: &CallerEvent<'_>) -> Vec<u8> {
+    let bytes = compose_with(slot, event, &SessionItems::new(None, None));
+    let source = RecordSource { slot, event, options: &Options::NONE, thread: THREAD_ID };
     if source.is_small() {
         let mut words = Stage::EMPTY;
         let mut stage = Stage::new(&mut words);
         source.compose_small(&mut stage);
-        assert!(bytes_of(&mut stage) == bytes, "composing on the stack gives the same bytes");
+        assert!(record_bytes(&mut stage) == bytes, "composing on the stack must give the same bytes");
     }
     bytes
 }
 
-fn composed_with(slot: &Slot, event: &Event<'_>, extras: &Extras<'_>) -> Vec<u8> {
-    let source = RecordSource { slot, event, options: &Options::NONE, thread: 4711 };
-    let items = Items::new(&source, extras);
-    let mut claim = Claim::new().unwrap();
+fn compose_with(
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
+    session_items: &SessionItems<'_>,
+) -> Vec<u8> {
+    let source = RecordSource { slot, event, options: &Options::NONE, thread: THREAD_ID };
+    let items = RecordItems::new(&source, session_items);
+    let mut claim = ScratchClaim::new().unwrap();
     let mut stage = claim.composer.stage();
     source.compose(&mut stage, &items);
-    bytes_of(&mut stage)
+    record_bytes(&mut stage)
 }
 
-fn bytes_of(stage: &mut Stage<'_>) -> Vec<u8> {
+fn record_bytes(stage: &mut Stage<'_>) -> Vec<u8> {
     let gather = stage.gather();
     let mut bytes: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
     bytes.truncate(16 + gather.staged_bytes);
@@ -52,11 +62,16 @@ fn bytes_of(stage: &mut Stage<'_>) -> Vec<u8> {
     bytes
 }
 
-fn encoded(event: &Event<'_>, traits: &[u8], activity: Guid) -> Vec<u8> {
-    encoded_with(event, traits, activity, &[])
+fn encode_record(event: &CallerEvent<'_>, traits: &[u8], activity: Guid) -> Vec<u8> {
+    encode_with_items(event, traits, activity, &[])
 }
 
-fn encoded_with(event: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item<'_>]) -> Vec<u8> {
+fn encode_with_items(
+    event: &CallerEvent<'_>,
+    traits: &[u8],
+    activity: Guid,
+    session_items: &[Item<'_>],
+) -> Vec<u8> {
     let related = event.related.map(|g| g.to_bytes());
     let mut items = Vec::new();
     if !traits.is_empty() {
@@ -64,10 +79,10 @@ fn encoded_with(event: &Event<'_>, traits: &[u8], activity: Guid, extras: &[Item
     }
     items.extend(event.metadata.map(|data| Item { kind: ExtType::EVENT_SCHEMA_TL, data }));
     items.extend(related.as_ref().map(|data| Item { kind: ExtType::RELATED_ACTIVITYID, data }));
-    items.extend_from_slice(extras);
+    items.extend_from_slice(session_items);
     let header = EventHeader {
         flags: event.flags,
-        thread_id: 4711,
+        thread_id: THREAD_ID,
         provider: PROVIDER,
         descriptor: *event.descriptor,
         activity,
@@ -90,20 +105,26 @@ fn every_event_has_the_bytes_of_the_format() {
         task: 0xBEEF,
         keyword: 0x8000_0000_0000_0012,
     };
-    let (mine, other) = (activity::create(), activity::create());
-    activity::set(mine);
+    let (thread_activity, other) = (activity::create(), activity::create());
+    activity::set(thread_activity);
     let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
     for traits_len in [0, 5, 8, 70, 900] {
-        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&long[..traits_len])));
-        let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
+        let traits = leak_traits(&long[..traits_len]);
+        let handle = Handle::claim_plain(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
         for metadata in [None, Some(&long[..0]), Some(&long[..13]), Some(&long[7..1200])] {
-            for (activity, related) in [(None, None), (Some(&other), Some(&mine))] {
+            for (activity, related) in [(None, None), (Some(&other), Some(&thread_activity))] {
                 for lengths in [&[][..], &[3], &[8, 4, 2], &[200], &[5, 64, 65, 1], &[16; 100]] {
                     let data: Vec<&[u8]> = lengths.iter().map(|n| &long[*n..2 * n]).collect();
-                    let event =
-                        Event { flags: 4, metadata, activity, related, ..Event::new(&descriptor, &data) };
-                    let want = encoded(&event, &long[..traits_len], *activity.unwrap_or(&mine));
-                    assert_eq!(composed(handle.slot(), &event), want, "{traits_len} {lengths:?}");
+                    let event = CallerEvent {
+                        flags: 4,
+                        metadata,
+                        activity,
+                        related,
+                        ..CallerEvent::new(&descriptor, &data)
+                    };
+                    let want =
+                        encode_record(&event, &long[..traits_len], *activity.unwrap_or(&thread_activity));
+                    assert_eq!(compose_record(handle.slot(), &event), want, "{traits_len} {lengths:?}");
                 }
             }
         }
@@ -116,13 +137,16 @@ fn every_event_has_the_bytes_of_the_format() {
 fn decode_guid_is_in_the_header_and_provider_in_an_item() {
     let decode = Guid::from_u128(0x5EED);
     let traits = TraitsBuilder::new("Provider").decode_guid(&decode).finish().unwrap().to_vec();
-    let decoding: &'static Decoding = Box::leak(Box::new(Decoding::from_traits(&traits, PROVIDER).unwrap()));
-    let kept: &'static Traits = Box::leak(Box::new(Traits::new(&traits)));
-    let handle = Handle::claim(PROVIDER, None, None).unwrap();
-    handle.slot().set_traits(Some(kept), Some(decoding));
+    let decoding: &'static DecodeGuidWords =
+        Box::leak(Box::new(DecodeGuidWords::from_traits(&traits, PROVIDER).unwrap()));
+    let leaked_traits = leak_traits(&traits);
+    let handle = Handle::claim_plain(PROVIDER, None, None).unwrap();
+    handle.slot().set_traits(Some(leaked_traits), Some(decoding));
     let descriptor = EventDescriptor { id: 7, ..EventDescriptor::default() };
-    let record =
-        composed(handle.slot(), &Event { metadata: Some(b"meta"), ..Event::new(&descriptor, &[b"data"]) });
+    let record = compose_record(
+        handle.slot(),
+        &CallerEvent { metadata: Some(b"meta"), ..CallerEvent::new(&descriptor, &[b"data"]) },
+    );
     let (control, traits) = (PROVIDER.to_bytes(), traits);
     let items = [
         Item { kind: ExtType::CONTROL_GUID, data: &control },
@@ -131,7 +155,7 @@ fn decode_guid_is_in_the_header_and_provider_in_an_item() {
     ];
     let activity = activity::current();
     let header = EventHeader {
-        thread_id: 4711,
+        thread_id: THREAD_ID,
         provider: decode,
         descriptor,
         activity,
@@ -141,7 +165,7 @@ fn decode_guid_is_in_the_header_and_provider_in_an_item() {
     let mut want = Vec::new();
     header.encode(b"data", &mut want).unwrap();
     assert_eq!(record, want);
-    assert!(Decoding::from_traits(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
+    assert!(DecodeGuidWords::from_traits(TraitsBuilder::new("other").finish().unwrap(), PROVIDER).is_none());
     assert!(handle.retire());
     handle.release();
 }
@@ -155,29 +179,33 @@ fn key_and_stack_follow_all_other_items() {
     let bytes = key.to_le_bytes();
     let blocks = [&stack[..100]; MAX_BLOCKS];
     for traits_len in [0, 70] {
-        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&stack[..traits_len])));
-        let handle = Handle::claim(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
+        let traits = leak_traits(&stack[..traits_len]);
+        let handle = Handle::claim_plain(PROVIDER, (traits_len != 0).then_some(traits), None).unwrap();
         for (metadata, related) in [(None, None), (Some(&stack[..333]), Some(&related))] {
             for data in [&[][..], &[&stack[..5]], &blocks] {
                 for (key, frames) in
                     [(None, Some(193)), (Some(key), None), (Some(key), Some(1)), (Some(key), Some(193))]
                 {
                     let frames = frames.map(|count| &stack[..8 * count]);
-                    let extras = Extras::new(key, frames);
-                    let event = Event {
+                    let session_items = SessionItems::new(key, frames);
+                    let event = CallerEvent {
                         metadata,
                         activity: Some(&activity),
                         related,
-                        ..Event::new(&descriptor, data)
+                        ..CallerEvent::new(&descriptor, data)
                     };
                     let mut items = Vec::new();
                     items.extend(key.map(|_| Item { kind: ExtType::EVENT_KEY, data: &bytes }));
                     items.extend(frames.map(|data| Item { kind: ExtType::STACK_TRACE64, data }));
-                    let want = encoded_with(&event, &stack[..traits_len], activity, &items);
-                    assert_eq!(composed_with(handle.slot(), &event, &extras), want);
-                    let plain = composed(handle.slot(), &event);
-                    assert_eq!(plain.len() + extras.size(), want.len());
-                    assert_eq!(plain, encoded(&event, &stack[..traits_len], activity), "linked to none");
+                    let want = encode_with_items(&event, &stack[..traits_len], activity, &items);
+                    assert_eq!(compose_with(handle.slot(), &event, &session_items), want);
+                    let plain = compose_record(handle.slot(), &event);
+                    assert_eq!(plain.len() + session_items.size(), want.len());
+                    assert_eq!(
+                        plain,
+                        encode_record(&event, &stack[..traits_len], activity),
+                        "no item may announce a following item"
+                    );
                 }
             }
         }
@@ -187,30 +215,30 @@ fn key_and_stack_follow_all_other_items() {
 }
 
 /// A session in this process that has a registration enabled.
-struct Session {
+struct TestSession {
     handle: Handle,
-    memory: Memory,
+    memory: TestRegion,
 }
 
-impl Session {
+impl TestSession {
     /// Uses an outlet that no other test of this crate uses.
-    fn start(outlet: u8, traits: Option<&'static Traits>) -> Self {
+    fn start(outlet: u8, traits: Option<&'static ProviderTraits>) -> Self {
         Client::get();
-        let memory = Memory::open(outlet);
-        let handle = Handle::claim(PROVIDER, traits, None).unwrap();
+        let memory = TestRegion::open(outlet);
+        let handle = Handle::claim_plain(PROVIDER, traits, None).unwrap();
         let change = handle.slot().enable_session(outlet, memory.ticket, &EnableParams::default());
         assert_eq!(change.refusal(), None);
         Self { handle, memory }
     }
 
-    /// Returns the arrived records, each padded to a multiple of eight bytes.
-    fn arrived(&mut self) -> Vec<Vec<u8>> {
-        let mut all: Vec<Vec<u8>> = self.memory.arrived().into_iter().map(|(_, bytes)| bytes).collect();
+    /// Returns the new records, each padded to a multiple of eight bytes.
+    fn take_records(&mut self) -> Vec<Vec<u8>> {
+        let mut all: Vec<Vec<u8>> = self.memory.take_records().into_iter().map(|(_, bytes)| bytes).collect();
         all.iter_mut().for_each(|bytes| bytes.resize(bytes.len().next_multiple_of(8), 0));
         all
     }
 
-    fn found(&self) -> ProviderRef {
+    fn provider(&self) -> ProviderRef {
         self.handle.provider().unwrap()
     }
 
@@ -223,17 +251,21 @@ impl Session {
 }
 
 /// Writes an event as the TraceLogging macros do.
-fn write_as_macro(slot: &Slot, event: &Event<'_>, blocks: &[Block<'_>]) -> Result<(), WriteError> {
+fn write_as_macro(
+    slot: &RegistrationSlot,
+    event: &CallerEvent<'_>,
+    blocks: &[Block<'_>],
+) -> Result<(), WriteError> {
     match event.metadata {
         Some(metadata) if event.activity.is_none() => {
             write_described(slot, event.descriptor, metadata, Blocks::new(blocks))
         }
-        _ => write(slot, &Event { blocks, ..*event }),
+        _ => write(slot, &CallerEvent { blocks, ..*event }),
     }
 }
 
 /// Returns the event as a C program describes it, a TraceLogging event with the metadata in front.
-fn described(traits: &[u8], event: &Event<'_>) -> Vec<DataDescriptor> {
+fn to_descriptors(traits: &[u8], event: &CallerEvent<'_>) -> Vec<DataDescriptor> {
     let typed = event
         .metadata
         .map(|metadata| [DataDescriptor::of_kind(2, traits), DataDescriptor::of_kind(1, metadata)]);
@@ -252,13 +284,13 @@ fn straight_and_composed_events_have_the_same_bytes() {
         task: 0xBEEF,
         keyword: 0x8000_0000_0000_0012,
     };
-    let (mine, other) = (activity::create(), activity::create());
-    let before = activity::set(mine);
+    let (thread_activity, other) = (activity::create(), activity::create());
+    let before = activity::set(thread_activity);
     let long: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
     let thread = thread::thread_id();
     for traits_len in [0, 5, 8, 70, 900] {
-        let traits: &'static Traits = Box::leak(Box::new(Traits::new(&long[..traits_len])));
-        let mut session = Session::start(60, (traits_len != 0).then_some(traits));
+        let traits = leak_traits(&long[..traits_len]);
+        let mut session = TestSession::start(60, (traits_len != 0).then_some(traits));
         let slot = session.handle.slot();
         for metadata in [None, Some(&long[..15]), Some(&long[..16]), Some(&long[..29]), Some(&long[7..1200])]
         {
@@ -266,31 +298,39 @@ fn straight_and_composed_events_have_the_same_bytes() {
                 for lengths in [&[][..], &[3], &[8, 4, 2], &[200], &[5, 64, 65, 1], &[16; 100], &[9; 128]] {
                     let data: Vec<&[u8]> = lengths.iter().map(|n| &long[*n..2 * n]).collect();
                     let blocks: Vec<Block<'_>> = data.iter().map(|bytes| Block::new(bytes)).collect();
-                    let event = Event { metadata, activity, ..Event::new(&descriptor, &data) };
-                    let mut want = composed(slot, &event);
+                    let event = CallerEvent { metadata, activity, ..CallerEvent::new(&descriptor, &data) };
+                    let mut want = compose_record(slot, &event);
                     want[8..12].copy_from_slice(&thread.to_le_bytes());
                     write(slot, &event).unwrap();
                     write_as_macro(slot, &event, &blocks).unwrap();
-                    let described = described(&long[..traits_len], &event);
+                    let descriptors = to_descriptors(&long[..traits_len], &event);
                     // A provider without traits has no types: there the metadata would be payload.
-                    if (traits_len != 0 || metadata.is_none()) && described.len() <= MAX_BLOCKS {
+                    if (traits_len != 0 || metadata.is_none()) && descriptors.len() <= MAX_BLOCKS {
                         // SAFETY: the blocks are made from slices that live on.
                         unsafe {
-                            session.found().write_descriptors(&descriptor, 0, 0, activity, None, &described)
+                            session.provider().write_descriptors(
+                                &descriptor,
+                                0,
+                                0,
+                                activity,
+                                None,
+                                &descriptors,
+                            )
                         }
                         .unwrap();
                         let (d, a) =
                             (&raw const descriptor, activity.map_or(std::ptr::null(), std::ptr::from_ref));
-                        let (count, first) = (described.len() as u32, described.as_ptr());
+                        let (count, first) = (descriptors.len() as u32, descriptors.as_ptr());
                         let raw = session.handle.to_raw();
-                        // SAFETY: the same.
-                        let went = unsafe { try_straight(raw, d, a, std::ptr::null(), count, first) };
-                        let may_go = metadata.is_none_or(|m| m.len() >= SHORTEST_SCHEMA);
-                        assert!(may_go || !went, "{traits_len} {lengths:?}");
+                        // SAFETY: the pointers are null, or to values and blocks that outlive the
+                        // call.
+                        let was_straight = unsafe { try_straight(raw, d, a, std::ptr::null(), count, first) };
+                        let can_be_straight = metadata.is_none_or(|m| m.len() >= SHORTEST_SCHEMA);
+                        assert!(can_be_straight || !was_straight, "{traits_len} {lengths:?}");
                     }
-                    let arrived = session.arrived();
-                    assert!(arrived.len() >= 2);
-                    assert!(arrived.iter().all(|record| *record == want), "{traits_len} {lengths:?}");
+                    let records = session.take_records();
+                    assert!(records.len() >= 2);
+                    assert!(records.iter().all(|record| *record == want), "{traits_len} {lengths:?}");
                 }
             }
         }
@@ -301,65 +341,72 @@ fn straight_and_composed_events_have_the_same_bytes() {
 
 #[test]
 fn only_the_usual_event_of_one_session_takes_the_straight_path() {
-    let mut session = Session::start(61, None);
+    let mut session = TestSession::start(61, None);
     let (slot, raw) = (session.handle.slot(), session.handle.to_raw());
     let descriptor = EventDescriptor { id: 1, level: 3, ..EventDescriptor::default() };
     let payload = [DataDescriptor::new(b"payload")];
     let related = activity::create();
     let none = std::ptr::null();
-    let goes = |raw, d: *const EventDescriptor, related, count, data| {
+    let is_straight = |raw, d: *const EventDescriptor, related, count, data| {
         // SAFETY: pointers are null, or to values that live on.
         unsafe { try_straight(raw, d, none, related, count, data) }
     };
     let (d, p) = (&raw const descriptor, payload.as_ptr());
-    if !goes(raw, d, none, 1, p) {
+    if !is_straight(raw, d, none, 1, p) {
         // A machine without restartable sequences.
         session.end();
         return;
     }
-    assert_eq!(session.arrived().len(), 1);
-    assert!(!goes(raw ^ 1 << 33, d, none, 1, p), "a stale handle");
-    assert!(!goes(0, d, none, 1, p) && !goes(u64::MAX, d, none, 1, p), "no handle");
-    assert!(!goes(raw, std::ptr::null(), none, 1, p), "no descriptor");
-    assert!(!goes(raw, d, &raw const related, 1, p), "a related activity");
-    assert!(!goes(raw, d, none, 129, p), "too many blocks");
-    assert!(!goes(raw, d, none, 1, std::ptr::null()), "no blocks where there must be one");
-    assert!(goes(raw, d, none, 0, std::ptr::null()) && session.arrived().len() == 1, "none are needed");
+    assert_eq!(session.take_records().len(), 1);
+    assert!(!is_straight(raw ^ 1 << 33, d, none, 1, p), "a stale handle was accepted");
+    assert!(
+        !is_straight(0, d, none, 1, p) && !is_straight(u64::MAX, d, none, 1, p),
+        "an invalid handle was accepted"
+    );
+    assert!(!is_straight(raw, std::ptr::null(), none, 1, p), "a null descriptor was accepted");
+    assert!(!is_straight(raw, d, &raw const related, 1, p), "an event with a related activity was written");
+    assert!(!is_straight(raw, d, none, 129, p), "more than 128 blocks were accepted");
+    assert!(!is_straight(raw, d, none, 1, std::ptr::null()), "a null block list was accepted");
+    assert!(
+        is_straight(raw, d, none, 0, std::ptr::null()) && session.take_records().len() == 1,
+        "an event without blocks must be written"
+    );
     let missing = [DataDescriptor { size: 1, ..DataDescriptor::default() }];
-    assert!(!goes(raw, d, none, 1, missing.as_ptr()), "a size without an address");
-    let ticket = slot.enable_of_outlet(61).unwrap().ticket;
-    let asks = |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
-    asks(&EnableParams { level: 2, ..EnableParams::default() });
-    assert!(!goes(raw, d, none, 1, p), "a level that nobody wants");
+    assert!(!is_straight(raw, d, none, 1, missing.as_ptr()), "a block without an address was accepted");
+    let ticket = slot.find_enable(61).unwrap().ticket;
+    let set_enable =
+        |params: &EnableParams| assert_eq!(slot.enable_session(61, ticket, params).refusal(), None);
+    set_enable(&EnableParams { level: 2, ..EnableParams::default() });
+    assert!(!is_straight(raw, d, none, 1, p), "no session wants this level");
     // As by a macro whose provider's words are not updated yet, and by a writer that checked before
     // the session changed.
     let block = [Block::new(b"payload")];
-    write_as_macro(slot, &Event::new(&descriptor, &[]), &block).unwrap();
-    write(slot, &Event::new(&descriptor, &[b"payload"])).unwrap();
-    assert!(session.arrived().is_empty(), "the session is asked, whatever the caller saw");
-    asks(&EnableParams { property: 1, ..EnableParams::default() });
-    assert!(!goes(raw, d, none, 1, p), "a session that asks for more");
-    asks(&EnableParams::default());
-    assert!(goes(raw, d, none, 1, p));
-    assert_eq!(session.arrived().len(), 1);
+    write_as_macro(slot, &CallerEvent::new(&descriptor, &[]), &block).unwrap();
+    write(slot, &CallerEvent::new(&descriptor, &[b"payload"])).unwrap();
+    assert!(session.take_records().is_empty(), "the session does not want this level");
+    set_enable(&EnableParams { property: EVENT_ENABLE_PROPERTY_SID, ..EnableParams::default() });
+    assert!(!is_straight(raw, d, none, 1, p), "the session requests an extended data item");
+    set_enable(&EnableParams::default());
+    assert!(is_straight(raw, d, none, 1, p));
+    assert_eq!(session.take_records().len(), 1);
     slot.disable_sessions(u64::MAX);
-    assert!(!goes(raw, d, none, 1, p), "nobody");
-    assert!(session.arrived().is_empty());
+    assert!(!is_straight(raw, d, none, 1, p), "no session has the provider enabled");
+    assert!(session.take_records().is_empty());
     session.end();
 }
 
 #[test]
 fn metadata_blocks_may_be_at_any_position() {
-    let traits: &'static Traits = Box::leak(Box::new(Traits::new(b"\x06\0Name\0")));
-    let mut session = Session::start(59, Some(traits));
+    let traits = leak_traits(b"\x06\0Name\0");
+    let mut session = TestSession::start(59, Some(traits));
     let descriptor = EventDescriptor { id: 8, ..EventDescriptor::default() };
     let long = [7; 100];
     let metadata = DataDescriptor::of_kind(1, b"sixteen bytes: 16");
     let [one, two, three] = [&b"one"[..], &long, b"three"].map(DataDescriptor::new);
     let data = [&b"one"[..], &long, b"three"];
-    let mut want = composed(
+    let mut want = compose_record(
         session.handle.slot(),
-        &Event { metadata: Some(b"sixteen bytes: 16"), ..Event::new(&descriptor, &data) },
+        &CallerEvent { metadata: Some(b"sixteen bytes: 16"), ..CallerEvent::new(&descriptor, &data) },
     );
     want[8..12].copy_from_slice(&thread::thread_id().to_le_bytes());
     for blocks in [
@@ -369,8 +416,8 @@ fn metadata_blocks_may_be_at_any_position() {
         [one, two, three, metadata],
     ] {
         // SAFETY: the blocks are made from slices that live on.
-        unsafe { session.found().write_descriptors(&descriptor, 0, 0, None, None, &blocks) }.unwrap();
-        assert_eq!(session.arrived(), [&want[..]]);
+        unsafe { session.provider().write_descriptors(&descriptor, 0, 0, None, None, &blocks) }.unwrap();
+        assert_eq!(session.take_records(), [&want[..]]);
     }
     session.end();
 }
@@ -379,34 +426,34 @@ fn metadata_blocks_may_be_at_any_position() {
 fn exhausted_pool_is_a_counted_loss() {
     // In a separate process: other tests need the pool.
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "write::tests::with_an_empty_pool", "--ignored"]);
+    command.args(["--exact", "write::tests::events_are_lost_while_the_pool_is_empty", "--ignored"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
 #[ignore = "takes the pool from other tests: another test runs it"]
-fn with_an_empty_pool() {
+fn events_are_lost_while_the_pool_is_empty() {
     const KEY: u32 = traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_EVENT_KEY;
-    let mut session = Session::start(58, None);
+    let mut session = TestSession::start(58, None);
     let slot = session.handle.slot();
     let (descriptor, metadata) = (EventDescriptor::default(), [3; 900]);
     let related = activity::create();
-    let small = Event::new(&descriptor, &[b"payload"]);
-    let large = Event { metadata: Some(&metadata), related: Some(&related), ..small };
-    let ticket = slot.enable_of_outlet(58).unwrap().ticket;
+    let small = CallerEvent::new(&descriptor, &[b"payload"]);
+    let large = CallerEvent { metadata: Some(&metadata), related: Some(&related), ..small };
+    let ticket = slot.find_enable(58).unwrap().ticket;
     let enable =
         |property| slot.enable_session(58, ticket, &EnableParams { property, ..EnableParams::default() });
     let claims = scratch::claim_all();
     assert!(claims.len() > 100);
     assert_eq!((write(slot, &small), write(slot, &large)), (Ok(()), Err(WriteError::NoRoom)));
-    assert_eq!(session.memory.lost(), 1);
+    assert_eq!(session.memory.lost_events(), 1);
     enable(KEY);
     assert_eq!(write(slot, &small), Err(WriteError::NoRoom));
     assert_eq!(write_string(slot, 4, 0, &"x".repeat(300)), Err(WriteError::NoRoom));
-    assert_eq!(session.memory.lost(), 3);
+    assert_eq!(session.memory.lost_events(), 3);
     drop(claims);
     assert_eq!((write(slot, &small), write(slot, &large)), (Ok(()), Ok(())));
-    assert_eq!(session.memory.lost(), 3);
+    assert_eq!(session.memory.lost_events(), 3);
     session.end();
 }

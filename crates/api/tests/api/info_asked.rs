@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use traceweir::controller::info::{Answer, ProfileInterval, Query, Set};
 use traceweir::controller::{
-    Asked, Controller, EnableParams, NO_SESSION, Room, SessionConfig, configure_last_branch_record_bytes,
-    enumerate_bytes, query_bytes, set_bytes,
+    Controller, EnableParams, NO_SESSION, OutputBuffer, Responder, SessionConfig,
+    configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
 };
 use traceweir::{Guid, PrivateSession, Provider};
 use traceweir_format::binary_path::BinaryPath;
@@ -23,11 +23,11 @@ fn status(result: traceweir::Result<()>) -> u32 {
 }
 
 fn set(session: u64, class: u32, bytes: &[u8]) -> u32 {
-    status(set_bytes(Asked::WhoeverIsThere, session, class, Some(bytes), bytes.len()))
+    status(set_bytes(Responder::FoundDaemon, session, class, Some(bytes), bytes.len()))
 }
 
 fn query(session: u64, class: u32, length: usize) -> u32 {
-    status(query_bytes(Asked::WhoeverIsThere, session, class, Some(&[0; 4]), length).result)
+    status(query_bytes(Responder::FoundDaemon, session, class, Some(&[0; 4]), length).result)
 }
 
 #[test]
@@ -41,10 +41,10 @@ fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
         }
         assert_eq!([query(0, 11, 7), query(9, 19, 3), query(0, 23, 3), query(0, 23, 4)], [24, 24, 24, 87]);
         assert_eq!([set(9, 7, &[]), set(9, 18, &[]), set(0, 18, &[1]), set(9, 5, &[0; 8])], [50, 24, 87, 87]);
-        let own = enumerate_bytes(Asked::WhoeverIsThere, 2, None, Room { length: 0, is_null: true });
+        let own = enumerate_bytes(Responder::FoundDaemon, 2, None, OutputBuffer { length: 0, is_null: true });
         assert_eq!((status(own.result), own.return_length), (0, Some(0)));
         let branches =
-            |count| configure_last_branch_record_bytes(Asked::WhoeverIsThere, 9, 0, Some(&[0; 120]), count);
+            |count| configure_last_branch_record_bytes(Responder::FoundDaemon, 9, 0, Some(&[0; 120]), count);
         assert_eq!(status(branches(5)), 87);
         // A call that waits for the daemon connects to it first.
         assert!(silent.accept().unwrap().is_none(), "no call connected to the daemon");
@@ -137,7 +137,7 @@ fn session_of_this_process_records_modules_of_its_providers() {
         let _never = register(fourth);
         session.set_information(&Set::ProviderBinaryTracking(false)).unwrap();
         enable(fourth);
-        let own = || Asked::Private(&session);
+        let own = || Responder::Private(&session);
         assert_eq!(status(set_bytes(own(), id, 18, Some(&[0]), 1)), 0);
         assert_eq!(status(set_bytes(own(), id, 10, None, 0)), 50);
         assert_eq!(status(set_bytes(own(), id, 10, Some(&[0; 15]), 15)), 24);

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   TraceSetInformation, TraceQueryInformation ─┬─ id of a session in this process ─▶ Private
-//!   EnumerateTraceGuidsEx                       └─ any other id ────────────▶ WhoeverIsThere
+//!   EnumerateTraceGuidsEx                       └─ any other id ────────────▶ FoundDaemon
 //!
-//!   Private, WhoeverIsThere ──▶ controller::…_bytes ──▶ status and ReturnLength of the caller
+//!   Private, FoundDaemon ──▶ controller::…_bytes ──▶ status and ReturnLength of the caller
 //! ```
 //!
 //! The core defines the classes, the lengths of their bytes, the order of errors and the classes
@@ -13,7 +13,7 @@
 use std::ffi::c_void;
 
 use traceweir::controller::info::{ClassicEventId, Query};
-use traceweir::controller::{self, Asked, Room};
+use traceweir::controller::{self, OutputBuffer, Responder};
 use traceweir::{PrivateSession, Result, Status};
 
 use super::sessions;
@@ -25,8 +25,8 @@ const GUID_AND_ONE: usize = 17;
 const EVENTS_AND_ONE: usize = 5;
 
 /// Returns what answers a call about a session: the session in this process, or the daemon.
-fn responder(own: Option<&PrivateSession>) -> Asked<'_> {
-    own.map_or(Asked::WhoeverIsThere, Asked::Private)
+fn responder(own: Option<&PrivateSession>) -> Responder<'_> {
+    own.map_or(Responder::FoundDaemon, Responder::Private)
 }
 
 fn outcome(result: Result<()>) -> Status {
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
         }
         // SAFETY: by the contract. One byte more than a GUID is enough for the core to refuse it.
         let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) };
-        let room = Room { length: output_length as usize, is_null: output.is_null() };
-        let answer = controller::enumerate_bytes(Asked::WhoeverIsThere, class, input, room);
+        let room = OutputBuffer { length: output_length as usize, is_null: output.is_null() };
+        let answer = controller::enumerate_bytes(Responder::FoundDaemon, class, input, room);
         // SAFETY: by the contract.
         unsafe { store_answer(answer, output, return_length) }
     })
@@ -151,7 +151,11 @@ unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
 /// # Safety
 ///
 /// `buffer` has the room for which the answer was made; `return_length` is NULL or valid.
-unsafe fn store_answer(answer: controller::Outcome, buffer: *mut c_void, return_length: *mut u32) -> Status {
+unsafe fn store_answer(
+    answer: controller::InformationAnswer,
+    buffer: *mut c_void,
+    return_length: *mut u32,
+) -> Status {
     if !answer.answer.is_empty() {
         // SAFETY: by the contract: the answer is empty if it does not fit.
         unsafe { ptr::put(buffer.cast(), &answer.answer) };

@@ -18,53 +18,54 @@ use traceweir_transport::enabled::Enabled;
 use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::{RegionSource, create_memory};
 
-use super::Control;
-use crate::client::link::{EarlyEnable, Peer, PendingRequest};
-use crate::client::shared::Shared;
+use super::ControlThread;
+use crate::client::link::{DaemonPeer, EarlyEnable, PendingRequest};
+use crate::client::shared::SharedState;
 use crate::client::wakers::DOORBELL;
 use crate::error::Result;
 use crate::process::fork;
-use crate::process::outlets::Owner;
-use crate::registration::enable::Change;
+use crate::process::outlets::SessionOwner;
+use crate::registration::enable::EnableChange;
 use crate::registration::{Handle, provider_filter};
 
-impl Control {
+impl ControlThread {
     /// Makes the memory for sessions that enable a registration with these traits by the daemon's
     /// file, if there is none, and queues it for the daemon before the request. Returns the enables
     /// of those sessions.
-    pub(super) fn prepare_early(
+    pub(super) fn prepare_early_enables(
         &mut self,
-        at: usize,
+        index: usize,
         pending: PendingRequest,
         traits: &[u8],
     ) -> Vec<Enabled> {
-        let peer = &mut self.peers[at];
+        let peer = &mut self.peers[index];
         let Some(handle) = Handle::from_number(pending.registration()) else { return Vec::new() };
-        let enabled = self.links.get(peer.link).map(|link| link.enabled_by(peer));
-        let mut wanted = wanted_of(&handle, traits, &enabled.unwrap_or_default());
-        let owner = Owner::Peer(peer.id);
+        let enabled = self.folders.get(peer.folder).map(|folder| folder.read_enables_of(peer));
+        let mut wanted = find_enables(&handle, traits, &enabled.unwrap_or_default());
+        let owner = SessionOwner::Peer(peer.id);
         let mut shared = self.client.lock();
         // The daemon repeats no enable that traits do not change: existing enables stay until it
         // answers.
-        wanted.retain(|one| {
-            let outlet = shared.table.find(owner, one.session).map(|open| open.outlet);
-            outlet.is_none_or(|outlet| handle.slot().enable_of_outlet(outlet).is_none())
+        wanted.retain(|enabled_session| {
+            let outlet = shared.outlets.find(owner, enabled_session.session).map(|open| open.outlet);
+            outlet.is_none_or(|outlet| handle.slot().find_enable(outlet).is_none())
         });
         // Sessions whose memory cannot be made here wait for the daemon.
-        wanted.retain(|one| shared.open_early(peer, pending, one).is_ok());
+        wanted.retain(|enabled_session| shared.open_early_session(peer, pending, enabled_session).is_ok());
         wanted
     }
 
     /// Enables a registration for the sessions that it was prepared for. The memory was sent
     /// before: the process may end as soon as it has written an event.
-    pub(super) fn enable_early(&mut self, at: usize, pending: PendingRequest, wanted: &[Enabled]) {
+    pub(super) fn apply_early_enables(&mut self, index: usize, pending: PendingRequest, wanted: &[Enabled]) {
         let Some(handle) = Handle::from_number(pending.registration()) else { return };
         let (mut is_changed, mut filter) = (false, None);
         let mut shared = self.client.lock();
-        for one in wanted {
-            if shared.enable_early(&mut self.peers[at], handle, pending, one) {
-                // With several sessions the last filter, as with a callback that runs for each.
-                (is_changed, filter) = (true, provider_filter(&one.params.filters));
+        for enabled_session in wanted {
+            if shared.enable_early(&mut self.peers[index], handle, pending, enabled_session) {
+                // Of several sessions' filters the last one stays, as with a callback that runs for
+                // each.
+                (is_changed, filter) = (true, provider_filter(&enabled_session.params.filters));
             }
         }
         drop(shared);
@@ -75,32 +76,33 @@ impl Control {
 
     /// Reverts early enables that a daemon has not confirmed when it answers a registration or its
     /// traits.
-    pub(super) fn end_early(&mut self, at: usize, answered: PendingRequest) {
-        let peer = &mut self.peers[at];
-        let (owner, registration) = (Owner::Peer(peer.id), answered.registration());
+    pub(super) fn revert_early_enables(&mut self, index: usize, answered: PendingRequest) {
+        let peer = &mut self.peers[index];
+        let (owner, registration) = (SessionOwner::Peer(peer.id), answered.registration());
         let unwanted: Vec<EarlyEnable> =
-            peer.early.extract_if(.., |early| early.pending == answered).collect();
+            peer.early_enables.extract_if(.., |early| early.pending == answered).collect();
         let mut is_changed = false;
         let mut shared = self.client.lock();
         for EarlyEnable { session, .. } in unwanted {
-            let outlet = shared.table.find(owner, session).map(|open| open.outlet);
+            let outlet = shared.outlets.find(owner, session).map(|open| open.outlet);
             if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
                 is_changed |= handle.slot().disable_sessions(1 << outlet);
             }
         }
         drop(shared);
-        let mut given_up = Vec::new();
-        for (session, pending) in std::mem::take(&mut peer.offered) {
-            let is_used = peer.early.iter().any(|early| early.session == session);
-            if is_used || peer.awaits(pending) {
-                peer.offered.push((session, pending));
+        let mut unused_sessions = Vec::new();
+        for offered in std::mem::take(&mut peer.offered_regions) {
+            let is_used = peer.early_enables.iter().any(|early| early.session == offered.session);
+            if is_used || peer.awaits_answer_to(offered.pending) {
+                peer.offered_regions.push(offered);
             } else {
-                given_up.push(session);
+                unused_sessions.push(offered.session);
             }
         }
-        if !given_up.is_empty() {
-            let closed =
-                self.client.end_sessions(|open| open.owner == owner && given_up.contains(&open.session));
+        if !unused_sessions.is_empty() {
+            let closed = self
+                .client
+                .end_sessions(|open| open.owner == owner && unused_sessions.contains(&open.session));
             self.run_callbacks(closed.changed, Guid::NULL, None);
         }
         if let Some(handle) = Handle::from_number(registration).filter(|_| is_changed) {
@@ -109,93 +111,100 @@ impl Control {
     }
 }
 
-impl Shared {
-    /// Makes the memory of this process for a session, unless it has some.
-    fn open_early(&mut self, peer: &mut Peer, pending: PendingRequest, wanted: &Enabled) -> Result<()> {
-        let (owner, session) = (Owner::Peer(peer.id), wanted.session);
-        if self.table.find(owner, session).is_some() {
+impl SharedState {
+    /// Creates the region of a session, unless this process has one.
+    fn open_early_session(
+        &mut self,
+        peer: &mut DaemonPeer,
+        pending: PendingRequest,
+        wanted: &Enabled,
+    ) -> Result<()> {
+        let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
+        if self.outlets.find(owner, session).is_some() {
             return Ok(());
         }
         let memory = create_memory(&wanted.region)?;
         let shared = memory.try_clone().map_err(|e| traceweir_transport::Error::system("dup", e))?;
-        self.table.open(owner, session, |line, outlet| {
+        self.outlets.open(owner, session, |line, outlet| {
             let source = RegionSource::Doorbell { memory: shared, doorbell: &DOORBELL, line };
             Ok((outlet.open(source, &wanted.region)?, ()))
         })?;
-        peer.offer(session, pending, wanted.region, memory);
+        peer.offer_region(session, pending, wanted.region, memory);
         Ok(())
     }
 
     /// Enables a registration for a session and returns whether its callback must run.
     fn enable_early(
         &mut self,
-        peer: &mut Peer,
+        peer: &mut DaemonPeer,
         handle: Handle,
         pending: PendingRequest,
         wanted: &Enabled,
     ) -> bool {
-        let (owner, session) = (Owner::Peer(peer.id), wanted.session);
-        let Some((outlet, ticket)) = self.table.find(owner, session).map(|open| (open.outlet, open.ticket))
+        let (owner, session) = (SessionOwner::Peer(peer.id), wanted.session);
+        let Some((outlet, ticket)) = self.outlets.find(owner, session).map(|open| (open.outlet, open.ticket))
         else {
             return false;
         };
-        peer.early.push(EarlyEnable { session, params: wanted.params.clone(), pending });
-        self.enable(handle, outlet, ticket, &wanted.params) != Change::None
+        peer.early_enables.push(EarlyEnable { session, params: wanted.params.clone(), pending });
+        self.enable(handle, outlet, ticket, &wanted.params) != EnableChange::None
     }
 }
 
 impl EarlyEnable {
-    /// Returns whether the daemon's enable equals the one in its file, which the callback has
+    /// Returns whether the daemon's enable equals the enable in its file, which the callback has
     /// already.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {
-        let plain = |params: &EnableParams| EnableParams {
+        let without_source = |params: &EnableParams| EnableParams {
             property: params.property & !GROUP,
             source: Guid::NULL,
             ..params.clone()
         };
-        plain(&self.params) == plain(params)
+        without_source(&self.params) == without_source(params)
     }
 }
 
 /// Returns the enables of a registration with these traits, one for each session; for a classic
 /// provider only the latest.
-fn wanted_of(handle: &Handle, traits: &[u8], enabled: &[Enabled]) -> Vec<Enabled> {
+fn find_enables(handle: &Handle, traits: &[u8], enabled: &[Enabled]) -> Vec<Enabled> {
     let slot = handle.slot();
     let traits = tracelogging::Traits::parse(traits).ok();
     let group = traits.as_ref().and_then(|traits| traits.group());
     let name = traits.as_ref().map_or_else(Default::default, |traits| String::from_utf8_lossy(traits.name));
-    let mut meant = enabled.iter().filter(|one| one.is_for(slot.provider(), group, &name));
+    let mut matching =
+        enabled.iter().filter(|enabled_session| enabled_session.is_for(slot.provider(), group, &name));
     if slot.is_classic() {
-        let latest = meant.rfind(|one| one.params.property & GROUP == 0);
-        return latest.cloned().map(classic).into_iter().collect();
+        let latest = matching.rfind(|enabled_session| enabled_session.params.property & GROUP == 0);
+        return latest.cloned().map(reduce_to_classic).into_iter().collect();
     }
     let mut wanted: Vec<Enabled> = Vec::new();
-    for one in meant {
-        match wanted.iter_mut().find(|other| other.session == one.session) {
-            Some(other) => other.params = widest(&other.params, &one.params),
-            None => wanted.push(one.clone()),
+    for enabled_session in matching {
+        match wanted.iter_mut().find(|other| other.session == enabled_session.session) {
+            Some(other) => other.params = widen_params(&other.params, &enabled_session.params),
+            None => wanted.push(enabled_session.clone()),
         }
     }
     wanted
 }
 
 /// Reduces an enable to the parameters that a classic provider gets.
-fn classic(one: Enabled) -> Enabled {
-    let EnableParams { level, match_any, .. } = one.params;
+fn reduce_to_classic(enabled_session: Enabled) -> Enabled {
+    let EnableParams { level, match_any, .. } = enabled_session.params;
     let params =
         EnableParams { level, match_any: match_any & u64::from(u32::MAX), ..EnableParams::default() };
-    Enabled { params, ..one }
+    Enabled { params, ..enabled_session }
 }
 
-/// All that either of two enables lets through, until the daemon says exactly what it wants.
-fn widest(one: &EnableParams, other: &EnableParams) -> EnableParams {
+/// Returns parameters that pass every event that one of two enables passes, until the daemon sends
+/// the exact parameters.
+fn widen_params(first: &EnableParams, second: &EnableParams) -> EnableParams {
     let level = |params: &EnableParams| if params.level == 0 { u8::MAX } else { params.level };
     let any = |params: &EnableParams| if params.match_any == 0 { u64::MAX } else { params.match_any };
     EnableParams {
-        level: level(one).max(level(other)),
-        match_any: any(one) | any(other),
-        match_all: one.match_all & other.match_all,
-        property: one.property & other.property,
+        level: level(first).max(level(second)),
+        match_any: any(first) | any(second),
+        match_all: first.match_all & second.match_all,
+        property: first.property & second.property,
         source: Guid::NULL,
         filters: Vec::new(),
     }

@@ -9,9 +9,9 @@
 //! | Registered | lets the registering thread continue |
 //! | Private… | runs a private session here (`private`) |
 //!
-//! A daemon can send orders for sessions or registrations that have ended: those are acknowledged
-//! and otherwise ignored. A failure is reported (`Failed`) before it is acknowledged: no outlet is
-//! free, the memory cannot be mapped, the registration has no entry left.
+//! A daemon can send orders for sessions or registrations that have ended. Such orders are
+//! acknowledged and otherwise ignored. A failure is reported (`Failed`) before it is acknowledged:
+//! no outlet is free, the memory cannot be mapped, the registration has no entry left.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,19 +21,19 @@ use traceweir_transport::abi::RegionParams;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use traceweir_transport::ring::{RegionSource, prepare_wake};
 
-use super::Control;
+use super::ControlThread;
 use crate::client::link::{EarlyEnable, PendingRequest};
-use crate::client::shared::{Refused, Shared};
+use crate::client::shared::{SharedState, UNSENT, UnusableSession};
 use crate::client::wakers::{DOORBELL, Wakers};
 use crate::error::Error;
 use crate::process::fork;
-use crate::process::outlets::Owner;
-use crate::registration::enable::Change;
+use crate::process::outlets::SessionOwner;
+use crate::registration::enable::EnableChange;
 use crate::registration::{Handle, provider_filter};
 
 /// The reason why an order of a daemon failed.
 struct OrderFailure {
-    /// The registration that it concerns; none if it is the session as a whole.
+    /// The registration that failed; `None` if the session failed.
     registration: Option<u32>,
     status: Status,
     reason: String,
@@ -45,113 +45,124 @@ impl From<Error> for OrderFailure {
     }
 }
 
-impl Control {
-    /// Carries an order out; an error ends the connection.
+impl ControlThread {
+    /// Carries out an order; an error ends the connection.
     pub(super) fn handle_order(
         &mut self,
-        at: usize,
+        index: usize,
         message: Message,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), traceweir_transport::Error> {
-        let owner = Owner::Peer(self.peers[at].id);
+        let owner = SessionOwner::Peer(self.peers[index].id);
         match message {
-            Message::Region { session, params } if self.peers[at].has_offered(session) => {
-                self.peers[at].offered.retain(|(offered, _)| *offered != session);
+            Message::Region { session, params } if self.peers[index].has_offered_region(session) => {
+                self.peers[index].offered_regions.retain(|offered| offered.session != session);
                 if descriptors.len() == 1 {
-                    self.region_taken(owner, session, descriptors);
+                    self.wake_owner_of_taken_region(owner, session, descriptors);
                 } else {
-                    // The daemon made memory before it read of ours, which is dropped.
+                    // The daemon made memory before it read about this process's memory, which is
+                    // dropped.
                     let _ = self.client.end_sessions(|o| o.owner == owner && o.session == session);
-                    if let Err(failure) = self.region(owner, session, &params, descriptors) {
-                        self.failed(at, 0, session, failure);
+                    if let Err(failure) = self.map_region(owner, session, &params, descriptors) {
+                        self.report_failure(index, 0, session, failure);
                     }
                 }
             }
             Message::Region { session, params } => {
-                if let Err(failure) = self.region(owner, session, &params, descriptors) {
-                    self.failed(at, 0, session, failure);
+                if let Err(failure) = self.map_region(owner, session, &params, descriptors) {
+                    self.report_failure(index, 0, session, failure);
                 }
             }
             Message::Registered { registration } => {
-                self.peers[at].registered(registration);
-                self.end_early(at, PendingRequest::Register(registration));
-                self.registered(at, registration);
+                self.peers[index].mark_registered(registration);
+                self.revert_early_enables(index, PendingRequest::Register(registration));
+                self.finish_registration(index, registration);
             }
             Message::Enable { order, registrations, session, code, params } => {
                 for registration in registrations {
-                    let early = self.take_early(at, registration, session);
-                    self.note_late(at, registration, session, code, early.is_some());
-                    let done = self.enable(owner, registration, session, code, &params, early.as_ref());
+                    let early = self.take_early_enable(index, registration, session);
+                    self.report_missed_events(index, registration, session, code, early.is_some());
+                    let done =
+                        self.enable_registration(owner, registration, session, code, &params, early.as_ref());
                     let Err(failure) = done else { continue };
                     let is_of_session = failure.registration.is_none();
                     // The missing memory of the session was reported when it arrived.
                     if order != 0 || !is_of_session {
-                        self.failed(at, order, session, failure);
+                        self.report_failure(index, order, session, failure);
                     }
                     if is_of_session {
                         break;
                     }
                 }
-                self.acknowledge(at, order);
+                self.acknowledge(index, order);
             }
             Message::ReportModules { registrations, session } => {
-                let (owner, session) = self.owner_of(at, session);
+                let (owner, session) = self.find_session_owner(index, session);
                 for registration in registrations {
                     self.send_module(owner, registration, session);
                 }
             }
-            Message::CloseSession { order, session } => self.close(at, order, session),
+            Message::CloseSession { order, session } => self.close_session(index, order, session),
             Message::PrivateStart { order, session, starter, config } => {
-                self.private_start(at, order, session, starter, &config);
+                self.start_private_session(index, order, session, starter, &config);
             }
             Message::PrivateControl { order, session, user, control } => {
-                self.private_control(at, (order, session), user, control);
+                self.control_private_session(index, (order, session), user, control);
             }
             Message::PrivateEnable { order, session, provider, code, params } => {
-                self.private_enable(at, (order, session), provider, code, &params);
+                self.enable_private_session(index, (order, session), provider, code, &params);
             }
             other => return Err(traceweir_transport::Error::Unexpected(other.kind())),
         }
         Ok(())
     }
 
-    fn registered(&self, at: usize, registration: u32) {
-        let id = self.peers[at].id;
+    fn finish_registration(&self, index: usize, registration: u32) {
+        let id = self.peers[index].id;
         let mut shared = self.client.lock();
-        shared.answered(id, registration, None);
-        shared.late.retain(|(p, number)| *number != registration || (*p != id && *p != 0));
+        shared.record_answer(id, registration, None);
+        shared
+            .late_registrations
+            .retain(|late| late.registration != registration || (late.peer != id && late.peer != UNSENT));
         drop(shared);
         self.client.changed.notify_all();
     }
 
-    fn acknowledge(&mut self, at: usize, order: u32) {
+    fn acknowledge(&mut self, index: usize, order: u32) {
         if order != 0 {
-            self.peers[at].queue(Message::Ack { order });
+            self.peers[index].queue(Message::Ack { order });
         }
     }
 
-    fn failed(&mut self, at: usize, order: u32, session: u64, failure: OrderFailure) {
+    fn report_failure(&mut self, index: usize, order: u32, session: u64, failure: OrderFailure) {
         let OrderFailure { registration, status, reason } = failure;
-        self.peers[at].queue(Message::Failed { order, registration, session, status: status.0, reason });
+        self.peers[index].queue(Message::Failed { order, registration, session, status: status.0, reason });
     }
 
     /// Removes and returns the early enable that the daemon decides about now, if there was one.
-    fn take_early(&mut self, at: usize, registration: u32, session: u64) -> Option<EarlyEnable> {
+    fn take_early_enable(&mut self, index: usize, registration: u32, session: u64) -> Option<EarlyEnable> {
         let is_meant = |early: &mut EarlyEnable| {
             (early.pending.registration(), early.session) == (registration, session)
         };
-        self.peers[at].early.extract_if(.., is_meant).last()
+        self.peers[index].early_enables.extract_if(.., is_meant).last()
     }
 
     /// Reports a registration of which the session may have missed events: the process continued
     /// before the daemon answered the registration or its traits and the daemon's file did not
     /// enable it (`was_early`), or before it could connect to the daemon, or the program had closed
     /// the connection.
-    fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode, was_early: bool) {
-        let id = self.peers[at].id;
-        let is_missed = self.peers[at].missed.contains(&registration);
+    fn report_missed_events(
+        &mut self,
+        index: usize,
+        registration: u32,
+        session: u64,
+        code: EnableCode,
+        was_early: bool,
+    ) {
+        let id = self.peers[index].id;
+        let is_missed = self.peers[index].missed_registrations.contains(&registration);
         let is_late = || is_missed || (!was_early && self.client.lock().is_late(id, registration));
-        let reason = if self.take_missed(at, session, code) {
+        let reason = if self.take_missed_session(index, session, code) {
             "the program closed descriptors of the library"
         } else if code == EnableCode::Enable && is_late() {
             "the process went on before the daemon answered its registration or its traits"
@@ -159,14 +170,19 @@ impl Control {
             return;
         };
         let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
-        self.failed(at, 0, session, OrderFailure { registration: Some(registration), status, reason });
+        self.report_failure(
+            index,
+            0,
+            session,
+            OrderFailure { registration: Some(registration), status, reason },
+        );
         // Before the registration is enabled: the process may end at any time after that.
-        let _ = self.peers[at].flush();
+        let _ = self.peers[index].flush();
     }
 
     /// Sets the eventfd to wake the daemon, which has taken the memory that this process made.
-    fn region_taken(&self, owner: Owner, session: u64, descriptors: Vec<OwnedFd>) {
-        let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
+    fn wake_owner_of_taken_region(&self, owner: SessionOwner, session: u64, descriptors: Vec<OwnedFd>) {
+        let outlet = self.client.lock().outlets.find(owner, session).map(|open| open.outlet);
         let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
         if let (Some(outlet), Some(wake)) = (outlet, wake) {
             self.wakers.set(outlet, wake);
@@ -175,26 +191,26 @@ impl Control {
         }
     }
 
-    fn region(
+    fn map_region(
         &self,
-        owner: Owner,
+        owner: SessionOwner,
         session: u64,
         params: &RegionParams,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
-        shared.refused.retain(|r| (r.owner, r.session) != (owner, session));
+        shared.unusable_sessions.retain(|r| (r.owner, r.session) != (owner, session));
         let opened = shared.open_region(owner, session, params, descriptors, self.wakers);
         opened.map_err(|e| {
             let (status, reason) = (e.status(), e.to_string());
-            shared.refused.push(Refused { owner, session, status, reason });
+            shared.unusable_sessions.push(UnusableSession { owner, session, status, reason });
             e.into()
         })
     }
 
-    fn enable(
+    fn enable_registration(
         &self,
-        owner: Owner,
+        owner: SessionOwner,
         registration: u32,
         session: u64,
         code: EnableCode,
@@ -203,13 +219,13 @@ impl Control {
     ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
         let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
-        let Some((outlet, ticket)) = shared.table.find(owner, session).map(|o| (o.outlet, o.ticket)) else {
-            return shared.check_usable(owner, session);
+        let Some((outlet, ticket)) = shared.outlets.find(owner, session).map(|o| (o.outlet, o.ticket)) else {
+            return shared.check_session_usable(owner, session);
         };
         let change = match code {
             EnableCode::Enable => shared.enable(handle, outlet, ticket, params),
-            EnableCode::Disable if handle.slot().disable_sessions(1 << outlet) => Change::Changed,
-            EnableCode::Disable => Change::None,
+            EnableCode::Disable if handle.slot().disable_sessions(1 << outlet) => EnableChange::Changed,
+            EnableCode::Disable => EnableChange::None,
             EnableCode::CaptureState => {
                 drop(shared);
                 self.capture_state(handle, outlet, params);
@@ -217,11 +233,12 @@ impl Control {
             }
         };
         drop(shared);
-        // A forked child that takes over its parent's sessions has no change to report.
-        let is_known = change == Change::Changed
+        // The callback has already got a confirmed early enable. A forked child that takes over its
+        // parent's sessions has no change to report.
+        let is_reported = change == EnableChange::Changed
             && code == EnableCode::Enable
             && early.is_some_and(|early| early.is_confirmed_by(params));
-        if change != Change::None && !is_known && fork::is_ready() {
+        if change != EnableChange::None && !is_reported && fork::is_ready() {
             self.run_callbacks(vec![handle], params.source, provider_filter(&params.filters));
         }
         change.refusal().map_or(Ok(()), |(status, reason)| {
@@ -231,52 +248,52 @@ impl Control {
 
     /// Sends a session the module of a registration, unless the registration sends it to all
     /// sessions.
-    fn send_module(&self, owner: Owner, registration: u32, session: u64) {
+    fn send_module(&self, owner: SessionOwner, registration: u32, session: u64) {
         let Some(handle) = Handle::from_number(registration) else { return };
-        if handle.slot().sends_module() {
+        if handle.slot().is_module_tracked() {
             return;
         }
         // Takes the loader's lock, which must not be waited for under the client's lock (see
         // `client::track_binary`).
         let module = handle.find_module();
-        let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
+        let outlet = self.client.lock().outlets.find(owner, session).map(|open| open.outlet);
         if let Some(outlet) = outlet {
             handle.slot().send_module_to(outlet, &module);
         }
     }
 
     /// Closes a session to writers and acknowledges it. Callbacks come last: they may take long.
-    fn close(&mut self, at: usize, order: u32, session: u64) {
-        let owner = Owner::Peer(self.peers[at].id);
-        self.peers[at].offered.retain(|(offered, _)| *offered != session);
-        self.peers[at].early.retain(|early| early.session != session);
+    fn close_session(&mut self, index: usize, order: u32, session: u64) {
+        let owner = SessionOwner::Peer(self.peers[index].id);
+        self.peers[index].offered_regions.retain(|offered| offered.session != session);
+        self.peers[index].early_enables.retain(|early| early.session != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
-        self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
+        self.client.lock().unusable_sessions.retain(|r| (r.owner, r.session) != (owner, session));
         if !closed.writers_finished {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
             let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
-            self.failed(at, order, session, OrderFailure { registration: None, status, reason });
+            self.report_failure(index, order, session, OrderFailure { registration: None, status, reason });
         }
-        self.acknowledge(at, order);
+        self.acknowledge(index, order);
         // Ignore the error: the next flush reports it and drops the peer.
-        let _ = self.peers[at].flush();
+        let _ = self.peers[index].flush();
         self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 
     /// Ends the sessions of a daemon that is gone.
-    pub(super) fn end_peer(&self, peer: u64) {
-        let owner = Owner::Peer(peer);
+    pub(super) fn end_sessions_of_peer(&self, peer: u64) {
+        let owner = SessionOwner::Peer(peer);
         let closed = self.client.end_sessions(|o| o.owner == owner);
-        self.client.lock().refused.retain(|r| r.owner != owner);
+        self.client.lock().unusable_sessions.retain(|r| r.owner != owner);
         self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 }
 
-impl Shared {
+impl SharedState {
     /// Maps a session's memory into a free outlet.
     fn open_region(
         &mut self,
-        owner: Owner,
+        owner: SessionOwner,
         session: u64,
         params: &RegionParams,
         descriptors: Vec<OwnedFd>,
@@ -287,11 +304,11 @@ impl Shared {
         let (Some(memory), Some(wake)) = (descriptors.next(), descriptors.next()) else {
             return refuse("memory comes with two descriptors");
         };
-        if self.table.find(owner, session).is_some() {
+        if self.outlets.find(owner, session).is_some() {
             return refuse("the session has memory in this process already");
         }
         prepare_wake(wake.as_fd())?;
-        self.table.open(owner, session, |line, outlet| {
+        self.outlets.open(owner, session, |line, outlet| {
             let ticket = outlet.open(RegionSource::Doorbell { memory, doorbell: &DOORBELL, line }, params)?;
             // No entry names the outlet yet, so nothing rings before this.
             wakers.set(line, wake);
@@ -301,8 +318,8 @@ impl Shared {
 
     /// Checks an order for a session that is not open here: it has ended, which is no error, or was
     /// never opened.
-    fn check_usable(&self, owner: Owner, session: u64) -> Result<(), OrderFailure> {
-        match self.refused.iter().find(|r| (r.owner, r.session) == (owner, session)) {
+    fn check_session_usable(&self, owner: SessionOwner, session: u64) -> Result<(), OrderFailure> {
+        match self.unusable_sessions.iter().find(|r| (r.owner, r.session) == (owner, session)) {
             Some(r) => Err(OrderFailure { registration: None, status: r.status, reason: r.reason.clone() }),
             None => Ok(()),
         }

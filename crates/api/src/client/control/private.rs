@@ -5,7 +5,7 @@
 //!   PrivateStart ──▶ session in this process's memory, file opened with its rights ┐
 //!   PrivateEnable ─▶ providers of this process                                     ├▶ PrivateState
 //!   PrivateControl ▶ query: at once; update, flush, stop: on a separate thread     ┘
-//!   the daemon is gone ─▶ the session ends, its file is finalised
+//!   the daemon disconnects ─▶ the session ends, its file is finalised
 //! ```
 //!
 //! 1. The control thread starts and enables sessions in order, with the callback thread for
@@ -26,28 +26,28 @@ use traceweir_transport::message::{
     Control as Operation, EnableCode, EnableParams, Message, Properties, SessionConfig, Update,
 };
 
-use super::Control;
+use super::ControlThread;
 use crate::client::Client;
 use crate::client::private::PrivateSession;
 use crate::client::rights::DaemonCredentials;
-use crate::client::shared::Command;
+use crate::client::shared::ControlCommand;
 use crate::error::{Error, Result};
 use crate::process;
-use crate::process::outlets::Owner;
+use crate::process::outlets::SessionOwner;
 use crate::registration::Handle;
 
 /// Maximum number of orders that wait for a disk at the same time.
-const MAX_UNDER_WAY: usize = 16;
+const MAX_DISK_ORDERS: usize = 16;
 
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+static DISK_ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A session that a daemon started in this process.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct PrivateMember {
     peer: u64,
-    /// The number that the daemon gave it.
+    /// The number that the daemon gave the session.
     session: u64,
-    run: Arc<PrivateSession>,
+    private_session: Arc<PrivateSession>,
 }
 
 /// The connection and order that a reply goes to.
@@ -59,7 +59,7 @@ struct ReplyTarget {
 }
 
 impl ReplyTarget {
-    fn answer(self, outcome: Result<Properties>) -> Message {
+    fn make_reply(self, outcome: Result<Properties>) -> Message {
         let Self { order, session, .. } = self;
         let (status, reason, properties) = match outcome {
             Ok(properties) => (0, String::new(), properties),
@@ -69,62 +69,72 @@ impl ReplyTarget {
     }
 }
 
-impl Control {
-    /// Runs a session for a controller of a daemon.
-    pub(super) fn private_start(
+impl ControlThread {
+    /// Starts a private session that a controller requested through a daemon.
+    pub(super) fn start_private_session(
         &mut self,
-        at: usize,
+        index: usize,
         order: u32,
         session: u64,
         starter: u32,
         config: &SessionConfig,
     ) {
-        let target = self.reply_target(at, order, session);
-        let daemon = self.daemon_credentials(at);
-        let outcome = self.begin_private(target, &daemon, starter, config);
-        self.peers[at].queue(target.answer(outcome));
+        let target = self.reply_target(index, order, session);
+        let daemon = self.daemon_credentials(index);
+        let outcome = self.begin_private_session(target, &daemon, starter, config);
+        self.peers[index].queue(target.make_reply(outcome));
     }
 
-    fn begin_private(
+    fn begin_private_session(
         &mut self,
         target: ReplyTarget,
         daemon: &DaemonCredentials,
         starter: u32,
         config: &SessionConfig,
     ) -> Result<Properties> {
-        let is_known = self.member(target).is_some();
+        let is_known = self.find_member(target).is_some();
         // Rights are checked on the thread that opens the file.
         daemon.check(starter)?;
         if is_known {
             let reason = "this process runs the private session already";
             return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, reason));
         }
-        let run = PrivateSession::start_from_outside(config)?;
+        let run = PrivateSession::start_for_controller(config)?;
         let properties = run.query();
-        self.members.push(Member { peer: target.peer, session: target.session, run: Arc::new(run) });
+        self.members.push(PrivateMember {
+            peer: target.peer,
+            session: target.session,
+            private_session: Arc::new(run),
+        });
         Ok(properties)
     }
 
     /// Enables or disables a provider, or requests its state.
-    pub(super) fn private_enable(
+    pub(super) fn enable_private_session(
         &mut self,
-        at: usize,
+        index: usize,
         (order, session): (u32, u64),
         provider: traceweir_format::Guid,
         code: EnableCode,
         params: &EnableParams,
     ) {
-        let target = self.reply_target(at, order, session);
+        let target = self.reply_target(index, order, session);
         let (client, params) = (self.client, params.clone());
-        let outcome = self.member(target).ok_or_else(gone).and_then(|run| {
-            self.in_program(move || {
+        let outcome = self.find_member(target).ok_or_else(session_not_found).and_then(|run| {
+            self.run_in_program(move || {
                 match code {
                     EnableCode::Enable => run.enable(provider, &params)?,
                     EnableCode::Disable => run.disable(provider)?,
                     EnableCode::CaptureState => {
-                        let open = client.lock().table.find(Owner::Private, run.id()).map(|open| open.outlet);
-                        let outlet = open.ok_or_else(gone)?;
-                        for handle in Handle::all().filter(|handle| handle.slot().provider() == provider) {
+                        let open = client
+                            .lock()
+                            .outlets
+                            .find(SessionOwner::Private, run.id())
+                            .map(|open| open.outlet);
+                        let outlet = open.ok_or_else(session_not_found)?;
+                        for handle in
+                            Handle::iter_current().filter(|handle| handle.slot().provider() == provider)
+                        {
                             handle.slot().capture_state(outlet, &params);
                         }
                     }
@@ -132,123 +142,127 @@ impl Control {
                 Ok(run.query())
             })
         });
-        self.peers[at].queue(target.answer(outcome));
+        self.peers[index].queue(target.make_reply(outcome));
     }
 
     /// Queries, changes or ends a session.
-    pub(super) fn private_control(
+    pub(super) fn control_private_session(
         &mut self,
-        at: usize,
+        index: usize,
         (order, session): (u32, u64),
-        asker: u32,
+        requesting_user: u32,
         operation: Operation,
     ) {
-        let target = self.reply_target(at, order, session);
-        let Some(run) = self.member(target) else {
-            return self.peers[at].queue(target.answer(Err(gone())));
+        let target = self.reply_target(index, order, session);
+        let Some(run) = self.find_member(target) else {
+            return self.peers[index].queue(target.make_reply(Err(session_not_found())));
         };
-        let daemon = self.daemon_credentials(at);
+        let daemon = self.daemon_credentials(index);
         match operation {
-            Operation::Query => self.peers[at].queue(target.answer(Ok(run.query()))),
+            Operation::Query => self.peers[index].queue(target.make_reply(Ok(run.query()))),
             Operation::Stop => {
                 self.members.retain(|member| (member.peer, member.session) != (target.peer, session));
-                self.run_apart(at, target, move || run.end());
+                self.run_on_separate_thread(index, target, move || run.end());
             }
             Operation::Update(Update { flush_timer, log_file, .. }) => {
-                self.run_apart(at, target, move || {
-                    log_file.as_ref().map_or(Ok(()), |_| daemon.check(asker))?;
+                self.run_on_separate_thread(index, target, move || {
+                    log_file.as_ref().map_or(Ok(()), |_| daemon.check(requesting_user))?;
                     // The daemon has refused other changes that would have had an effect.
                     run.update(&Update { flush_timer, log_file, ..Update::default() })
                 })
             }
-            Operation::Flush { log_file } => self.run_apart(at, target, move || {
-                log_file.as_ref().map_or(Ok(()), |_| daemon.check(asker))?;
+            Operation::Flush { log_file } => self.run_on_separate_thread(index, target, move || {
+                log_file.as_ref().map_or(Ok(()), |_| daemon.check(requesting_user))?;
                 run.flush(log_file.as_deref())
             }),
             Operation::Outcome | Operation::Increment | Operation::ConvertToRealTime => {
                 let reason = "private sessions do not support this operation";
-                self.peers[at]
-                    .queue(target.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
+                self.peers[index]
+                    .queue(target.make_reply(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
             }
         }
     }
 
-    /// Returns the owner and number of a session that a daemon names: the daemon's, or a private
-    /// one that runs here.
-    pub(super) fn owner_of(&self, at: usize, session: u64) -> (Owner, u64) {
-        match self.member(self.reply_target(at, 0, session)) {
-            Some(run) => (Owner::Private, run.id()),
-            None => (Owner::Peer(self.peers[at].id), session),
+    /// Returns the owner and number of a session that a daemon names: a session of the daemon, or a
+    /// private session in this process.
+    pub(super) fn find_session_owner(&self, index: usize, session: u64) -> (SessionOwner, u64) {
+        match self.find_member(self.reply_target(index, 0, session)) {
+            Some(run) => (SessionOwner::Private, run.id()),
+            None => (SessionOwner::Peer(self.peers[index].id), session),
         }
     }
 
-    /// Ends the sessions of a daemon that is gone, as if it had stopped them.
-    pub(super) fn end_private(&mut self, peer: u64) {
-        let (ended, rest) =
+    /// Ends the sessions of a daemon that has disconnected, as if it had stopped them.
+    pub(super) fn end_private_sessions_of_peer(&mut self, peer: u64) {
+        let (ended, remaining) =
             std::mem::take(&mut self.members).into_iter().partition(|member| member.peer == peer);
-        self.members = rest;
-        let ended: Vec<Member> = ended;
+        self.members = remaining;
+        let ended: Vec<PrivateMember> = ended;
         if !ended.is_empty() {
             // Dropping a session finalises its file; without a thread for that, it happens here.
-            let _ = process::spawn_quiet("traceweir-end", move || drop(ended));
+            let _ = process::spawn_without_signals("traceweir-end", move || drop(ended));
         }
     }
 
-    fn reply_target(&self, at: usize, order: u32, session: u64) -> ReplyTarget {
-        ReplyTarget { peer: self.peers[at].id, order, session }
+    fn reply_target(&self, index: usize, order: u32, session: u64) -> ReplyTarget {
+        ReplyTarget { peer: self.peers[index].id, order, session }
     }
 
-    fn daemon_credentials(&self, at: usize) -> DaemonCredentials {
-        DaemonCredentials::from_connection(&self.peers[at].connection)
+    fn daemon_credentials(&self, index: usize) -> DaemonCredentials {
+        DaemonCredentials::from_connection(&self.peers[index].connection)
     }
 
-    fn member(&self, target: ReplyTarget) -> Option<Arc<PrivateSession>> {
-        let is_meant = |member: &&Member| (member.peer, member.session) == (target.peer, target.session);
-        self.members.iter().find(is_meant).map(|member| Arc::clone(&member.run))
+    fn find_member(&self, target: ReplyTarget) -> Option<Arc<PrivateSession>> {
+        let is_meant =
+            |member: &&PrivateMember| (member.peer, member.session) == (target.peer, target.session);
+        self.members.iter().find(is_meant).map(|member| Arc::clone(&member.private_session))
     }
 
     /// Runs `work`, which runs callbacks, on the callback thread.
-    fn in_program<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    fn run_in_program<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let failed =
             || Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "the request ended in a panic"));
         self.callbacks.run(work).unwrap_or_else(failed)
     }
 
     /// Runs work that may wait for a disk on a separate thread.
-    fn run_apart(
+    fn run_on_separate_thread(
         &mut self,
-        at: usize,
+        index: usize,
         target: ReplyTarget,
         work: impl FnOnce() -> Result<Properties> + Send + 'static,
     ) {
         let client = self.client;
         let busy =
             || Error::refused(Status::ERROR_BUSY, "too many changes of private sessions are under way");
-        if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= MAX_UNDER_WAY {
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            return self.peers[at].queue(target.answer(Err(busy())));
+        if DISK_ORDERS.fetch_add(1, Ordering::Relaxed) >= MAX_DISK_ORDERS {
+            DISK_ORDERS.fetch_sub(1, Ordering::Relaxed);
+            return self.peers[index].queue(target.make_reply(Err(busy())));
         }
-        let spawned = process::spawn_quiet("traceweir-priv", move || {
-            let answer = target.answer(work());
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            client.send_later(target.peer, answer);
+        let spawned = process::spawn_without_signals("traceweir-priv", move || {
+            let reply = target.make_reply(work());
+            DISK_ORDERS.fetch_sub(1, Ordering::Relaxed);
+            client.queue_message(target.peer, reply);
         });
         if spawned.is_err() {
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            self.peers[at].queue(target.answer(Err(busy())));
+            DISK_ORDERS.fetch_sub(1, Ordering::Relaxed);
+            self.peers[index].queue(target.make_reply(Err(busy())));
         }
     }
 }
 
 impl Client {
     /// Sends a message to a daemon through the control thread, if it is still connected.
-    fn send_later(&self, peer: u64, message: Message) {
-        self.lock().commands.push(Command::Send { peer, message: Box::new(message) });
-        self.wake();
+    fn queue_message(&self, peer: u64, message: Message) {
+        self.lock().commands.push(ControlCommand::Send { peer, message: Box::new(message) });
+        self.wake_control_thread();
     }
 }
 
-fn gone() -> Error {
+fn session_not_found() -> Error {
     let reason = "this process does not run the private session";
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
 }

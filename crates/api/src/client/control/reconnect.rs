@@ -1,11 +1,12 @@
-//! Connecting again to a daemon that dropped the connection and still runs, or that had no room.
+//! Connecting again to a daemon that dropped the connection and still runs, or that lacked
+//! resources.
 //!
 //! ```text
 //!   a welcoming daemon is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
 //!                                     └─ no answer: it has left, and knocks when it starts again
 //!   again within RECONNECT_INTERVAL ─▶ waits until it has passed, to not flood the daemon
-//!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_SOON as the interval
-//!   its queue of connections is full, or it refuses for lack of room
+//!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_AFTER_CLOSE_INTERVAL as the interval
+//!   its queue of connections is full, or it refuses for lack of resources
 //!        ─▶ again after FIRST_DELAY, twice that, …, MAX_DELAY, until it welcomes this process
 //!                                     └─ no listener: it has left, as above
 //! ```
@@ -14,15 +15,15 @@
 //! while. Nothing is enabled until it is back, so events of that time are not offered to any
 //! session; the sessions count the process itself as a loss.
 //!
-//! Any user may fill the queue or the room of the system's daemon for a while. When a later attempt
-//! succeeds, the registrations that continued in the meantime are reported to each session that has
-//! enabled them (`Peer::missed`), which counts the process.
+//! Any user may exhaust the queue or the resources of the system's daemon for a while. When a later
+//! attempt succeeds, the registrations that continued in the meantime are reported to each session
+//! that has enabled them (`DaemonPeer::missed_registrations`), which counts the process.
 
 use std::time::{Duration, Instant};
 
 use traceweir_transport::runtime::random;
 
-use super::Control;
+use super::ControlThread;
 use crate::client::link;
 use crate::registration::Handle;
 
@@ -30,7 +31,7 @@ use crate::registration::Handle;
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time if the program closed the connection: it may close all descriptors twice in a
 /// row, and events in the meantime are missed.
-const RECONNECT_SOON: Duration = Duration::from_millis(50);
+const RECONNECT_AFTER_CLOSE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The time between the first failed attempt to reach a running daemon and the next one; each
 /// further failure doubles it.
@@ -39,7 +40,7 @@ const MAX_DELAY: Duration = Duration::from_secs(16);
 
 /// Returns the time to wait after a number of failures in a row: processes that failed at the same
 /// moment do not all try again at the same moment.
-fn delay_after(failures: u32, random: u64) -> Duration {
+fn delay_after_failures(failures: u32, random: u64) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     let delay = FIRST_DELAY.saturating_mul(1 << doublings).min(MAX_DELAY);
     let steps = u32::try_from(random % 256).unwrap_or(0);
@@ -48,109 +49,113 @@ fn delay_after(failures: u32, random: u64) -> Duration {
 
 /// The folders whose daemons are to be tried again, and when.
 #[derive(Debug, Default)]
-pub(super) struct Reconnects {
+pub(super) struct ReconnectSchedule {
     due: Vec<(usize, Instant)>,
     tried: Vec<(usize, Instant)>,
     /// Failed attempts in a row, by folder.
     failures: Vec<(usize, u32)>,
 }
 
-impl Reconnects {
+impl ReconnectSchedule {
     /// Schedules an attempt for a folder whose daemon is gone after its Welcome.
-    pub(super) fn lost(&mut self, link: usize) {
-        self.plan(link, RECONNECT_INTERVAL);
+    pub(super) fn schedule_after_loss(&mut self, folder: usize) {
+        self.schedule(folder, RECONNECT_INTERVAL);
     }
 
     /// Schedules an attempt for a folder whose daemon runs but whose connection the program closed.
-    pub(super) fn closed_by_program(&mut self, link: usize) {
-        self.plan(link, RECONNECT_SOON);
+    pub(super) fn schedule_after_program_close(&mut self, folder: usize) {
+        self.schedule(folder, RECONNECT_AFTER_CLOSE_INTERVAL);
     }
 
-    /// Schedules an attempt for a folder whose daemon had no room for this process.
-    pub(super) fn failed(&mut self, link: usize) {
-        let before = self.failures.iter().find(|(its, _)| *its == link).map_or(0, |(_, failures)| *failures);
+    /// Schedules an attempt for a folder whose daemon lacked resources for this process.
+    pub(super) fn schedule_after_failure(&mut self, folder: usize) {
+        let before =
+            self.failures.iter().find(|(other, _)| *other == folder).map_or(0, |(_, failures)| *failures);
         let failures = before.saturating_add(1);
-        self.reached(link);
-        self.failures.push((link, failures));
-        self.due.push((link, Instant::now() + delay_after(failures, random())));
+        self.cancel(folder);
+        self.failures.push((folder, failures));
+        self.due.push((folder, Instant::now() + delay_after_failures(failures, random())));
     }
 
     /// Ends the attempts for a folder: its daemon has sent a Welcome, or does not run.
-    pub(super) fn reached(&mut self, link: usize) {
-        self.failures.retain(|(its, _)| *its != link);
-        self.due.retain(|(its, _)| *its != link);
+    pub(super) fn cancel(&mut self, folder: usize) {
+        self.failures.retain(|(other, _)| *other != folder);
+        self.due.retain(|(other, _)| *other != folder);
     }
 
     /// Returns whether the last attempt for a folder failed although its daemon may run.
-    pub(super) fn has_failed(&self, link: usize) -> bool {
-        self.failures.iter().any(|(its, _)| *its == link)
+    pub(super) fn has_failed(&self, folder: usize) -> bool {
+        self.failures.iter().any(|(other, _)| *other == folder)
     }
 
-    fn plan(&mut self, link: usize, interval: Duration) {
-        let tried = self.tried.iter().find(|(its, _)| *its == link).map(|(_, at)| *at);
+    fn schedule(&mut self, folder: usize, interval: Duration) {
+        let tried = self.tried.iter().find(|(other, _)| *other == folder).map(|(_, at)| *at);
         let now = Instant::now();
         let at = tried.and_then(|at| at.checked_add(interval)).map_or(now, |at| at.max(now));
-        if self.due.iter().all(|(its, _)| *its != link) {
-            self.due.push((link, at));
+        if self.due.iter().all(|(other, _)| *other != folder) {
+            self.due.push((folder, at));
         }
     }
 
     /// Returns the time until the next attempt, if one is scheduled.
-    pub(super) fn within(&self) -> Option<Duration> {
+    pub(super) fn time_until_next(&self) -> Option<Duration> {
         let next = self.due.iter().map(|(_, at)| *at).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
     /// Removes and returns the folders whose time has come.
-    fn take_due(&mut self) -> Vec<usize> {
+    fn take_due_folders(&mut self) -> Vec<usize> {
         let now = Instant::now();
-        let due: Vec<usize> = self.due.iter().filter(|(_, at)| *at <= now).map(|(link, _)| *link).collect();
+        let due: Vec<usize> =
+            self.due.iter().filter(|(_, at)| *at <= now).map(|(folder, _)| *folder).collect();
         self.due.retain(|(_, at)| *at > now);
-        self.tried.retain(|(link, _)| !due.contains(link));
-        self.tried.extend(due.iter().map(|link| (*link, now)));
+        self.tried.retain(|(folder, _)| !due.contains(folder));
+        self.tried.extend(due.iter().map(|folder| (*folder, now)));
         due
     }
 }
 
-impl Control {
-    /// Connects to daemons that dropped the connection or had no room, unless they connected first.
-    pub(super) fn reconnect_due(&mut self) {
-        for at in self.reconnects.take_due() {
-            if self.peers.iter().any(|peer| peer.link == at) {
+impl ControlThread {
+    /// Connects to daemons that dropped the connection or lacked resources, unless they connected
+    /// first.
+    pub(super) fn reconnect_due_folders(&mut self) {
+        for index in self.reconnects.take_due_folders() {
+            if self.peers.iter().any(|peer| peer.folder == index) {
                 // The connection may still be refused, or end without an answer.
-                if self.reconnects.has_failed(at) {
-                    self.reconnects.failed(at);
+                if self.reconnects.has_failed(index) {
+                    self.reconnects.schedule_after_failure(index);
                 }
                 continue;
             }
-            match self.links.get(at).map(|link| link.connect()) {
-                Some(Ok((connection, kind))) => self.greet(connection, kind, at),
-                Some(Err(e)) if link::may_run(&e) => self.reconnects.failed(at),
-                Some(Err(_)) | None => self.reconnects.reached(at),
+            match self.folders.get(index).map(|folder| folder.connect()) {
+                Some(Ok((connection, kind))) => self.greet_daemon(connection, kind, index),
+                Some(Err(e)) if link::may_daemon_run(&e) => self.reconnects.schedule_after_failure(index),
+                Some(Err(_)) | None => self.reconnects.cancel(index),
             }
         }
     }
 
     /// Remembers the registrations that continued before this process could connect to the daemon.
-    pub(super) fn note_unreached(&mut self, at: usize) {
+    pub(super) fn mark_missed_registrations(&mut self, index: usize) {
         let shared = self.client.lock();
         let is_waited_for = |handle: &Handle| {
-            handle.slot().is_registering() && shared.awaited.iter().any(|(_, n)| *n == handle.number())
+            handle.slot().is_registering()
+                && shared.awaited_registrations.iter().any(|awaited| awaited.registration == handle.number())
         };
-        let continued = Handle::all().filter(|handle| !is_waited_for(handle));
-        self.peers[at].missed = continued.map(|handle| handle.number()).collect();
+        let continued = Handle::iter_current().filter(|handle| !is_waited_for(handle));
+        self.peers[index].missed_registrations = continued.map(|handle| handle.number()).collect();
     }
 
-    /// Handles the refusal of a daemon that closed the connection before it read a message. A failed
-    /// send reports the end of the connection, not the message before it.
-    pub(super) fn read_refusal(&mut self, at: usize) {
-        if self.peers[at].ready || !self.peers[at].connection.is_own() {
+    /// Handles the refusal of a daemon that closed the connection before it read a message. A
+    /// failed send reports the end of the connection, not the message before it.
+    pub(super) fn read_refusal(&mut self, index: usize) {
+        if self.peers[index].has_welcomed || !self.peers[index].connection.is_own() {
             return;
         }
-        if let Some((status, reason)) = link::last_refusal(&self.peers[at].connection) {
-            self.peers[at].has_answered = true;
+        if let Some((status, reason)) = link::read_last_refusal(&self.peers[index].connection) {
+            self.peers[index].has_answered = true;
             // The connection ends in any case.
-            let _ = self.handle_refused(at, 0, status, &reason);
+            let _ = self.handle_refused(index, 0, status, &reason);
         }
     }
 }
@@ -162,47 +167,48 @@ mod tests {
     #[test]
     fn attempts_after_failures_become_rare_and_end_with_a_welcome() {
         for random in [0, 77, u64::MAX] {
-            let delays: Vec<Duration> = (1..40).map(|failures| delay_after(failures, random)).collect();
+            let delays: Vec<Duration> =
+                (1..40).map(|failures| delay_after_failures(failures, random)).collect();
             assert!(delays.is_sorted() && delays[0] >= FIRST_DELAY && delays[0] < FIRST_DELAY * 2);
             assert!(delays[10..].iter().all(|delay| (MAX_DELAY..MAX_DELAY * 2).contains(delay)));
         }
-        let mut reconnects = Reconnects::default();
+        let mut reconnects = ReconnectSchedule::default();
         let (mut planned, start) = (Vec::new(), Instant::now());
         for _ in 0..8 {
-            reconnects.failed(0);
+            reconnects.schedule_after_failure(0);
             let [(0, at)] = *reconnects.due.as_slice() else { panic!("{reconnects:?}") };
             planned.push(at.saturating_duration_since(start));
         }
         assert!(planned[0] >= FIRST_DELAY && planned[7] >= MAX_DELAY);
         assert!(reconnects.has_failed(0) && !reconnects.has_failed(1));
-        reconnects.lost(0);
+        reconnects.schedule_after_loss(0);
         assert_eq!(reconnects.due.len(), 1);
-        reconnects.reached(0);
-        assert!(!reconnects.has_failed(0) && reconnects.within().is_none());
-        // The next failure begins again.
-        reconnects.failed(0);
+        reconnects.cancel(0);
+        assert!(!reconnects.has_failed(0) && reconnects.time_until_next().is_none());
+        // The next failure starts with the first delay again.
+        reconnects.schedule_after_failure(0);
         assert_eq!(reconnects.failures, [(0, 1)]);
     }
 
     #[test]
     fn first_reconnect_is_immediate_and_the_next_is_delayed() {
-        let mut reconnects = Reconnects::default();
-        assert_eq!(reconnects.within(), None);
-        reconnects.lost(0);
-        reconnects.lost(0);
-        assert_eq!(reconnects.within(), Some(Duration::ZERO));
-        assert_eq!((reconnects.take_due(), reconnects.within()), (vec![0], None));
-        reconnects.lost(0);
+        let mut reconnects = ReconnectSchedule::default();
+        assert_eq!(reconnects.time_until_next(), None);
+        reconnects.schedule_after_loss(0);
+        reconnects.schedule_after_loss(0);
+        assert_eq!(reconnects.time_until_next(), Some(Duration::ZERO));
+        assert_eq!((reconnects.take_due_folders(), reconnects.time_until_next()), (vec![0], None));
+        reconnects.schedule_after_loss(0);
         assert!(
-            reconnects.within().is_some_and(|left| left > RECONNECT_INTERVAL / 2)
-                && reconnects.take_due().is_empty()
+            reconnects.time_until_next().is_some_and(|left| left > RECONNECT_INTERVAL / 2)
+                && reconnects.take_due_folders().is_empty()
         );
-        reconnects.lost(1);
-        assert_eq!(reconnects.take_due(), [1], "another folder");
-        reconnects.closed_by_program(1);
+        reconnects.schedule_after_loss(1);
+        assert_eq!(reconnects.take_due_folders(), [1], "folder 1 must not wait for the interval of folder 0");
+        reconnects.schedule_after_program_close(1);
         assert!(
-            reconnects.within().is_some_and(|left| left <= RECONNECT_SOON)
-                && RECONNECT_SOON < RECONNECT_INTERVAL / 2
+            reconnects.time_until_next().is_some_and(|left| left <= RECONNECT_AFTER_CLOSE_INTERVAL)
+                && RECONNECT_AFTER_CLOSE_INTERVAL < RECONNECT_INTERVAL / 2
         );
     }
 }

@@ -19,16 +19,16 @@ use std::time::Duration;
 
 use traceweir_transport::message::EnableCode;
 
-use super::Control;
-use crate::client::link::Link;
+use super::ControlThread;
+use crate::client::link::DaemonFolder;
 use crate::process;
-use crate::process::outlets::Owner;
+use crate::process::outlets::SessionOwner;
 
 /// The interval at which unused descriptors are checked.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
+const DESCRIPTOR_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of remembered sessions; some end and never come back.
-const MAX_MISSED: usize = 256;
+const MAX_MISSED_SESSIONS: usize = 256;
 
 /// Sessions that may have missed events while the library had lost its descriptors: folder and
 /// session.
@@ -36,24 +36,24 @@ const MAX_MISSED: usize = 256;
 pub(super) struct MissedSessions(VecDeque<(usize, u64)>);
 
 impl MissedSessions {
-    fn add(&mut self, link: usize, session: u64) {
-        if !self.0.contains(&(link, session)) {
-            self.0.push_back((link, session));
+    fn add(&mut self, folder: usize, session: u64) {
+        if !self.0.contains(&(folder, session)) {
+            self.0.push_back((folder, session));
         }
-        if self.0.len() > MAX_MISSED {
+        if self.0.len() > MAX_MISSED_SESSIONS {
             self.0.pop_front();
         }
     }
 }
 
-impl Control {
+impl ControlThread {
     /// Returns how long the control thread may sleep before it checks its descriptors.
-    pub(super) fn check_within(&self) -> Option<Duration> {
-        process::shares_descriptors().then_some(CHECK_EVERY)
+    pub(super) fn descriptor_check_interval(&self) -> Option<Duration> {
+        process::shares_descriptors().then_some(DESCRIPTOR_CHECK_INTERVAL)
     }
 
     /// Finds descriptors that the program closed, and replaces them.
-    pub(super) fn repair(&mut self) {
+    pub(super) fn replace_closed_descriptors(&mut self) {
         if !process::shares_descriptors() {
             return;
         }
@@ -61,43 +61,44 @@ impl Control {
         let _ = self.wakers.renew_bell();
         let lost = self.wakers.take_lost();
         let shared = self.client.lock();
-        let of_lost = shared.table.open.iter().filter(|open| lost & (1 << open.outlet) != 0);
-        let owners: Vec<Owner> = of_lost.map(|open| open.owner).collect();
+        let lost_sessions = shared.outlets.open.iter().filter(|open| lost & (1 << open.outlet) != 0);
+        let owners: Vec<SessionOwner> = lost_sessions.map(|open| open.owner).collect();
         drop(shared);
-        for at in (0..self.peers.len()).rev() {
-            let peer = &self.peers[at];
+        for index in (0..self.peers.len()).rev() {
+            let peer = &self.peers[index];
             if peer.is_closed_by_program() {
-                self.drop_peer(at);
-            } else if owners.contains(&Owner::Peer(peer.id)) {
-                let link = peer.link;
-                self.note_missed(at);
-                self.reconnects.closed_by_program(link);
-                self.drop_peer(at);
+                self.drop_peer(index);
+            } else if owners.contains(&SessionOwner::Peer(peer.id)) {
+                let folder = peer.folder;
+                self.remember_missed_sessions(index);
+                self.reconnects.schedule_after_program_close(folder);
+                self.drop_peer(index);
             }
         }
-        let replaced = self.links.iter_mut().filter_map(|link| link.replace_lost_listener().then_some(()));
+        let replaced =
+            self.folders.iter_mut().filter_map(|folder| folder.replace_lost_listener().then_some(()));
         if replaced.count() > 0 {
-            self.client.lock().sockets = self.links.iter().filter_map(Link::socket).collect();
-            self.plan_try();
+            self.client.lock().sockets = self.folders.iter().filter_map(DaemonFolder::socket_path).collect();
+            self.schedule_folder_retry();
         }
     }
 
     /// Remembers which sessions of a connection miss events from now on.
-    pub(super) fn note_missed(&mut self, at: usize) {
-        let peer = &self.peers[at];
-        let owner = Owner::Peer(peer.id);
+    pub(super) fn remember_missed_sessions(&mut self, index: usize) {
+        let peer = &self.peers[index];
+        let owner = SessionOwner::Peer(peer.id);
         let shared = self.client.lock();
-        for open in shared.table.open.iter().filter(|open| open.owner == owner) {
-            self.missed.add(peer.link, open.session);
+        for open in shared.outlets.open.iter().filter(|open| open.owner == owner) {
+            self.missed.add(peer.folder, open.session);
         }
     }
 
     /// Returns whether a session that enables a registration has missed events, and forgets it.
-    pub(super) fn take_missed(&mut self, at: usize, session: u64, code: EnableCode) -> bool {
-        let link = self.peers[at].link;
+    pub(super) fn take_missed_session(&mut self, index: usize, session: u64, code: EnableCode) -> bool {
+        let folder = self.peers[index].folder;
         let before = self.missed.0.len();
         if code == EnableCode::Enable {
-            self.missed.0.retain(|missed| *missed != (link, session));
+            self.missed.0.retain(|missed| *missed != (folder, session));
         }
         self.missed.0.len() < before
     }

@@ -9,9 +9,9 @@ use traceweir_format::spec::status::Status;
 use crate::client::Client;
 use crate::client::shared::FileId;
 use crate::error::{Error, Result};
-use crate::logfile::LogFile;
+use crate::logfile::OpenedLogFile;
 
-pub(super) fn identity(file: &File) -> Option<FileId> {
+pub(super) fn file_id(file: &File) -> Option<FileId> {
     file.metadata().ok().map(|m| (m.dev(), m.ino()))
 }
 
@@ -19,7 +19,7 @@ pub(super) fn identity(file: &File) -> Option<FileId> {
 pub(super) struct ReservedFile {
     client: &'static Client,
     session: u64,
-    pub(super) log: LogFile,
+    pub(super) log: OpenedLogFile,
     identity: Option<FileId>,
 }
 
@@ -29,15 +29,19 @@ impl ReservedFile {
     }
 
     /// Makes this file the log file of the session.
-    pub(super) fn becomes_log(&self) {
+    pub(super) fn make_log_file(&self) {
         let mut shared = self.client.lock();
-        shared.private.iter_mut().filter(|r| r.id == self.session).for_each(|r| r.file = self.identity);
+        shared
+            .private_sessions
+            .iter_mut()
+            .filter(|r| r.id == self.session)
+            .for_each(|r| r.file = self.identity);
     }
 
     /// Ends the reservation. An unused file is removed if it is new.
     pub(super) fn release(self, is_unused: bool) {
         let mut shared = self.client.lock();
-        for running in shared.private.iter_mut().filter(|r| r.id == self.session) {
+        for running in shared.private_sessions.iter_mut().filter(|r| r.id == self.session) {
             running.reserved.retain(|id| Some(*id) != self.identity);
         }
         drop(shared);
@@ -45,23 +49,21 @@ impl ReservedFile {
             self.log.discard();
         }
     }
-}
 
-impl ReservedFile {
     /// Opens and reserves a file that no private session writes or has reserved.
     pub(super) fn open(client: &'static Client, session: u64, path: &Path) -> Result<Self> {
-        let log = LogFile::open(path)?;
-        let identity = identity(log.file());
+        let log = OpenedLogFile::open(path)?;
+        let identity = file_id(log.file());
         let mut shared = client.lock();
-        let is_written = shared.private.iter().any(|r| r.writes(identity));
-        if !is_written && let Some(own) = shared.private.iter_mut().find(|r| r.id == session) {
-            own.reserved.extend(identity);
+        let is_in_use = shared.private_sessions.iter().any(|r| r.uses_file(identity));
+        if !is_in_use && let Some(running) = shared.private_sessions.iter_mut().find(|r| r.id == session) {
+            running.reserved.extend(identity);
             return Ok(Self { client, session, log, identity });
         }
         drop(shared);
         log.discard();
         let reason = "a private session writes this file";
-        Err(if is_written {
+        Err(if is_in_use {
             Error::refused(Status::ERROR_BAD_PATHNAME, reason)
         } else {
             traceweir_session::Error::Ended.into()

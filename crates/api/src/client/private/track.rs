@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   track_binaries ─▶ registrations that the session has enabled ─┐
-//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a record of the module
+//!   enable ─────────▶ registrations of the provider ──────────────┼─▶ a record of the module
 //!   register ───────▶ the new one, if the session enables it ─────┘
 //! ```
 //!
-//! A daemon does this for other sessions (`ReportModules`); here the calling thread does it. Modules
-//! are found without the client's lock: that takes the loader's lock, which a library that
-//! registers while it is loaded holds already.
+//! A daemon does this for other sessions (`ReportModules`); here the calling thread does it.
+//! Modules are found without the client's lock: finding one takes the loader's lock, which a
+//! library that registers while it is loaded holds already.
 
 use traceweir_format::info::Set;
 use traceweir_format::spec::info::InfoClass;
@@ -18,17 +18,18 @@ use traceweir_format::spec::status::Status;
 use super::PrivateSession;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::process::outlets::Owner;
+use crate::process::outlets::SessionOwner;
 use crate::registration::Handle;
 
 impl PrivateSession {
-    /// Records which modules the session's providers live in, for those enabled now and later.
+    /// Records the modules that contain the session's providers, for providers enabled now and
+    /// later.
     ///
     /// `false` ends this, but removes nothing that was recorded.
     pub fn track_binaries(&self, on: bool) -> Result<()> {
         let client = self.client()?;
         let mut shared = client.lock();
-        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        let open = shared.find_private(self.id)?;
         open.tracks_binaries = on;
         drop(shared);
         if on {
@@ -42,36 +43,36 @@ impl PrivateSession {
     pub fn set_information(&self, set: &Set) -> Result<()> {
         match set {
             Set::ProviderBinaryTracking(on) => self.track_binaries(*on),
-            set => Err(not_for_private(set.class())),
+            set => Err(unsupported_class_error(set.class())),
         }
     }
 }
 
-/// Returns the error for all other classes.
-pub(crate) fn not_for_private(class: InfoClass) -> Error {
+/// Returns the error for an information class that private sessions do not support.
+pub(crate) fn unsupported_class_error(class: InfoClass) -> Error {
     Error::refused(Status::ERROR_NOT_SUPPORTED, format!("{} is not for private sessions", class.name()))
 }
 
 impl Client {
     /// Sends a private session the modules of some registrations that it has enabled, except those
     /// that send it to all sessions.
-    pub(crate) fn send_modules(&self, session: u64, which: impl Fn(&Handle) -> bool) {
-        let Some(outlet) = self.outlet_of(session) else { return };
+    pub(crate) fn send_modules(&self, session: u64, is_meant: impl Fn(&Handle) -> bool) {
+        let Some(outlet) = self.find_outlet(session) else { return };
         let is_missing = |handle: &Handle| {
-            !handle.slot().sends_module() && handle.slot().enable_of_outlet(outlet).is_some()
+            !handle.slot().is_module_tracked() && handle.slot().find_enable(outlet).is_some()
         };
-        for handle in Handle::all().filter(|handle| which(handle) && is_missing(handle)) {
+        for handle in Handle::iter_current().filter(|handle| is_meant(handle) && is_missing(handle)) {
             let module = handle.find_module();
             // Under the lock the outlet still belongs to the session.
             let mut shared = self.lock();
-            if let Some(open) = shared.table.find(Owner::Private, session) {
+            if let Some(open) = shared.outlets.find(SessionOwner::Private, session) {
                 handle.slot().send_module_to(open.outlet, &module);
             }
         }
     }
 
-    fn outlet_of(&self, session: u64) -> Option<u8> {
-        self.lock().table.find(Owner::Private, session).map(|open| open.outlet)
+    fn find_outlet(&self, session: u64) -> Option<u8> {
+        self.lock().outlets.find(SessionOwner::Private, session).map(|open| open.outlet)
     }
 
     /// Sends the module of a new registration to all private sessions that track binaries and
@@ -79,7 +80,7 @@ impl Client {
     pub(crate) fn send_module_to_private(&self, handle: Handle) {
         let provider = handle.slot().provider();
         let shared = self.lock();
-        let tracking = shared.table.open.iter().filter(|open| {
+        let tracking = shared.outlets.open.iter().filter(|open| {
             open.tracks_binaries && open.enables.iter().any(|(enabled, _)| *enabled == provider)
         });
         let sessions: Vec<u64> = tracking.map(|open| open.session).collect();

@@ -1,21 +1,21 @@
 //! Information classes by class, buffer and length, as C programs call them.
 //!
 //! ```text
-//!   check                                statuses, or who answers
-//!   class, buffer, length                50, 87, 24, 87
-//!   session id                           87
+//!   check                                statuses, or the party that answers
+//!   class, buffer, length                ERROR_NOT_SUPPORTED, _INVALID_PARAMETER, _BAD_LENGTH
+//!   session id                           ERROR_INVALID_PARAMETER
 //!   known to this library itself         versions, limits, sources, owners
-//!   Asked                                a daemon, no daemon, a session of this process
+//!   Responder                            a daemon, no daemon, a session of this process
 //!   session, right, kind, machine, content
 //! ```
 //!
 //! A buffer is `None` if its pointer is null; its length is then still checked. Errors in the
-//! arguments are reported whichever party is [`Asked`], and a daemon is looked for only if it is
-//! needed: a silent or refusing daemon does not affect other calls.
+//! arguments are reported whichever [`Responder`] is given, and a daemon is searched only if it is
+//! needed: an unresponsive or refusing daemon does not affect other calls.
 //!
 //! | | Too short | `return_length` | A null buffer |
 //! |---|---|---|---|
-//! | [`set_bytes`] | `ERROR_BAD_LENGTH` | | with a length: 87 |
+//! | [`set_bytes`] | `ERROR_BAD_LENGTH` | | with a length: `ERROR_INVALID_PARAMETER` |
 //! | [`query_bytes`] | `ERROR_BAD_LENGTH` | bytes needed or written; else unchanged | the same |
 //! | [`enumerate_bytes`] | `ERROR_INSUFFICIENT_BUFFER` | the same | the same |
 //!
@@ -31,42 +31,42 @@ use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
 use crate::controller::info::{check_about, guid_info, idle_answer, own_providers, unknown_provider};
-use crate::controller::{Controller, NO_SESSION, not_running};
+use crate::controller::{Controller, NO_SESSION, not_running_error};
 use crate::error::{Error, Result};
-use crate::private::{PrivateSession, not_for_private};
+use crate::private::{PrivateSession, unsupported_class_error};
 
 /// The party that answers a call.
 #[derive(Debug)]
-pub enum Asked<'a> {
+pub enum Responder<'a> {
     /// This daemon; `None` is an idle system, without sessions and registrations.
     Daemon(Option<&'a mut Controller>),
     /// The daemon that [`Controller::find`] finds if the call needs one; a change of the system
     /// that needs no existing state starts one.
-    WhoeverIsThere,
+    FoundDaemon,
     /// The session of this process with the id of the call.
     Private(&'a PrivateSession),
 }
 
-impl<'a> From<Option<&'a mut Controller>> for Asked<'a> {
+impl<'a> From<Option<&'a mut Controller>> for Responder<'a> {
     fn from(daemon: Option<&'a mut Controller>) -> Self {
         Self::Daemon(daemon)
     }
 }
 
-impl Asked<'_> {
+impl Responder<'_> {
     /// Sends a request to the daemon, if there is one. Requests that a session of this process does
     /// not answer also go to the daemon.
-    fn question<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
+    fn with_daemon<T>(self, ask: impl FnOnce(Option<&mut Controller>) -> Result<T>) -> Result<T> {
         match self {
             Self::Daemon(daemon) => ask(daemon),
-            Self::WhoeverIsThere | Self::Private(_) => ask(Controller::find(None)?.as_mut()),
+            Self::FoundDaemon | Self::Private(_) => ask(Controller::find(None)?.as_mut()),
         }
     }
 }
 
 /// The result of a query.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct InformationAnswer {
     /// The status of the call.
     pub result: Result<()>,
     /// The value for ReturnLength; `None` leaves it unchanged.
@@ -77,27 +77,27 @@ pub struct Outcome {
 
 /// The size of a caller's buffer, which is not written here and may be uninitialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct OutputBuffer {
     /// The length that the caller passed.
     pub length: usize,
     /// The pointer is null: there is no such buffer.
     pub is_null: bool,
 }
 
-impl Outcome {
-    fn failed(error: Error) -> Self {
+impl InformationAnswer {
+    fn from_error(error: Error) -> Self {
         Self { result: Err(error), return_length: None, answer: Vec::new() }
     }
 
     fn too_short(status: Status, needed: usize) -> Self {
         let reason = format!("the answer takes {needed} bytes");
         let return_length = u32::try_from(needed).ok();
-        Self { return_length, ..Self::failed(Error::refused(status, reason)) }
+        Self { return_length, ..Self::from_error(Error::refused(status, reason)) }
     }
 
     /// Returns the answer if it fits as a whole.
-    fn answered(answer: Vec<u8>, room: Room, too_short: Status) -> Self {
-        if !answer.is_empty() && (room.is_null || room.length < answer.len()) {
+    fn from_answer(answer: Vec<u8>, buffer: OutputBuffer, too_short: Status) -> Self {
+        if !answer.is_empty() && (buffer.is_null || buffer.length < answer.len()) {
             return Self::too_short(too_short, answer.len());
         }
         Self { result: Ok(()), return_length: u32::try_from(answer.len()).ok(), answer }
@@ -106,7 +106,7 @@ impl Outcome {
 
 /// Performs `TraceSetInformation` with the bytes of its buffer.
 pub fn set_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     session: u64,
     class: u32,
     info: Option<&[u8]>,
@@ -115,15 +115,15 @@ pub fn set_bytes<'a>(
     let set = read_set(class, info, length, Machine::inspect)?;
     let session = SessionRef::from_api_id(session);
     check_about(&session, set.class())?;
-    match (asked.into(), set.class().rules().about) {
-        (Asked::Private(own), About::Session) => own.set_information(&set),
+    match (responder.into(), set.class().rules().about) {
+        (Responder::Private(own), About::Session) => own.set_information(&set),
         // The settings of the system need no existing state.
-        (Asked::WhoeverIsThere, About::System | About::Anything) => {
+        (Responder::FoundDaemon, About::System | About::Anything) => {
             Controller::find_or_start(None)?.set_information(&session, &set)
         }
-        (asked, about) => asked.question(|daemon| match daemon {
+        (responder, about) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.set_information(&session, &set),
-            None if about == About::Session => Err(not_running(&session)),
+            None if about == About::Session => Err(not_running_error(&session)),
             None => {
                 let reason = "it keeps the settings of the system, and none runs";
                 Err(Error::NoDaemon { reason: reason.to_owned() })
@@ -137,7 +137,7 @@ pub fn set_bytes<'a>(
 ///
 /// `events` are CLASSIC_EVENT_IDs, `None` for a null pointer.
 pub fn configure_last_branch_record_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     session: u64,
     configuration: u32,
     events: Option<&[u8]>,
@@ -152,11 +152,11 @@ pub fn configure_last_branch_record_bytes<'a>(
     };
     let (session, events) = (SessionRef::from_api_id(session), ClassicEventId::list(events));
     check_about(&session, InfoClass::TraceLbrEventListInfo)?;
-    match asked.into() {
-        Asked::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
-        asked => asked.question(|daemon| match daemon {
+    match responder.into() {
+        Responder::Private(own) => own.set_information(&Set::LbrConfiguration(configuration)),
+        responder => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.configure_last_branch_record(&session, configuration, &events),
-            None => Err(not_running(&session)),
+            None => Err(not_running_error(&session)),
         }),
     }
 }
@@ -166,41 +166,41 @@ pub fn configure_last_branch_record_bytes<'a>(
 /// `info` is the start of the buffer, which is also the input of some queries
 /// ([`Query::input_size`]).
 pub fn query_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     session: u64,
     class: u32,
     info: Option<&[u8]>,
     length: usize,
-) -> Outcome {
+) -> InformationAnswer {
     let query = match Query::from_bytes(class, info, length) {
-        Ok(Query::PmcCounterOwners(_)) if length < least(class) => {
-            return Outcome::too_short(Status::ERROR_BAD_LENGTH, least(class));
+        Ok(Query::PmcCounterOwners(_)) if length < min_answer_bytes(class) => {
+            return InformationAnswer::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
         }
         Ok(query) => query,
         Err(e) if e.status() == Status::ERROR_BAD_LENGTH => {
-            return Outcome::too_short(Status::ERROR_BAD_LENGTH, least(class));
+            return InformationAnswer::too_short(Status::ERROR_BAD_LENGTH, min_answer_bytes(class));
         }
-        Err(e) => return Outcome::failed(e.into()),
+        Err(e) => return InformationAnswer::from_error(e.into()),
     };
-    match ask(asked, &SessionRef::from_api_id(session), query) {
+    match ask(responder, &SessionRef::from_api_id(session), query) {
         Ok(answer) => {
-            let room = Room { length, is_null: info.is_none() };
-            Outcome::answered(answer.to_bytes(), room, Status::ERROR_BAD_LENGTH)
+            let buffer = OutputBuffer { length, is_null: info.is_none() };
+            InformationAnswer::from_answer(answer.to_bytes(), buffer, Status::ERROR_BAD_LENGTH)
         }
-        Err(e) => Outcome::failed(e),
+        Err(e) => InformationAnswer::from_error(e),
     }
 }
 
 /// Queries an information class of a session or of the system ([`NO_SESSION`]), with
 /// [`Controller::query_information`] if a daemon answers.
-fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
+fn ask<'a>(responder: impl Into<Responder<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
     if let Some(answer) = local_answer(query, Machine::inspect)? {
         return Ok(answer);
     }
-    match (asked.into(), query.class().rules().about) {
-        (Asked::Private(_), About::Session) => Err(not_for_private(query.class())),
-        (asked, _) => asked.question(|daemon| match daemon {
+    match (responder.into(), query.class().rules().about) {
+        (Responder::Private(_), About::Session) => Err(unsupported_class_error(query.class())),
+        (responder, _) => responder.with_daemon(|daemon| match daemon {
             Some(daemon) => daemon.query_information(session, query),
             None => idle_answer(session, query),
         }),
@@ -208,7 +208,7 @@ fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> R
 }
 
 /// Returns the minimum size of the answer in bytes.
-fn least(class: u32) -> usize {
+fn min_answer_bytes(class: u32) -> usize {
     match InfoClass::from_number(class) {
         Some(InfoClass::TracePmcCounterOwners) => Query::owners_size(Machine::inspect().counters() as usize),
         Some(class) => Query::answer_size(class).unwrap_or(0),
@@ -218,24 +218,29 @@ fn least(class: u32) -> usize {
 
 /// Performs EnumerateTraceGuidsEx.
 ///
-/// The caller checks that there is a place for the length: the published function refuses the call
-/// without one (87).
+/// The caller checks that its pointer to the returned length is not null: the published function refuses the
+/// call otherwise (`ERROR_INVALID_PARAMETER`).
 pub fn enumerate_bytes<'a>(
-    asked: impl Into<Asked<'a>>,
+    responder: impl Into<Responder<'a>>,
     class: u32,
     input: Option<&[u8]>,
-    output: Room,
-) -> Outcome {
-    match enumerated(asked.into(), class, input, output.is_null && output.length != 0) {
-        Ok(answer) => Outcome::answered(answer, output, Status::ERROR_INSUFFICIENT_BUFFER),
-        Err(e) => Outcome::failed(e),
+    output: OutputBuffer,
+) -> InformationAnswer {
+    match enumerate_answer(responder.into(), class, input, output.is_null && output.length != 0) {
+        Ok(answer) => InformationAnswer::from_answer(answer, output, Status::ERROR_INSUFFICIENT_BUFFER),
+        Err(e) => InformationAnswer::from_error(e),
     }
 }
 
-fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: bool) -> Result<Vec<u8>> {
+fn enumerate_answer(
+    responder: Responder<'_>,
+    class: u32,
+    input: Option<&[u8]>,
+    lacks_output: bool,
+) -> Result<Vec<u8>> {
     let invalid = |reason| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
     let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().enumerates) else {
-        return Err(not_enumerated());
+        return Err(not_enumerable_error());
     };
     let input = input.unwrap_or(&[]);
     let is_about_one = matches!(class, InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo);
@@ -249,7 +254,7 @@ fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: 
         return Ok(guids_to_bytes(&own_providers()));
     }
     let about = guids_from_bytes(input).first().copied().unwrap_or(Guid::NULL);
-    asked.question(|daemon| match daemon {
+    responder.with_daemon(|daemon| match daemon {
         Some(daemon) => enumerate(daemon, class, about),
         None => idle_enumeration(class),
     })
@@ -262,9 +267,9 @@ fn enumerate(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<V
         }
         InfoClass::TraceGuidQueryInfo => guid_info(daemon.registrations(about)?).to_bytes(),
         InfoClass::TraceGroupQueryInfo => daemon.group_info(about)?.to_bytes(),
-        InfoClass::TraceGuidQueryList => listed(&daemon.provider_entries()?, false),
-        InfoClass::TraceGroupQueryList => listed(&daemon.provider_entries()?, true),
-        _ => return Err(not_enumerated()),
+        InfoClass::TraceGuidQueryList => guid_list_bytes(&daemon.provider_entries()?, false),
+        InfoClass::TraceGroupQueryList => guid_list_bytes(&daemon.provider_entries()?, true),
+        _ => return Err(not_enumerable_error()),
     })
 }
 
@@ -274,16 +279,16 @@ fn idle_enumeration(class: InfoClass) -> Result<Vec<u8>> {
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
         InfoClass::TraceGroupQueryList => Ok(Vec::new()),
-        _ => Err(not_enumerated()),
+        _ => Err(not_enumerable_error()),
     }
 }
 
-fn not_enumerated() -> Error {
+fn not_enumerable_error() -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, "this information class cannot be enumerated")
 }
 
 /// Returns the GUIDs of providers, or of groups.
-fn listed(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
+fn guid_list_bytes(all: &[ProviderEntry], of_groups: bool) -> Vec<u8> {
     let guids: Vec<Guid> =
         all.iter().filter(|entry| entry.is_group == of_groups).map(|entry| entry.provider).collect();
     guids_to_bytes(&guids)

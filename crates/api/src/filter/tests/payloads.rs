@@ -2,44 +2,46 @@
 
 use proptest::prelude::*;
 use traceweir_format::Guid;
-use traceweir_format::filter::payload::{Builder, Count, Event as Of, Field, Operand, Shape, Type};
-use traceweir_format::spec::enable::PayloadOperator as Op;
+use traceweir_format::filter::payload::{
+    Builder, Count, Event as FilteredEvent, Field, Operand, Shape, Type,
+};
+use traceweir_format::spec::enable::PayloadOperator as Operator;
 
 use super::*;
 
 const U32: Type = Type::Integer { bytes: 4, signed: false };
 const I16: Type = Type::Integer { bytes: 2, signed: true };
 
-fn blob(events: &[(Of, bool)]) -> Filter {
+fn payload_filter(events: &[(FilteredEvent, bool)]) -> Filter {
     let mut out = Builder::new();
     events.iter().for_each(|(event, required)| out.add(event, *required).unwrap());
     Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: out.finish().unwrap() }
 }
 
 /// Returns a filter on event 7 version 1 with one field and one predicate.
-fn single(shape: Shape, kind: Type, operator: Op, operand: Operand<'_>) -> Filter {
-    let mut event = Of::new(7, 1, false);
+fn one_field_filter(shape: Shape, kind: Type, operator: Operator, operand: Operand<'_>) -> Filter {
+    let mut event = FilteredEvent::new(7, 1, false);
     let field = event.field(Field::one(shape)).unwrap();
     event.predicate(field, kind, operator, operand).unwrap();
-    blob(&[(event, false)])
+    payload_filter(&[(event, false)])
 }
 
 fn passes_blocks(filter: &Filter, data: &[&[u8]]) -> bool {
     let (slot, enable) = enable(0, vec![filter.clone()]);
     let d = EventDescriptor { version: 1, ..event(7, 4, 1) };
-    let passed = passes(enable.filters.number, &Event::new(&d, data));
+    let passed = passes(enable.filters.number, &CallerEvent::new(&d, data));
     slot.disable_sessions(u64::MAX);
     passed
 }
 
 /// Asserts the same result for one block, single bytes, and two halves around an empty block.
 fn passes_payload(filter: &Filter, payload: &[u8]) -> bool {
-    let whole = passes_blocks(filter, &[payload]);
+    let passes_as_one_block = passes_blocks(filter, &[payload]);
     let bytes: Vec<&[u8]> = payload.chunks(1).collect();
-    assert_eq!(passes_blocks(filter, &bytes), whole, "{payload:?}");
+    assert_eq!(passes_blocks(filter, &bytes), passes_as_one_block, "{payload:?}");
     let (one, two) = payload.split_at(payload.len() / 2);
-    assert_eq!(passes_blocks(filter, &[&[], one, &[], &[], two]), whole, "{payload:?}");
-    whole
+    assert_eq!(passes_blocks(filter, &[&[], one, &[], &[], two]), passes_as_one_block, "{payload:?}");
+    passes_as_one_block
 }
 
 fn utf16(text: &str) -> Vec<u8> {
@@ -49,33 +51,36 @@ fn utf16(text: &str) -> Vec<u8> {
 #[test]
 fn numbers_compare_with_their_signs() {
     for (operator, operand, holds) in [
-        (Op::EQ, Operand::Number(-3), [false, true, false, false]),
-        (Op::NE, Operand::Number(-3), [true, false, true, true]),
-        (Op::LE, Operand::Number(-3), [true, true, false, false]),
-        (Op::GT, Operand::Number(-3), [false, false, true, true]),
-        (Op::LT, Operand::Number(-3), [true, false, false, false]),
-        (Op::GE, Operand::Number(-3), [false, true, true, true]),
-        (Op::BETWEEN, Operand::Range(-3, 0), [false, true, true, false]),
-        (Op::NOTBETWEEN, Operand::Range(-3, 0), [true, false, false, true]),
-        (Op::BETWEEN, Operand::Range(5, -5), [false; 4]),
-        (Op::MODULO, Operand::Number(3), [false, true, true, false]),
-        (Op::IS, Operand::Number(-3), [false, true, false, false]),
-        (Op::ISNOT, Operand::Number(-3), [true, false, true, true]),
+        (Operator::EQ, Operand::Number(-3), [false, true, false, false]),
+        (Operator::NE, Operand::Number(-3), [true, false, true, true]),
+        (Operator::LE, Operand::Number(-3), [true, true, false, false]),
+        (Operator::GT, Operand::Number(-3), [false, false, true, true]),
+        (Operator::LT, Operand::Number(-3), [true, false, false, false]),
+        (Operator::GE, Operand::Number(-3), [false, true, true, true]),
+        (Operator::BETWEEN, Operand::Range(-3, 0), [false, true, true, false]),
+        (Operator::NOTBETWEEN, Operand::Range(-3, 0), [true, false, false, true]),
+        (Operator::BETWEEN, Operand::Range(5, -5), [false; 4]),
+        (Operator::MODULO, Operand::Number(3), [false, true, true, false]),
+        (Operator::IS, Operand::Number(-3), [false, true, false, false]),
+        (Operator::ISNOT, Operand::Number(-3), [true, false, true, true]),
     ] {
-        let filter = single(Shape::Fixed(2), I16, operator, operand);
+        let filter = one_field_filter(Shape::Fixed(2), I16, operator, operand);
         let seen = [-4_i16, -3, 0, 7].map(|n| passes_payload(&filter, &n.to_le_bytes()));
         assert_eq!(seen, holds, "{operator:?}");
     }
-    let large = single(
+    let large = one_field_filter(
         Shape::Fixed(8),
         Type::Integer { bytes: 8, signed: false },
-        Op::GE,
+        Operator::GE,
         Operand::Number(i128::from(u64::MAX)),
     );
     assert!(passes_payload(&large, &u64::MAX.to_le_bytes()));
     assert!(!passes_payload(&large, &(u64::MAX - 1).to_le_bytes()));
-    let short = single(Shape::Fixed(2), I16, Op::NE, Operand::Number(1));
-    assert!(!passes_payload(&short, &[9]) && !passes_payload(&short, &[]), "a field that is not there fails");
+    let short = one_field_filter(Shape::Fixed(2), I16, Operator::NE, Operand::Number(1));
+    assert!(
+        !passes_payload(&short, &[9]) && !passes_payload(&short, &[]),
+        "a missing field must fail its predicate"
+    );
 }
 
 #[test]
@@ -84,39 +89,39 @@ fn texts_compare_without_regard_to_case() {
         let bytes =
             |text: &str| if kind == Type::Utf16 { utf16(text) } else { [text.as_bytes(), b"\0"].concat() };
         for (operator, wanted, text, holds) in [
-            (Op::CONTAINS, "ÖL", "Rohöl brennt", true),
-            (Op::CONTAINS, "öl", "rohoel", false),
-            (Op::CONTAINS, "aab", "AAAB", true),
-            (Op::CONTAINS, "abab", "ababb", true),
-            (Op::CONTAINS, "abac", "ababac", true),
-            (Op::CONTAINS, "", "x", true),
-            (Op::CONTAINS, "", "", true),
-            (Op::CONTAINS, "x", "", false),
-            (Op::DOESNTCONTAIN, "x", "", true),
-            (Op::DOESNTCONTAIN, "X", "axb", false),
-            (Op::IS, "Grün𝄞", "grÜN𝄞", true),
-            (Op::IS, "grü", "grün", false),
-            (Op::IS, "grün", "grü", false),
-            (Op::IS, "", "", true),
-            (Op::ISNOT, "grün", "GRÜN", false),
-            (Op::ISNOT, "grün", "blau", true),
+            (Operator::CONTAINS, "ÖL", "Rohöl brennt", true),
+            (Operator::CONTAINS, "öl", "rohoel", false),
+            (Operator::CONTAINS, "aab", "AAAB", true),
+            (Operator::CONTAINS, "abab", "ababb", true),
+            (Operator::CONTAINS, "abac", "ababac", true),
+            (Operator::CONTAINS, "", "x", true),
+            (Operator::CONTAINS, "", "", true),
+            (Operator::CONTAINS, "x", "", false),
+            (Operator::DOESNTCONTAIN, "x", "", true),
+            (Operator::DOESNTCONTAIN, "X", "axb", false),
+            (Operator::IS, "Grün𝄞", "grÜN𝄞", true),
+            (Operator::IS, "grü", "grün", false),
+            (Operator::IS, "grün", "grü", false),
+            (Operator::IS, "", "", true),
+            (Operator::ISNOT, "grün", "GRÜN", false),
+            (Operator::ISNOT, "grün", "blau", true),
         ] {
-            let filter = single(shape, kind, operator, Operand::Text(wanted));
+            let filter = one_field_filter(shape, kind, operator, Operand::Text(wanted));
             assert_eq!(
                 passes_payload(&filter, &bytes(text)),
                 holds,
                 "{kind:?} {operator:?} {wanted:?} {text:?}"
             );
-            assert!(!passes_payload(&filter, &[]), "no byte is no field");
+            assert!(!passes_payload(&filter, &[]), "an empty payload must fail");
         }
-        let unended = single(shape, kind, Op::IS, Operand::Text("ab"));
+        let unended = one_field_filter(shape, kind, Operator::IS, Operand::Text("ab"));
         let text = bytes("ab");
         assert!(passes_payload(&unended, &text[..text.len() - 1]), "a text may end with the payload");
     }
     // Invalid text is not equal to any text, and harmless.
-    let broken = single(Shape::AnsiZ, Type::Ansi, Op::CONTAINS, Operand::Text("b"));
+    let broken = one_field_filter(Shape::AnsiZ, Type::Ansi, Operator::CONTAINS, Operand::Text("b"));
     assert!(passes_payload(&broken, b"\xFF\xC3b\0") && passes_payload(&broken, b"\xF0\x9Fb"));
-    let lone = single(Shape::Utf16Z, Type::Utf16, Op::CONTAINS, Operand::Text("b"));
+    let lone = one_field_filter(Shape::Utf16Z, Type::Utf16, Operator::CONTAINS, Operand::Text("b"));
     assert!(passes_payload(&lone, &[0, 0xD8, b'b', 0, 0, 0]) && !passes_payload(&lone, &[0, 0xD8]));
 }
 
@@ -124,8 +129,8 @@ fn texts_compare_without_regard_to_case() {
 fn guids_are_equal_or_not() {
     let guid = Guid::from_u128(0x0123_4567_89AB_CDEF_0011_2233_4455_6677);
     let other = Guid::from_u128(0x0123_4567_89AB_CDEF_0011_2233_4455_6678);
-    for (operator, is) in [(Op::IS, true), (Op::ISNOT, false)] {
-        let filter = single(Shape::Fixed(16), Type::Guid, operator, Operand::Guid(guid));
+    for (operator, is) in [(Operator::IS, true), (Operator::ISNOT, false)] {
+        let filter = one_field_filter(Shape::Fixed(16), Type::Guid, operator, Operand::Guid(guid));
         assert_eq!(passes_payload(&filter, &guid.to_bytes()), is);
         assert_eq!(passes_payload(&filter, &other.to_bytes()), !is);
         assert!(!passes_payload(&filter, &guid.to_bytes()[..15]));
@@ -134,7 +139,7 @@ fn guids_are_equal_or_not() {
 
 #[test]
 fn field_is_found_after_fields_of_every_shape() {
-    let mut event = Of::new(7, 1, false);
+    let mut event = FilteredEvent::new(7, 1, false);
     let length = event.field(Field::one(Shape::Fixed(1))).unwrap();
     let count = event.field(Field::one(Shape::Fixed(2))).unwrap();
     for field in [
@@ -150,8 +155,8 @@ fn field_is_found_after_fields_of_every_shape() {
         event.field(field).unwrap();
     }
     let wanted = event.field(Field::one(Shape::Fixed(4))).unwrap();
-    event.predicate(wanted, U32, Op::EQ, Operand::Number(0x1234_5678)).unwrap();
-    let filter = blob(&[(event, false)]);
+    event.predicate(wanted, U32, Operator::EQ, Operand::Number(0x1234_5678)).unwrap();
+    let filter = payload_filter(&[(event, false)]);
     let mut payload = vec![3, 2, 0];
     payload.extend(utf16("x\u{100}"));
     payload.extend(b"yz\0");
@@ -171,11 +176,11 @@ fn field_is_found_after_fields_of_every_shape() {
 #[test]
 fn filters_of_one_event_combine_by_their_flags() {
     let of = |id, version, any, wanted: &[u32]| {
-        let mut event = Of::new(id, version, any);
+        let mut event = FilteredEvent::new(id, version, any);
         let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
         wanted
             .iter()
-            .for_each(|n| event.predicate(field, U32, Op::LE, Operand::Number((*n).into())).unwrap());
+            .for_each(|n| event.predicate(field, U32, Operator::LE, Operand::Number((*n).into())).unwrap());
         event
     };
     let five = 5_u32.to_le_bytes();
@@ -190,13 +195,13 @@ fn filters_of_one_event_combine_by_their_flags() {
         (vec![(of(7, 1, false, &[5]), true), (of(7, 1, false, &[5]), true)], true),
         (vec![(of(8, 1, false, &[4]), true), (of(7, 2, false, &[4]), true)], true),
     ] {
-        assert_eq!(passes_payload(&blob(&events), &five), passed, "{events:?}");
+        assert_eq!(passes_payload(&payload_filter(&events), &five), passed, "{events:?}");
     }
-    let (slot, enable) = enable(0, vec![blob(&[(of(7, 1, false, &[4]), true)])]);
+    let (slot, enable) = enable(0, vec![payload_filter(&[(of(7, 1, false, &[4]), true)])]);
     let (d, metadata) = (EventDescriptor { version: 1, ..event(7, 4, 1) }, metadata("n"));
     let data: [&[u8]; 1] = [&five];
-    let event = Event { metadata: Some(&metadata), ..Event::new(&d, &data) };
-    assert!(passes(enable.filters.number, &event), "TraceLogging events are not checked");
+    let event = CallerEvent { metadata: Some(&metadata), ..CallerEvent::new(&d, &data) };
+    assert!(passes(enable.filters.number, &event), "TraceLogging events must pass payload filters");
     slot.disable_sessions(u64::MAX);
 }
 
@@ -207,11 +212,11 @@ proptest! {
     fn text_search_agrees_with_plain_search(
         text in "[abAB]{0,40}", wanted in "[ab]{0,6}", before in any::<u32>(), cut in 0_usize..50,
     ) {
-        let mut event = Of::new(7, 1, false);
+        let mut event = FilteredEvent::new(7, 1, false);
         event.field(Field::one(Shape::Fixed(4))).unwrap();
         let field = event.field(Field::one(Shape::AnsiZ)).unwrap();
-        event.predicate(field, Type::Ansi, Op::CONTAINS, Operand::Text(&wanted)).unwrap();
-        let filter = blob(&[(event, false)]);
+        event.predicate(field, Type::Ansi, Operator::CONTAINS, Operand::Text(&wanted)).unwrap();
+        let filter = payload_filter(&[(event, false)]);
         let payload = [&before.to_le_bytes()[..], text.as_bytes(), b"\0"].concat();
         let (one, two) = payload.split_at(cut.min(payload.len()));
         prop_assert_eq!(passes_blocks(&filter, &[one, two]), text.to_lowercase().contains(&wanted));
@@ -221,21 +226,21 @@ proptest! {
     fn arbitrary_blob_and_payload_are_harmless(
         at in 0_usize..400, value: u8, payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        let mut event = Of::new(7, 1, true);
+        let mut event = FilteredEvent::new(7, 1, true);
         let number = event.field(Field::one(Shape::Fixed(2))).unwrap();
         event.field(Field { shape: Shape::Counted, count: Count::Field(number) }).unwrap();
         let text = event.field(Field::one(Shape::Length { field: number, unit: 1 })).unwrap();
-        event.predicate(number, I16, Op::MODULO, Operand::Number(5)).unwrap();
-        event.predicate(text, Type::Utf16, Op::CONTAINS, Operand::Text("abc")).unwrap();
-        let mut filter = blob(&[(event.clone(), true), (event, false)]);
+        event.predicate(number, I16, Operator::MODULO, Operand::Number(5)).unwrap();
+        event.predicate(text, Type::Utf16, Operator::CONTAINS, Operand::Text("abc")).unwrap();
+        let mut filter = payload_filter(&[(event.clone(), true), (event, false)]);
         let at = at % filter.data.len();
         filter.data[at] = value;
-        let slot = Slot::new();
+        let slot = RegistrationSlot::new();
         let params = EnableParams { filters: vec![filter], ..EnableParams::default() };
         if slot.enable_session(3, Ticket(1), &params).refusal().is_none() {
-            let enable = slot.enable_of_outlet(3).unwrap();
+            let enable = slot.find_enable(3).unwrap();
             let d = EventDescriptor { version: 1, ..super::event(7, 4, 1) };
-            let _ = passes(enable.filters.number, &Event::new(&d, &[&payload]));
+            let _ = passes(enable.filters.number, &CallerEvent::new(&d, &[&payload]));
             slot.disable_sessions(u64::MAX);
         }
     }

@@ -34,7 +34,7 @@ impl<G: Id> BuilderOf<G> {
         Self::new_with_capacity(256, 256)
     }
 
-    /// Creates a builder with room for this many bytes of metadata and data; it grows if needed.
+    /// Creates a builder with space for this many bytes of metadata and data; it grows if needed.
     pub fn new_with_capacity(metadata: u16, data: u16) -> Self {
         let mut builder = MetadataBuilder::new("", 0);
         builder.reserve(usize::from(metadata));
@@ -136,27 +136,27 @@ impl<G: Id> BuilderOf<G> {
         self
     }
 
-    pub(super) fn put_value<T: Plain>(&mut self, value: &T) {
+    pub(super) fn append_value<T: Plain>(&mut self, value: &T) {
         self.data.extend_from_slice(bytes(value));
     }
 
-    pub(super) fn put_counted<T: Plain>(&mut self, values: &[T]) {
+    pub(super) fn append_counted<T: Plain>(&mut self, values: &[T]) {
         self.data.extend_from_slice(&counted_size(values).to_le_bytes());
         self.data.extend_from_slice(counted(values));
     }
 
-    pub(super) fn put_terminated<T: Plain + Default + PartialEq>(&mut self, values: &[T]) {
+    pub(super) fn append_terminated<T: Plain + Default + PartialEq>(&mut self, values: &[T]) {
         self.data.extend_from_slice(until_zero(values));
         self.data.extend_from_slice(bytes(&T::default()));
     }
 
     #[track_caller]
-    pub(super) fn put_sid(&mut self, value: &[u8]) {
+    pub(super) fn append_sid(&mut self, value: &[u8]) {
         self.data.extend_from_slice(sid(value));
     }
 
     /// Appends the count of values, at most 65,535, and the values.
-    pub(super) fn put_all<T>(&mut self, values: impl IntoIterator<Item = T>, put: impl Fn(&mut Self, T)) {
+    pub(super) fn append_all<T>(&mut self, values: impl IntoIterator<Item = T>, put: impl Fn(&mut Self, T)) {
         let start = self.data.len();
         self.data.extend_from_slice(&[0; 2]);
         let mut count = 0_u16;

@@ -11,13 +11,13 @@ macro_rules! plain_fields {
             $(
                 $(#[$doc])*
                 pub fn $add(&mut self, name: &str, value: $value, out: OutType, tag: u32) -> &mut Self {
-                    self.raw_add_meta_scalar(name, InType::$of, out, tag).put_value(&value);
+                    self.raw_add_meta_scalar(name, InType::$of, out, tag).append_value(&value);
         self
                 }
 
                 #[doc = concat!("Like [`", stringify!($add), "`](Self::", stringify!($add), "), for a sequence of at most 65,535 values; the rest is dropped.")]
                 pub fn $sequence<'a>(&mut self, name: &str, values: impl IntoIterator<Item = &'a $value>, out: OutType, tag: u32) -> &mut Self {
-                    self.raw_add_meta_vcount(name, InType::$of, out, tag).put_all(values, |to, value| to.put_value(value));
+                    self.raw_add_meta_vcount(name, InType::$of, out, tag).append_all(values, |to, value| to.append_value(value));
                     self
                 }
             )*
@@ -43,7 +43,7 @@ macro_rules! slice_fields {
                 where
                     T::Item: AsRef<[$unit]>,
                 {
-                    self.raw_add_meta_vcount(name, InType::$of, out, tag).put_all(values, |to, value| to.$put(value.as_ref()));
+                    self.raw_add_meta_vcount(name, InType::$of, out, tag).append_all(values, |to, value| to.$put(value.as_ref()));
                     self
                 }
             )*
@@ -90,30 +90,30 @@ plain_fields! {
 
 slice_fields! {
     /// Adds UTF-16 text up to its first zero, zero-terminated.
-    add_cstr16, add_cstr16_sequence: u16, CStr16, put_terminated;
+    add_cstr16, add_cstr16_sequence: u16, CStr16, append_terminated;
     /// Adds 8-bit text up to its first zero, zero-terminated.
-    add_cstr8, add_cstr8_sequence: u8, CStr8, put_terminated;
+    add_cstr8, add_cstr8_sequence: u8, CStr8, append_terminated;
     /// Adds UTF-16 text after its count of bytes, 65,534 at most.
-    add_str16, add_str16_sequence: u16, Str16, put_counted;
+    add_str16, add_str16_sequence: u16, Str16, append_counted;
     /// Adds 8-bit text after its count, 65,535 bytes at most.
-    add_str8, add_str8_sequence: u8, Str8, put_counted;
+    add_str8, add_str8_sequence: u8, Str8, append_counted;
     /// Adds bytes after their count, 65,535 at most, in the form that newer readers know.
-    add_binaryc, add_binaryc_sequence: u8, BinaryC, put_counted;
+    add_binaryc, add_binaryc_sequence: u8, BinaryC, append_counted;
     /// Adds a security identifier. Panics if there are fewer bytes than its count requires.
-    add_sid, add_sid_sequence: u8, Sid, put_sid;
+    add_sid, add_sid_sequence: u8, Sid, append_sid;
 }
 
 /// Types that are passed by reference, and the one without sequences.
 impl<G: Id> BuilderOf<G> {
     /// Adds bytes after their count, 65,535 at most.
     pub fn add_binary(&mut self, name: &str, value: impl AsRef<[u8]>, out: OutType, tag: u32) -> &mut Self {
-        self.raw_add_meta_scalar(name, InType::Binary, out, tag).put_counted(value.as_ref());
+        self.raw_add_meta_scalar(name, InType::Binary, out, tag).append_counted(value.as_ref());
         self
     }
 
     /// Adds a GUID.
     pub fn add_guid(&mut self, name: &str, value: &G, out: OutType, tag: u32) -> &mut Self {
-        self.raw_add_meta_scalar(name, InType::Guid, out, tag).put_value(value);
+        self.raw_add_meta_scalar(name, InType::Guid, out, tag).append_value(value);
         self
     }
 
@@ -126,13 +126,13 @@ impl<G: Id> BuilderOf<G> {
         tag: u32,
     ) -> &mut Self {
         self.raw_add_meta_vcount(name, InType::Guid, out, tag)
-            .put_all(values, |to, value| to.put_value(value));
+            .append_all(values, |to, value| to.append_value(value));
         self
     }
 
     /// Adds a SYSTEMTIME: year, month, day of week, day, hour, minute, second, millisecond.
     pub fn add_systemtime(&mut self, name: &str, value: &[u16; 8], out: OutType, tag: u32) -> &mut Self {
-        self.raw_add_meta_scalar(name, InType::SystemTime, out, tag).put_value(value);
+        self.raw_add_meta_scalar(name, InType::SystemTime, out, tag).append_value(value);
         self
     }
 
@@ -146,7 +146,7 @@ impl<G: Id> BuilderOf<G> {
         tag: u32,
     ) -> &mut Self {
         self.raw_add_meta_vcount(name, InType::SystemTime, out, tag)
-            .put_all(values, |to, value| to.put_value(value));
+            .append_all(values, |to, value| to.append_value(value));
         self
     }
 }

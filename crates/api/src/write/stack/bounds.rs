@@ -19,9 +19,9 @@
 //! frames, which are in use. For all other mappings the list is not enough: the kernel merges
 //! neighbours into one, so that the mapping with the thread pointer may begin in unrelated memory,
 //! which is unmapped later; and guard pages may lie inside, unlisted (`MADV_GUARD_INSTALL`, as of
-//! glibc 2.42). There the kernel reads for us, a [`WINDOW`] at a time: at a hole the captured stack
-//! ends, and the process goes on. (`pthread_getattr_np` knows the bounds, but allocates and locks,
-//! which a signal handler must not.)
+//! glibc 2.42). There the kernel reads for us, a [`WINDOW_BYTES`] at a time: at a hole the captured
+//! stack ends, and the process goes on. (`pthread_getattr_np` knows the bounds, but allocates and
+//! locks, which a signal handler must not.)
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -32,25 +32,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use rustix::fs::{Mode, OFlags};
 
 /// The smallest page size of all machines.
-const PAGE: usize = 4096;
+const MIN_PAGE_BYTES: usize = 4096;
 /// Bytes that the kernel reads at once: a part of a page, so that all of them are mapped or none.
-const WINDOW: usize = 1024;
-/// An upper limit of the size of all frames of a write, up to its caller's.
-const NEAR: usize = 64 << 10;
-const WORD: usize = size_of::<usize>();
+const WINDOW_BYTES: usize = 1024;
+/// An upper limit of the size of all frames of a write, including its caller's frame.
+const MAX_WRITE_FRAME_BYTES: usize = 64 << 10;
+const WORD_BYTES: usize = size_of::<usize>();
 const MAPS: &CStr = c"/proc/self/maps";
 
 thread_local! {
     // No destructor and no lazy initialization: a signal handler may read them.
     /// The bounds of the thread's own stack, if known.
-    static OWN: Own = const { Own { low: AtomicUsize::new(0), high: AtomicUsize::new(0), is_certain: AtomicBool::new(false) } };
+    static OWN_STACK: OwnStackBounds = const { OwnStackBounds { low: AtomicUsize::new(0), high: AtomicUsize::new(0), is_certain: AtomicBool::new(false) } };
     /// The bounds of another stack that the thread ran on.
-    static FOREIGN: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    static OTHER_STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
 /// The cached bounds of a thread's own stack. Atomic for the signal handlers of the same thread,
 /// not for other threads.
-struct Own {
+struct OwnStackBounds {
     low: AtomicUsize,
     /// 0 while the bounds are unknown.
     high: AtomicUsize,
@@ -58,11 +58,12 @@ struct Own {
     is_certain: AtomicBool,
 }
 
-impl Own {
+impl OwnStackBounds {
     /// Returns the bounds, and whether all memory between them is certain to be mapped.
     #[inline(always)]
     fn get(&self) -> (Range<usize>, bool) {
-        // The end first, as it is set last: once it is set, so is the rest.
+        // The end is read first, because it is set last: once it is set, the other words are set
+        // too.
         let high = self.high.load(Ordering::Relaxed);
         compiler_fence(Ordering::Acquire);
         (self.low.load(Ordering::Relaxed)..high, self.is_certain.load(Ordering::Relaxed))
@@ -80,15 +81,15 @@ impl Own {
 }
 
 /// A buffer for the list of mappings, and then for the part of a stack that the kernel read.
-pub(in crate::write) struct Work {
-    words: [usize; WINDOW / WORD],
+pub(in crate::write) struct WorkBuffer {
+    words: [usize; WINDOW_BYTES / WORD_BYTES],
 }
 
-impl Work {
-    pub(in crate::write) const BYTES: usize = WINDOW;
+impl WorkBuffer {
+    pub(in crate::write) const BYTES: usize = WINDOW_BYTES;
 
     pub(in crate::write) const fn new() -> Self {
-        Self { words: [0; WINDOW / WORD] }
+        Self { words: [0; WINDOW_BYTES / WORD_BYTES] }
     }
 
     pub(in crate::write) fn bytes(&mut self) -> &mut [u8] {
@@ -100,13 +101,13 @@ impl Work {
 /// The memory that a walk may read.
 #[derive(Debug)]
 pub(super) struct Readable<'w> {
-    /// Certain to be mapped.
-    here: Range<usize>,
-    /// The rest of the stack in use, read by the kernel.
-    rest: Range<usize>,
+    /// Certain to be mapped, read directly.
+    certain: Range<usize>,
+    /// The remainder of the stack in use, read by the kernel.
+    uncertain: Range<usize>,
     /// The thread's own stack while another is in use, read by the kernel.
-    own: Range<usize>,
-    window: Window<'w>,
+    own_stack: Range<usize>,
+    window: KernelReadWindow<'w>,
 }
 
 impl<'w> Readable<'w> {
@@ -115,61 +116,71 @@ impl<'w> Readable<'w> {
     /// the compiler may have moved the value out of the stack, so it shows how far to go, but not
     /// that memory is mapped there.
     #[inline]
-    pub(super) fn here(sp: usize, inside: usize, caller: usize, work: &'w mut Work) -> Self {
-        if let Some((here, rest)) = on_own(sp, inside) {
-            return Self { here, rest, own: 0..0, window: Window::empty(work) };
+    pub(super) fn for_current_stack(
+        sp: usize,
+        inside: usize,
+        caller: usize,
+        work: &'w mut WorkBuffer,
+    ) -> Self {
+        if let Some((certain, uncertain)) = split_own_stack(sp, inside) {
+            return Self { certain, uncertain, own_stack: 0..0, window: KernelReadWindow::empty(work) };
         }
-        Self::elsewhere(sp, inside, caller, work)
+        Self::for_other_stack(sp, inside, caller, work)
     }
 
     #[cold]
     #[inline(never)]
-    fn elsewhere(sp: usize, inside: usize, caller: usize, work: &'w mut Work) -> Self {
+    fn for_other_stack(sp: usize, inside: usize, caller: usize, work: &'w mut WorkBuffer) -> Self {
         let signal = signal_stack().filter(|stack| stack.contains(&sp));
-        let foreign = FOREIGN.get();
+        let foreign = OTHER_STACK.get();
         let is_known_foreign = foreign.0 <= sp && sp < foreign.1;
-        let is_own_known = !OWN.with(Own::get).0.is_empty();
+        let is_own_known = !OWN_STACK.with(OwnStackBounds::get).0.is_empty();
         if !is_known_foreign && (signal.is_none() || !is_own_known) {
             find_and_cache(sp, work.bytes());
         }
-        if let Some((here, rest)) = on_own(sp, inside) {
-            return Self { here, rest, own: 0..0, window: Window::empty(work) };
+        if let Some((certain, uncertain)) = split_own_stack(sp, inside) {
+            return Self { certain, uncertain, own_stack: 0..0, window: KernelReadWindow::empty(work) };
         }
-        let certain = page_end(sp, inside);
-        let is_near = caller.checked_sub(sp).is_some_and(|distance| distance < NEAR);
-        let called = if is_near { page_end(certain.saturating_sub(1), caller) } else { certain };
-        let rest = certain..signal.map_or(called, |stack| stack.end);
-        Self { here: sp..certain, rest, own: OWN.with(Own::get).0, window: Window::empty(work) }
+        let certain_end = page_end(sp, inside);
+        let is_near = caller.checked_sub(sp).is_some_and(|distance| distance < MAX_WRITE_FRAME_BYTES);
+        let caller_end = if is_near { page_end(certain_end.saturating_sub(1), caller) } else { certain_end };
+        let uncertain = certain_end..signal.map_or(caller_end, |stack| stack.end);
+        let own_stack = OWN_STACK.with(OwnStackBounds::get).0;
+        Self { certain: sp..certain_end, uncertain, own_stack, window: KernelReadWindow::empty(work) }
     }
 
     #[inline]
     pub(super) fn contains(&self, address: usize) -> bool {
-        self.here.contains(&address) || self.rest.contains(&address) || self.own.contains(&address)
+        self.certain.contains(&address)
+            || self.uncertain.contains(&address)
+            || self.own_stack.contains(&address)
     }
 
     /// Reads a word of the stack.
     #[inline(always)]
     pub(super) fn word(&self, address: usize) -> Option<usize> {
-        let last = address.checked_add(WORD - 1)?;
+        let last = address.checked_add(WORD_BYTES - 1)?;
         let is_inside = |range: &Range<usize>| range.start <= address && last < range.end;
-        if !address.is_multiple_of(WORD) {
+        if !address.is_multiple_of(WORD_BYTES) {
             return None;
         }
-        if is_inside(&self.here) {
+        if is_inside(&self.certain) {
             // SAFETY: aligned, and in pages that stay mapped and readable while the calling
             // function runs: `[stack]`, or frames in use. Other threads and this one's own frames
             // may write there; the volatile read takes any value.
             return Some(unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_volatile() });
         }
-        (is_inside(&self.rest) || is_inside(&self.own)).then(|| self.window.word(address)).flatten()
+        (is_inside(&self.uncertain) || is_inside(&self.own_stack))
+            .then(|| self.window.word(address))
+            .flatten()
     }
 }
 
-/// Returns the certain part of the thread's own stack and the rest, if `sp` is in it and it is
-/// known.
+/// Splits the thread's own stack into the part that is certain to be mapped and the remainder, if
+/// the stack is known and `sp` is in it.
 #[inline(always)]
-fn on_own(sp: usize, inside: usize) -> Option<(Range<usize>, Range<usize>)> {
-    let (own, is_certain) = OWN.with(Own::get);
+fn split_own_stack(sp: usize, inside: usize) -> Option<(Range<usize>, Range<usize>)> {
+    let (own, is_certain) = OWN_STACK.with(OwnStackBounds::get);
     own.contains(&sp).then(|| {
         let certain = if is_certain { own.end } else { page_end(sp, inside).min(own.end) };
         (sp..certain, certain..own.end)
@@ -178,28 +189,28 @@ fn on_own(sp: usize, inside: usize) -> Option<(Range<usize>, Range<usize>)> {
 
 /// Returns the end of the page that holds the higher of two addresses.
 #[inline(always)]
-fn page_end(one: usize, other: usize) -> usize {
-    one.max(other).saturating_add(1).checked_next_multiple_of(PAGE).unwrap_or(one)
+fn page_end(first: usize, second: usize) -> usize {
+    first.max(second).saturating_add(1).checked_next_multiple_of(MIN_PAGE_BYTES).unwrap_or(first)
 }
 
 /// The words that the kernel read last.
 #[derive(Debug)]
-struct Window<'w> {
-    /// A multiple of [`WINDOW`]; 1 if nothing was read.
+struct KernelReadWindow<'w> {
+    /// A multiple of [`WINDOW_BYTES`]; 1 if nothing was read.
     start: Cell<usize>,
     words: &'w [Cell<usize>],
 }
 
-impl<'w> Window<'w> {
+impl<'w> KernelReadWindow<'w> {
     #[inline(always)]
-    fn empty(work: &'w mut Work) -> Self {
+    fn empty(work: &'w mut WorkBuffer) -> Self {
         Self { start: Cell::new(1), words: Cell::from_mut(&mut work.words[..]).as_slice_of_cells() }
     }
 
     /// Returns the word at an aligned address, if memory is mapped there.
     #[inline(never)]
     fn word(&self, address: usize) -> Option<usize> {
-        let offset = address % WINDOW;
+        let offset = address % WINDOW_BYTES;
         let start = address.wrapping_sub(offset);
         if self.start.get() != start {
             self.start.set(1);
@@ -208,15 +219,15 @@ impl<'w> Window<'w> {
             }
             self.start.set(start);
         }
-        self.words.get(offset / WORD).map(Cell::get)
+        self.words.get(offset / WORD_BYTES).map(Cell::get)
     }
 }
 
 /// Copies a window from `start`, which may be any address, and returns whether all of it was
 /// mapped.
 fn read_by_kernel(start: usize, into: *mut usize) -> bool {
-    let local = libc::iovec { iov_base: into.cast(), iov_len: WINDOW };
-    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(start), iov_len: WINDOW };
+    let local = libc::iovec { iov_base: into.cast(), iov_len: WINDOW_BYTES };
+    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(start), iov_len: WINDOW_BYTES };
     let process = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: the caller's buffer has the size of a window; the kernel checks the address that is
     // read. The error number belongs to the interrupted program and is restored.
@@ -224,7 +235,7 @@ fn read_by_kernel(start: usize, into: *mut usize) -> bool {
         let error = *libc::__errno_location();
         let count = libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0);
         *libc::__errno_location() = error;
-        count.cast_unsigned() == WINDOW
+        count.cast_unsigned() == WINDOW_BYTES
     }
 }
 
@@ -244,30 +255,30 @@ fn signal_stack() -> Option<Range<usize>> {
 /// Finds and caches the bounds of the thread's own stack, or of the other stack that `sp` is in.
 fn find_and_cache(sp: usize, chunk: &mut [u8]) {
     let thread = thread_pointer();
-    let (mut own, mut first, mut around) = (None, None, None);
-    mappings(chunk, |range, is_first_stack| {
+    let (mut own_stack, mut first_stack, mut around_sp) = (None, None, None);
+    for_each_mapping(chunk, |range, is_first_stack| {
         if range.contains(&sp) {
-            around = Some(range.clone());
+            around_sp = Some(range.clone());
         }
         if range.contains(&thread) {
-            own = Some(range.start..thread);
+            own_stack = Some(range.start..thread);
         }
         if is_first_stack {
-            first = Some(range);
+            first_stack = Some(range);
         }
     });
     let holds = |range: &Option<Range<usize>>| range.as_ref().is_some_and(|range| range.contains(&sp));
     // The first thread's control block is not on its stack, but where stacks of coroutines may lie.
     let is_first = rustix::thread::gettid() == rustix::process::getpid();
-    let is_certain = is_first || holds(&first);
-    let choice = if is_certain { first } else { own };
+    let is_certain = is_first || holds(&first_stack);
+    let choice = if is_certain { first_stack } else { own_stack };
     // If a signal handler is the first to capture, the thread's own stack is cached all the same.
     if !holds(&choice) {
-        let around = around.unwrap_or(0..0);
-        FOREIGN.set((around.start, around.end));
+        let around_sp = around_sp.unwrap_or(0..0);
+        OTHER_STACK.set((around_sp.start, around_sp.end));
     }
     if let Some(range) = choice {
-        OWN.with(|own| own.set(range, is_certain));
+        OWN_STACK.with(|own| own.set(range, is_certain));
     }
 }
 
@@ -294,9 +305,9 @@ fn thread_pointer() -> usize {
 
 /// Passes all mappings of the process to `each`, and whether each is the stack of its first thread.
 /// Allocates nothing; the list is read in chunks.
-fn mappings(chunk: &mut [u8], mut each: impl FnMut(Range<usize>, bool)) {
+fn for_each_mapping(chunk: &mut [u8], mut each: impl FnMut(Range<usize>, bool)) {
     let Ok(maps) = rustix::fs::open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
-    let mut line = Line::default();
+    let mut line = MapsLine::default();
     loop {
         let count = match rustix::io::read(&maps, &mut *chunk) {
             Ok(0) => return,
@@ -312,16 +323,16 @@ fn mappings(chunk: &mut [u8], mut each: impl FnMut(Range<usize>, bool)) {
     }
 }
 
-/// A line of the list, read byte by byte: `start-end rw-p … [stack]`.
+/// A line of `/proc/self/maps`, read byte by byte: `start-end rw-p … [stack]`.
 #[derive(Default)]
-struct Line {
+struct MapsLine {
     bounds: [usize; 2],
     part: usize,
     /// The last eight bytes.
     tail: u64,
 }
 
-impl Line {
+impl MapsLine {
     fn push(&mut self, byte: u8) -> Option<(Range<usize>, bool)> {
         const STACK: u64 = u64::from_be_bytes(*b" [stack]");
         match byte {
@@ -350,7 +361,7 @@ mod tests {
 
     #[test]
     fn lines_are_read_byte_by_byte() {
-        let mut line = Line::default();
+        let mut line = MapsLine::default();
         let text =
             "7f00-8f10 rw-p 00000000 00:00 0    [stack]\n1000-2000 r--p 0 08:01 5  /a-b [stack]x\n\nzz\n";
         let found: Vec<_> = text.bytes().filter_map(|byte| line.push(byte)).collect();
@@ -362,27 +373,30 @@ mod tests {
         let check = || {
             let local = 0_usize;
             let at = (&raw const local).addr();
-            let mut work = Work::new();
-            let readable = Readable::here(at & !7, at, at, &mut work);
-            assert!(readable.contains(at) && readable.own.is_empty());
-            let Range { start: low, end: high } = OWN.with(Own::get).0;
+            let mut work = WorkBuffer::new();
+            let readable = Readable::for_current_stack(at & !7, at, at, &mut work);
+            assert!(readable.contains(at) && readable.own_stack.is_empty());
+            let Range { start: low, end: high } = OWN_STACK.with(OwnStackBounds::get).0;
             assert!(low <= at && at < high && high - low < 1 << 30);
             (low, high)
         };
-        let mine = check();
-        let other = std::thread::spawn(check).join().unwrap();
-        assert!(mine.1 <= other.0 || other.1 <= mine.0, "{mine:x?} {other:x?}");
+        let this_thread = check();
+        let other_thread = std::thread::spawn(check).join().unwrap();
+        assert!(
+            this_thread.1 <= other_thread.0 || other_thread.1 <= this_thread.0,
+            "{this_thread:x?} {other_thread:x?}"
+        );
     }
 
     #[test]
     fn memory_outside_the_stack_is_not_read() {
         let local = [1_usize, 2];
         let at = local.as_ptr().expose_provenance();
-        let mut work = Work::new();
-        let readable = Readable::here(at, at, at, &mut work);
+        let mut work = WorkBuffer::new();
+        let readable = Readable::for_current_stack(at, at, at, &mut work);
         assert_eq!((readable.word(at), readable.word(at + 8)), (Some(1), Some(2)));
         let heap = Box::new(7_usize);
-        let high = OWN.with(Own::get).0.end;
+        let high = OWN_STACK.with(OwnStackBounds::get).0.end;
         for address in
             [0, 8, at + 1, at - 8, high, high - 7, usize::MAX, usize::MAX - 7, (&raw const *heap).addr()]
         {
@@ -397,25 +411,34 @@ mod tests {
         let start = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let memory = libc::mmap(std::ptr::null_mut(), pages * PAGE, access, flags, -1, 0);
+            let memory = libc::mmap(std::ptr::null_mut(), pages * MIN_PAGE_BYTES, access, flags, -1, 0);
             assert_ne!(memory, libc::MAP_FAILED);
-            memory.cast::<usize>().byte_add(PAGE - WORD).write(7);
-            assert_eq!(libc::mprotect(memory.byte_add(PAGE), PAGE, libc::PROT_NONE), 0);
-            assert_eq!(libc::munmap(memory.byte_add(2 * PAGE), PAGE), 0);
+            memory.cast::<usize>().byte_add(MIN_PAGE_BYTES - WORD_BYTES).write(7);
+            assert_eq!(libc::mprotect(memory.byte_add(MIN_PAGE_BYTES), MIN_PAGE_BYTES, libc::PROT_NONE), 0);
+            assert_eq!(libc::munmap(memory.byte_add(2 * MIN_PAGE_BYTES), MIN_PAGE_BYTES), 0);
             memory.expose_provenance()
         };
-        let range = start..start + pages * PAGE;
-        for (rest, own) in [(range.clone(), 0..0), (0..0, range)] {
-            let mut work = Work::new();
-            let readable = Readable { here: 0..0, rest, own, window: Window::empty(&mut work) };
+        let range = start..start + pages * MIN_PAGE_BYTES;
+        for (uncertain, own_stack) in [(range.clone(), 0..0), (0..0, range)] {
+            let mut work = WorkBuffer::new();
+            let readable =
+                Readable { certain: 0..0, uncertain, own_stack, window: KernelReadWindow::empty(&mut work) };
             let at = |offset| readable.word(start + offset);
-            assert_eq!((at(0), at(PAGE), at(PAGE - WORD)), (Some(0), None, Some(7)));
             assert_eq!(
-                (at(2 * PAGE - WORD), at(2 * PAGE), at(pages * PAGE), at(0)),
+                (at(0), at(MIN_PAGE_BYTES), at(MIN_PAGE_BYTES - WORD_BYTES)),
+                (Some(0), None, Some(7))
+            );
+            assert_eq!(
+                (
+                    at(2 * MIN_PAGE_BYTES - WORD_BYTES),
+                    at(2 * MIN_PAGE_BYTES),
+                    at(pages * MIN_PAGE_BYTES),
+                    at(0)
+                ),
                 (None, None, None, Some(0))
             );
         }
-        // SAFETY: what is left of the mapping.
-        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start), 2 * PAGE) };
+        // SAFETY: the two pages of the mapping above that are still mapped; nothing refers to them.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start), 2 * MIN_PAGE_BYTES) };
     }
 }

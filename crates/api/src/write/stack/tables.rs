@@ -3,7 +3,7 @@
 //! ```text
 //!   address ──_dl_find_object──▶ .eh_frame_hdr ──binary search──▶ FDE ──▶ CIE
 //!                                                                 └── instructions, run up to
-//!                                                                     the address ─▶ Rule
+//!                                                                     the address ─▶ UnwindRule
 //!   cached rules:   [address ^ rule │ rule] × 2 × 512   two words: a torn pair fits no address
 //! ```
 //!
@@ -23,15 +23,15 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::process::weak;
-use bytes::Bytes;
-pub(super) use cfi::Rows;
+use bytes::UnwindTableReader;
+pub(super) use cfi::UnwindRows;
 
 /// Number of cached rules: 16 KiB.
-const CACHE_SIZE: usize = 1024;
+const CACHED_RULES: usize = 1024;
 
 /// The base from which a frame address is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Base {
+pub(super) enum CfaBase {
     /// The stack pointer.
     Stack,
     /// The frame pointer.
@@ -44,9 +44,9 @@ pub(super) enum Base {
 
 /// The rule for leaving a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct UnwindRule {
     /// The CFA is the value of `base` plus `offset`.
-    pub(super) base: Base,
+    pub(super) base: CfaBase,
     pub(super) offset: isize,
     /// Offset of the return address from the CFA; `None` if it is in its register.
     pub(super) return_at: Option<isize>,
@@ -56,9 +56,9 @@ pub(super) struct Rule {
     pub(super) is_outermost: bool,
 }
 
-impl Rule {
+impl UnwindRule {
     pub(super) const SIGNAL: Self =
-        Self { base: Base::Signal, offset: 0, return_at: None, frame_at: None, is_outermost: false };
+        Self { base: CfaBase::Signal, offset: 0, return_at: None, frame_at: None, is_outermost: false };
 
     /// Packs the rule into a word: base in bits 0–1, presence flags in bits 2–4, bit 5 set; offset
     /// in bits 8–31; offsets of return address and frame pointer in words in bits 32–47 and 48–63.
@@ -88,10 +88,10 @@ impl Rule {
         };
         Self {
             base: match word & 3 {
-                0 => Base::Stack,
-                1 => Base::Frame,
-                2 => Base::FrameSlot,
-                _ => Base::Signal,
+                0 => CfaBase::Stack,
+                1 => CfaBase::Frame,
+                2 => CfaBase::FrameSlot,
+                _ => CfaBase::Signal,
             },
             offset: (((word as u32).cast_signed()) >> 8) as isize,
             return_at: slot(2, 32),
@@ -114,9 +114,9 @@ impl CachedRule {
 
     // Relaxed, here and below: each word validates the other, and they lead to no other memory.
     #[inline(always)]
-    fn get(&self, pc: u64) -> Option<Rule> {
+    fn get(&self, pc: u64) -> Option<UnwindRule> {
         let (check, word) = (self.check.load(Ordering::Relaxed), self.word.load(Ordering::Relaxed));
-        (check ^ word == pc && word != 0).then(|| Rule::unpack(word))
+        (check ^ word == pc && word != 0).then(|| UnwindRule::unpack(word))
     }
 
     fn set(&self, pc: u64, word: u64) {
@@ -127,8 +127,8 @@ impl CachedRule {
 
 /// The cache. Each set holds two rules, so that two frames of one stack do not evict each other
 /// forever.
-static RULES: [[CachedRule; 2]; CACHE_SIZE / 2] =
-    [const { [CachedRule::empty(), CachedRule::empty()] }; CACHE_SIZE / 2];
+static RULES: [[CachedRule; 2]; CACHED_RULES / 2] =
+    [const { [CachedRule::empty(), CachedRule::empty()] }; CACHED_RULES / 2];
 
 #[inline(always)]
 fn cached_rules(pc: u64) -> &'static [CachedRule; 2] {
@@ -137,17 +137,17 @@ fn cached_rules(pc: u64) -> &'static [CachedRule; 2] {
 
 /// Returns the rule at an address; `None` if no table describes it.
 #[inline(always)]
-pub(super) fn rule(pc: usize, rows: &mut Rows) -> Option<Rule> {
+pub(super) fn find_rule(pc: usize, rows: &mut UnwindRows) -> Option<UnwindRule> {
     let [first, second] = cached_rules(pc as u64);
-    first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find(pc, rows))
+    first.get(pc as u64).or_else(|| second.get(pc as u64)).or_else(|| find_uncached_rule(pc, rows))
 }
 
 /// Finds the rule at an address in the tables and caches it.
 #[cold]
 #[inline(never)]
-pub(super) fn find(pc: usize, rows: &mut Rows) -> Option<Rule> {
-    let object = Object::around(pc)?;
-    let rule = cfi::rule(&object.mapped, object.entry(pc)?, pc, rows)?;
+pub(super) fn find_uncached_rule(pc: usize, rows: &mut UnwindRows) -> Option<UnwindRule> {
+    let object = MappedObject::find(pc)?;
+    let rule = cfi::compute_rule(&object.mapped, object.find_fde(pc)?, pc, rows)?;
     if let Some(word) = rule.pack() {
         let [first, second] = cached_rules(pc as u64);
         let (check, older) = (first.check.load(Ordering::Relaxed), first.word.load(Ordering::Relaxed));
@@ -183,14 +183,14 @@ fn find_mapping(address: usize) -> Option<DlFindObject> {
     // SAFETY: takes any address; lock-free and safe in signal handlers (glibc manual, "Dynamic
     // Linker Introspection").
     let missed = unsafe { find(std::ptr::without_provenance(address), found.as_mut_ptr()) };
-    // SAFETY: zeroed, and filled where it is there; all zeros are valid.
+    // SAFETY: zeroed, and filled if an object was found; all zeros are a valid `DlFindObject`.
     (missed == 0).then(|| unsafe { found.assume_init() })
 }
 
-/// Returns the mapping that has the tables of code in another. For an object whose segments leave
-/// gaps (as some linkers write them), the loader returns only the segment of the address; for
+/// Returns the mapping that contains the tables of the code in `code`. For an object whose segments
+/// leave gaps (as some linkers write them), the loader returns only the segment of the address; for
 /// others, all of it.
-fn tables_of(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>) -> Option<DlFindObject> {
+fn find_tables(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>) -> Option<DlFindObject> {
     match code.eh_frame {
         0 => None,
         table if code.map_start <= table && table < code.map_end => Some(code),
@@ -199,18 +199,18 @@ fn tables_of(code: DlFindObject, find: impl Fn(usize) -> Option<DlFindObject>) -
 }
 
 /// A loaded object: the memory around its tables, and the address of its function table.
-struct Object {
-    mapped: Bytes,
+struct MappedObject {
+    mapped: UnwindTableReader,
     table: usize,
 }
 
-impl Object {
+impl MappedObject {
     #[inline(never)] // The loader's answer is not needed any more when the tables are read.
-    fn around(pc: usize) -> Option<Self> {
-        let tables = tables_of(find_mapping(pc)?, find_mapping)?;
+    fn find(pc: usize) -> Option<Self> {
+        let tables = find_tables(find_mapping(pc)?, find_mapping)?;
         // SAFETY: the loader reports this range as mapped; it stays while the thread has frames in
         // the object.
-        let mapped = unsafe { Bytes::mapped(tables.map_start, tables.map_end) };
+        let mapped = unsafe { UnwindTableReader::new(tables.map_start, tables.map_end) };
         Some(Self { mapped, table: tables.eh_frame })
     }
 
@@ -219,19 +219,20 @@ impl Object {
     /// Header of the table: version 1, encodings, then pairs of function and FDE, both as 32 bits
     /// from the header on, in order.
     #[inline(never)]
-    fn entry(&self, pc: usize) -> Option<usize> {
+    fn find_fde(&self, pc: usize) -> Option<usize> {
         let mut header = self.mapped.seek(self.table)?;
-        let (version, eh_frame, count, entries) = (header.u8()?, header.u8()?, header.u8()?, header.u8()?);
+        let (version, eh_frame, count, entries) =
+            (header.read_u8()?, header.read_u8()?, header.read_u8()?, header.read_u8()?);
         if (version, count, entries) != (1, 0x03, 0x3B) {
             return None;
         }
-        header.pointer(eh_frame)?;
-        let count = header.u32()? as usize;
+        header.read_pointer(eh_frame)?;
+        let count = header.read_u32()? as usize;
         let first = header.position();
         let wanted = i32::try_from(pc.wrapping_sub(self.table).cast_signed()).ok()?;
         let entry = |index: usize| {
             let mut entry = self.mapped.seek(first.checked_add(index.checked_mul(8)?)?)?;
-            Some((entry.u32()?.cast_signed(), entry.u32()?.cast_signed()))
+            Some((entry.read_u32()?.cast_signed(), entry.read_u32()?.cast_signed()))
         };
         // The last entry that is not after the address.
         let (mut low, mut high) = (0, count);
@@ -250,36 +251,46 @@ mod tests {
 
     #[test]
     fn rules_survive_their_packing() {
-        for base in [Base::Stack, Base::Frame, Base::FrameSlot, Base::Signal] {
+        for base in [CfaBase::Stack, CfaBase::Frame, CfaBase::FrameSlot, CfaBase::Signal] {
             for offset in [0, 8, 16, 4096, -8, (1 << 23) - 1, -(1 << 23)] {
                 for return_at in [None, Some(-8), Some(0), Some(8 * 32767)] {
                     for frame_at in [None, Some(-16), Some(-8 * 32768)] {
                         for is_outermost in [false, true] {
-                            let rule = Rule { base, offset, return_at, frame_at, is_outermost };
-                            assert_eq!(Rule::unpack(rule.pack().unwrap()), rule);
+                            let rule = UnwindRule { base, offset, return_at, frame_at, is_outermost };
+                            assert_eq!(UnwindRule::unpack(rule.pack().unwrap()), rule);
                         }
                     }
                 }
             }
         }
-        let rule = Rule { base: Base::Stack, offset: 1 << 23, ..Rule::SIGNAL };
+        let rule = UnwindRule { base: CfaBase::Stack, offset: 1 << 23, ..UnwindRule::SIGNAL };
         assert_eq!(rule.pack(), None);
-        assert_eq!(Rule { return_at: Some(4), ..Rule::SIGNAL }.pack(), None);
+        assert_eq!(UnwindRule { return_at: Some(4), ..UnwindRule::SIGNAL }.pack(), None);
     }
 
     #[test]
     fn functions_of_all_objects_have_rules() {
-        let own = functions_of_all_objects_have_rules as fn() as usize;
+        let this_function = functions_of_all_objects_have_rules as fn() as usize;
         // At its first instruction a function has nothing but its return address.
         #[cfg(target_arch = "x86_64")]
         assert_eq!(
-            rule(own, &mut Rows::new()),
-            Some(Rule { base: Base::Stack, offset: 8, return_at: Some(-8), ..Rule::SIGNAL })
+            find_rule(this_function, &mut UnwindRows::new()),
+            Some(UnwindRule { base: CfaBase::Stack, offset: 8, return_at: Some(-8), ..UnwindRule::SIGNAL })
         );
         #[cfg(target_arch = "aarch64")]
-        assert_eq!(rule(own, &mut Rows::new()), Some(Rule { base: Base::Stack, offset: 0, ..Rule::SIGNAL }));
-        assert!(rule(libc::getenv as *const () as usize, &mut Rows::new()).is_some(), "the C library");
-        assert_eq!(rule(own, &mut Rows::new()), rule(own, &mut Rows::new()), "remembered");
+        assert_eq!(
+            find_rule(this_function, &mut UnwindRows::new()),
+            Some(UnwindRule { base: CfaBase::Stack, offset: 0, ..UnwindRule::SIGNAL })
+        );
+        assert!(
+            find_rule(libc::getenv as *const () as usize, &mut UnwindRows::new()).is_some(),
+            "a function of the C library must have a rule"
+        );
+        assert_eq!(
+            find_rule(this_function, &mut UnwindRows::new()),
+            find_rule(this_function, &mut UnwindRows::new()),
+            "a cached rule must equal the computed one"
+        );
     }
 
     #[test]
@@ -294,17 +305,17 @@ mod tests {
         };
         let range = |found: Option<DlFindObject>| found.map(|object| object.map_start..object.map_end);
         let tables = |at| Some(segment(0x1000, 0x2000, at));
-        assert_eq!(range(tables_of(segment(0x1000, 0x9000, 0x1800), |_| None)), Some(0x1000..0x9000));
-        assert_eq!(range(tables_of(segment(0x3000, 0x9000, 0x1800), tables)), Some(0x1000..0x2000));
-        assert_eq!(range(tables_of(segment(0x3000, 0x9000, 0x9000), |_| None)), None);
-        assert_eq!(range(tables_of(segment(0x3000, 0x9000, 0), tables)), None, "it has none");
+        assert_eq!(range(find_tables(segment(0x1000, 0x9000, 0x1800), |_| None)), Some(0x1000..0x9000));
+        assert_eq!(range(find_tables(segment(0x3000, 0x9000, 0x1800), tables)), Some(0x1000..0x2000));
+        assert_eq!(range(find_tables(segment(0x3000, 0x9000, 0x9000), |_| None)), None);
+        assert_eq!(range(find_tables(segment(0x3000, 0x9000, 0), tables)), None, "an object without tables");
     }
 
     #[test]
-    fn no_rule_where_there_is_no_code() {
+    fn address_without_code_has_no_rule() {
         let local = 0_u8;
         for pc in [0, 1, 4096, (&raw const local).addr(), usize::MAX, usize::MAX >> 1] {
-            assert_eq!(rule(pc, &mut Rows::new()), None, "{pc:#x}");
+            assert_eq!(find_rule(pc, &mut UnwindRows::new()), None, "{pc:#x}");
         }
     }
 }

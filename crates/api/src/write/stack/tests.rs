@@ -6,7 +6,7 @@ use super::*;
 
 /// Captures the caller's stack as a write does: with a frame of this library in between.
 #[inline(never)]
-fn taken() -> Box<Frames> {
+fn capture_here() -> Box<Frames> {
     let mut frames = Box::new(Frames::new());
     let inside = 0_u64;
     let inside = (&raw const inside).addr();
@@ -26,7 +26,8 @@ mod oracle {
     }
 
     extern "C" fn each(context: *mut c_void, data: *mut c_void) -> i32 {
-        // SAFETY: the vector that `frames` passes; the context of this call.
+        // SAFETY: `data` is the vector that `frames` passes, which no other code uses meanwhile;
+        // `context` is valid during this call.
         unsafe { (*data.cast::<Vec<u64>>()).push(_Unwind_GetIP(context) as u64) };
         0
     }
@@ -34,7 +35,7 @@ mod oracle {
     #[inline(never)]
     pub(super) fn frames() -> Vec<u64> {
         let mut frames = Vec::<u64>::new();
-        // SAFETY: the callback takes what is passed here.
+        // SAFETY: the callback gets the vector, which lives until the call returns.
         unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
         frames
     }
@@ -47,7 +48,7 @@ fn is_in(address: u64, function: usize) -> bool {
 
 #[inline(never)]
 fn inner(depth: u32) -> Box<Frames> {
-    if depth == 0 { black_box(taken()) } else { black_box(inner(depth - 1)) }
+    if depth == 0 { black_box(capture_here()) } else { black_box(inner(depth - 1)) }
 }
 
 #[inline(never)]
@@ -66,23 +67,26 @@ fn frames_begin_at_the_caller_and_name_each_function() {
         "{found:x?}"
     );
     assert_eq!(frames.data().len(), 8 + 8 * found.len());
-    assert_eq!(frames.data()[..8], [0; 8], "match id");
+    assert_eq!(frames.data()[..8], [0; 8], "the match id must be 0");
 }
 
 #[test]
 fn runtime_library_finds_the_same_frames() {
     #[inline(never)]
-    fn both() -> (Box<Frames>, Vec<u64>) {
-        (black_box(taken()), black_box(oracle::frames()))
+    fn capture_both_ways() -> (Box<Frames>, Vec<u64>) {
+        (black_box(capture_here()), black_box(oracle::frames()))
     }
     for run in 0..2 {
-        let (ours, theirs) = black_box(both());
+        let (ours, theirs) = black_box(capture_both_ways());
         let ours = ours.addresses();
-        // Both begin in `both`, at different calls; from its caller on they agree.
-        let start = theirs.iter().position(|address| *address == ours[1]).expect("a common frame");
+        // Both begin in `capture_both_ways`, at different calls; from its caller on they agree.
+        let start = theirs
+            .iter()
+            .position(|address| *address == ours[1])
+            .expect("both unwinders should find the caller's frame");
         // Some versions of the runtime library report the address 0 at the end.
         let theirs: Vec<_> = theirs[start..].iter().copied().filter(|address| *address != 0).collect();
-        assert_eq!(ours[1..], theirs, "run {run}: from the tables, then remembered");
+        assert_eq!(ours[1..], theirs, "run {run}: rules from the tables, then from the cache");
         assert!(ours.len() > 5);
     }
 }
@@ -107,31 +111,31 @@ fn requested_frames_are_skipped() {
         black_box(frames)
     }
     #[inline(never)]
-    fn skipped() -> Frames {
+    fn call_without_the_first() -> Frames {
         black_box(without_the_first())
     }
-    let frames = black_box(skipped());
+    let frames = black_box(call_without_the_first());
     let test = requested_frames_are_skipped as fn() as usize;
     assert!(is_in(frames.addresses()[0], test));
 }
 
 /// Walks by frame pointers alone over words on this stack; `fill` gets their address and returns
 /// where to begin.
-fn by_pointers(words: &mut [usize; 16], fill: impl Fn(usize, &mut [usize; 16]) -> usize) -> Vec<u64> {
+fn walk_frame_pointers(words: &mut [usize; 16], fill: impl Fn(usize, &mut [usize; 16]) -> usize) -> Vec<u64> {
     let at = words.as_ptr().expose_provenance();
     let fp = fill(at, words);
     black_box(&mut *words);
     let mut frames = Frames::new();
-    let registers = Registers { pc: 0x5000, sp: at, fp, link: 0, exact: true };
-    let mut work = Work::new();
-    let readable = Readable::here(at, at, at, &mut work);
+    let registers = Registers { pc: 0x5000, sp: at, fp, link: 0, is_exact: true };
+    let mut work = WorkBuffer::new();
+    let readable = Readable::for_current_stack(at, at, at, &mut work);
     walk(&mut frames, registers, StackStart { inside: 0, caller: at, skip: 0 }, &readable, |_| None);
     frames.addresses().to_vec()
 }
 
 #[test]
 fn valid_frame_pointer_chain_is_followed_to_its_end() {
-    let found = by_pointers(&mut [0; 16], |at, words| {
+    let found = walk_frame_pointers(&mut [0; 16], |at, words| {
         (words[0], words[1]) = (at + 8 * 4, 0x1_0001);
         (words[4], words[5]) = (at + 8 * 10, 0x1_0002);
         (words[10], words[11]) = (0, 0x1_0003);
@@ -144,61 +148,62 @@ fn valid_frame_pointer_chain_is_followed_to_its_end() {
 fn smashed_frame_pointer_chain_ends_at_the_damage() {
     let heap = Box::leak(Box::new([0x4141_4141_usize; 4])).as_ptr().expose_provenance();
     for smashed in [1, 8, 0x4141_4141_4141_4141, usize::MAX, usize::MAX - 7, usize::MAX & !15, heap] {
-        let found = by_pointers(&mut [0; 16], |at, words| {
+        let found = walk_frame_pointers(&mut [0; 16], |at, words| {
             (words[0], words[1]) = (smashed, 0x1_0001);
             at
         });
         assert!(found.len() <= 1, "{smashed:#x}: {found:x?}");
-        assert!(by_pointers(&mut [0; 16], |_, _| smashed).is_empty(), "{smashed:#x}");
+        assert!(walk_frame_pointers(&mut [0; 16], |_, _| smashed).is_empty(), "{smashed:#x}");
     }
     for (next, code) in [(0, 0x1_0001), (4, 0), (4, 1), (1, 0x1_0001)] {
-        // To itself, to no code, and to an unaligned address.
-        let found = by_pointers(&mut [0; 16], |at, words| {
+        // A frame pointer to itself, to no code, and to an unaligned address.
+        let found = walk_frame_pointers(&mut [0; 16], |at, words| {
             (words[0], words[1]) = (at + 8 * next + usize::from(next == 1), code);
             at
         });
         assert!(found.len() <= 1, "{next} {code}: {found:x?}");
     }
-    let into_the_stack = by_pointers(&mut [0; 16], |at, words| {
+    let into_the_stack = walk_frame_pointers(&mut [0; 16], |at, words| {
         (words[0], words[1]) = (at + 32, at + 64);
         at
     });
-    assert!(into_the_stack.is_empty(), "a stack holds no code");
+    assert!(into_the_stack.is_empty(), "an address inside the stack must not count as code");
 }
 
 #[test]
 fn tables_unwind_despite_a_wrong_frame_pointer() {
     for smashed in [0, 7, 0x4141_4141_4141_4141, usize::MAX] {
-        let here = Registers { fp: smashed, ..here() };
+        let registers = Registers { fp: smashed, ..current_registers() };
         let mut frames = Frames::new();
         let inside = 0_u64;
         let inside = (&raw const inside).addr();
-        let mut work = Work::new();
-        let readable = Readable::here(here.sp, inside, inside, &mut work);
-        walk(&mut frames, here, StackStart { inside, caller: inside, skip: 0 }, &readable, |pc| {
-            tables::rule(pc, &mut Rows::new())
+        let mut work = WorkBuffer::new();
+        let readable = Readable::for_current_stack(registers.sp, inside, inside, &mut work);
+        walk(&mut frames, registers, StackStart { inside, caller: inside, skip: 0 }, &readable, |pc| {
+            tables::find_rule(pc, &mut UnwindRows::new())
         });
-        // How far it gets depends on which functions keep frame pointers; the walk must only end.
+        // How far the walk gets depends on which functions keep frame pointers; the walk must only
+        // end.
         black_box(frames.addresses().len());
     }
 }
 
 thread_local! {
-    static SEEN: Cell<Option<Box<Frames>>> = const { Cell::new(None) };
+    static CAPTURED: Cell<Option<Box<Frames>>> = const { Cell::new(None) };
 }
 
 extern "C" fn handler(_signal: i32) {
-    SEEN.set(Some(taken()));
+    CAPTURED.set(Some(capture_here()));
 }
 
 #[inline(never)]
-fn interrupted() {
-    // SAFETY: sends a signal for which a handler is there.
+fn raise_signal() {
+    // SAFETY: sends a signal whose handler the caller has installed.
     unsafe { libc::raise(libc::SIGUSR2) };
     black_box(());
 }
 
-fn with_handler(flags: i32) -> Box<Frames> {
+fn capture_in_signal_handler(flags: i32) -> Box<Frames> {
     // SAFETY: a handler of the right type; the signal is used by these tests alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -206,15 +211,17 @@ fn with_handler(flags: i32) -> Box<Frames> {
         action.sa_flags = flags;
         libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
     }
-    interrupted();
-    SEEN.take().expect("the handler ran")
+    raise_signal();
+    CAPTURED.take().expect("the handler should have captured a stack")
 }
 
 #[test]
 fn signal_handler_captures_the_interrupted_stack() {
     let mut memory = vec![0_u8; 64 << 10];
     // Separate threads: the handler is the first, and then the second, to capture a stack.
-    for (flags, asks_first) in [(0, true), (0, false), (libc::SA_ONSTACK, true), (libc::SA_ONSTACK, false)] {
+    for (flags, is_handler_first) in
+        [(0, true), (0, false), (libc::SA_ONSTACK, true), (libc::SA_ONSTACK, false)]
+    {
         let memory = &mut memory;
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -223,17 +230,17 @@ fn signal_handler_captures_the_interrupted_stack() {
                 let mut before = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
                 // SAFETY: the memory outlives its use as a stack, which ends below.
                 assert_eq!(unsafe { libc::sigaltstack(&raw const stack, &raw mut before) }, 0);
-                if !asks_first {
-                    black_box(taken());
+                if !is_handler_first {
+                    black_box(capture_here());
                 }
-                let frames = with_handler(flags);
+                let frames = capture_in_signal_handler(flags);
                 let found = frames.addresses();
                 let at = |function| found.iter().position(|address| is_in(*address, function));
                 let inside = at(handler as extern "C" fn(i32) as usize);
-                let outside = at(interrupted as fn() as usize);
-                assert_eq!(inside, Some(0), "{flags} {asks_first}: {found:x?}");
-                assert!(outside > inside, "{flags} {asks_first}: {found:x?}");
-                // SAFETY: the stack of before.
+                let outside = at(raise_signal as fn() as usize);
+                assert_eq!(inside, Some(0), "{flags} {is_handler_first}: {found:x?}");
+                assert!(outside > inside, "{flags} {is_handler_first}: {found:x?}");
+                // SAFETY: restores the signal stack that the first call returned.
                 unsafe { libc::sigaltstack(&raw const before, std::ptr::null_mut()) };
             });
         });
@@ -257,7 +264,7 @@ fn on_stack(top: *mut u8, function: extern "C" fn()) {
 #[test]
 fn coroutine_stack_is_read_only_in_its_used_part() {
     extern "C" fn routine() {
-        SEEN.set(Some(black_box(taken())));
+        CAPTURED.set(Some(black_box(capture_here())));
     }
     let length = 256 << 10;
     // SAFETY: a new mapping; the last page of it may not be read.
@@ -277,12 +284,12 @@ fn coroutine_stack_is_read_only_in_its_used_part() {
     };
     for _ in 0..2 {
         on_stack(end, routine);
-        let frames = SEEN.take().unwrap();
+        let frames = CAPTURED.take().unwrap();
         assert!(is_in(frames.addresses()[0], routine as extern "C" fn() as usize));
     }
     // SAFETY: mapped above; no code runs there any more.
     unsafe { libc::munmap(memory, length) };
-    assert!(black_box(taken()).addresses().len() > 3, "the thread's own stack is not forgotten");
+    assert!(black_box(capture_here()).addresses().len() > 3, "the thread's own stack is not forgotten");
 }
 
 #[test]
@@ -302,16 +309,18 @@ fn cost_of_a_stack() {
         println!("{what}, depth {depth}: {frames} frames, {each} ns");
     }
     #[inline(never)]
-    fn at(depth: u32, then: &mut dyn FnMut()) {
+    fn call_at_depth(depth: u32, then: &mut dyn FnMut()) {
         if depth == 0 {
             then()
         } else {
-            at(depth - 1, then)
+            call_at_depth(depth - 1, then)
         }
         black_box(());
     }
-    let here = cost_of_a_stack as fn() as usize;
-    measure("a rule that is new", 0, || tables::find(black_box(here), &mut Rows::new()).map_or(0, |_| 1));
+    let this_function = cost_of_a_stack as fn() as usize;
+    measure("a rule that is new", 0, || {
+        tables::find_uncached_rule(black_box(this_function), &mut UnwindRows::new()).map_or(0, |_| 1)
+    });
     let mut chain = [0; 200];
     let start = chain.as_mut_ptr().expose_provenance();
     for (index, pair) in chain.chunks_exact_mut(2).enumerate() {
@@ -320,18 +329,18 @@ fn cost_of_a_stack() {
     black_box(&mut chain);
     measure("frame pointers", 100, || {
         let mut frames = Frames::new();
-        let registers = Registers { pc: 0x5000, sp: start, fp: start, link: 0, exact: true };
+        let registers = Registers { pc: 0x5000, sp: start, fp: start, link: 0, is_exact: true };
         walk(
             &mut frames,
             registers,
             StackStart { inside: 0, caller: start, skip: 0 },
-            &Readable::here(start, start, start, &mut Work::new()),
+            &Readable::for_current_stack(start, start, start, &mut WorkBuffer::new()),
             |_| None,
         );
         frames.addresses().len()
     });
     for depth in [0, 10, 100] {
-        at(depth, &mut || {
+        call_at_depth(depth, &mut || {
             measure("tables", depth, || {
                 let mut frames = Frames::new();
                 capture(&mut frames, &mut Unwinding::new(), StackStart { inside: 0, caller: 0, skip: 0 });

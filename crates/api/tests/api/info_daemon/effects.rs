@@ -12,7 +12,7 @@ use traceweir::controller::info::{
     Query, Set, StackCaching,
 };
 use traceweir::controller::{
-    Controller, EnableCode, EnableParams, NO_SESSION, Room, SessionConfig, SessionRef, Update,
+    Controller, EnableCode, EnableParams, NO_SESSION, OutputBuffer, SessionConfig, SessionRef, Update,
     configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
 };
 use traceweir::{Guid, Provider};
@@ -373,7 +373,7 @@ fn provider_lists_follow_registrations_and_enables() {
         let mut session = Recording::new(folder);
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
         let list = |controller: &mut Controller, class| -> BTreeSet<Guid> {
-            let output = Room { length: 4096, is_null: false };
+            let output = OutputBuffer { length: 4096, is_null: false };
             let done = enumerate_bytes(Some(controller), class, None, output);
             done.result.unwrap();
             assert_eq!(done.return_length, Some(done.answer.len() as u32));

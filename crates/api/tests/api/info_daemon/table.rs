@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use traceweir::Guid;
 use traceweir::controller::Controller;
 use traceweir::controller::info::{InfoClass, Query};
-use traceweir::controller::{Outcome, Room, enumerate_bytes, query_bytes, set_bytes};
+use traceweir::controller::{InformationAnswer, OutputBuffer, enumerate_bytes, query_bytes, set_bytes};
 use traceweir_format::spec::event::class;
 
 use crate::machine::Machine;
 
 /// An output without a buffer.
-pub(crate) const NOWHERE: Room = Room { length: 0, is_null: true };
+pub(crate) const NOWHERE: OutputBuffer = OutputBuffer { length: 0, is_null: true };
 
 const TABLE: &str = include_str!("../../../../../fixtures/information/classes.txt");
 
@@ -121,7 +121,7 @@ impl Row<'_> {
                 (status(&done.result), done.return_length)
             }
             "enum" => {
-                let output = Room { length, is_null: self.session == "no-out" };
+                let output = OutputBuffer { length, is_null: self.session == "no-out" };
                 let done = enumerate_bytes(controller, self.class, self.buffer.as_deref(), output);
                 self.check_answer(length, &done);
                 (status(&done.result), done.return_length)
@@ -132,7 +132,7 @@ impl Row<'_> {
 
     /// Asserts that a failed call has no answer, and that the answer of another is as long as
     /// ReturnLength says and fits the buffer.
-    fn check_answer(&self, length: usize, done: &Outcome) {
+    fn check_answer(&self, length: usize, done: &InformationAnswer) {
         let reported = done.result.as_ref().ok().and(done.return_length).unwrap_or(0) as usize;
         assert_eq!(done.answer.len(), reported, "line {}", self.line);
         assert!(reported <= length, "line {}: the answer does not fit", self.line);

@@ -7,7 +7,7 @@ pub(super) const NAME: &str = "seven";
 
 /// The parameters of a controller's enable, as the rules name them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct RuleParams {
     pub(super) level: u8,
     pub(super) any: u64,
     pub(super) all: u64,
@@ -18,7 +18,7 @@ pub(super) struct Asked {
     pub(super) payload_up_to: Option<u64>,
     /// A filter for the callback, which does not affect events.
     pub(super) schematized: bool,
-    /// Stacks are requested, and for which events.
+    /// Whether stacks are requested; the next fields select the events that get one.
     pub(super) stacks: bool,
     pub(super) stack_ids: Option<Ids>,
     pub(super) stack_names: Option<Names>,
@@ -35,7 +35,7 @@ pub(super) type Part = (u64, u64, u8);
 
 /// An event of the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offered {
+pub(super) struct TestEvent {
     pub(super) level: u8,
     pub(super) keyword: u64,
     pub(super) tracelogging: bool,
@@ -43,10 +43,10 @@ pub(super) struct Offered {
     pub(super) number: u64,
 }
 
-impl Asked {
-    /// "pass = level_ok && keyword_ok", and "all filters must pass".
-    pub(super) fn gets(&self, e: &Offered) -> bool {
-        self.takes(e)
+impl RuleParams {
+    /// "pass = is_level_accepted && is_keyword_accepted", and "all filters must pass".
+    pub(super) fn gets_event(&self, e: &TestEvent) -> bool {
+        self.accepts(e)
             && passes_ids(self.ids.as_ref(), e)
             && passes_names(self.names.as_ref(), e)
             && self.passes_payload(e)
@@ -54,27 +54,27 @@ impl Asked {
 
     /// "without it no stacks at all. With several stack filters, a stack is taken only if each
     /// passes".
-    pub(super) fn gets_stack(&self, e: &Offered) -> bool {
-        self.gets(e)
+    pub(super) fn gets_stack(&self, e: &TestEvent) -> bool {
+        self.gets_event(e)
             && self.stacks
             && passes_ids(self.stack_ids.as_ref(), e)
             && passes_names(self.stack_names.as_ref(), e)
             && self.stack_part.is_none_or(|(part, filter_in)| is_in(part, e) == filter_in)
     }
 
-    fn takes(&self, e: &Offered) -> bool {
-        let level_ok = self.level == 0 || e.level <= self.level;
+    fn accepts(&self, e: &TestEvent) -> bool {
+        let is_level_accepted = self.level == 0 || e.level <= self.level;
         let any = if self.any == 0 { u64::MAX } else { self.any };
-        let keyword_ok = if e.keyword == 0 {
+        let is_keyword_accepted = if e.keyword == 0 {
             !self.ignore_keyword_0
         } else {
             (e.keyword & any) != 0 && (e.keyword & self.all) == self.all
         };
-        level_ok && keyword_ok
+        is_level_accepted && is_keyword_accepted
     }
 
-    fn passes_payload(&self, e: &Offered) -> bool {
-        e.tracelogging || self.payload_up_to.is_none_or(|most| e.number <= most)
+    fn passes_payload(&self, e: &TestEvent) -> bool {
+        e.tracelogging || self.payload_up_to.is_none_or(|limit| e.number <= limit)
     }
 
     /// Returns whether filters decide about events: callback and stack filters do not.
@@ -84,7 +84,7 @@ impl Asked {
 }
 
 /// "only the listed ids; false: all but"; "ignored for TraceLogging".
-fn passes_ids(filter: Option<&Ids>, e: &Offered) -> bool {
+fn passes_ids(filter: Option<&Ids>, e: &TestEvent) -> bool {
     match filter {
         Some((ids, filter_in)) if !e.tracelogging => ids.contains(&ID) == *filter_in,
         _ => true,
@@ -93,7 +93,7 @@ fn passes_ids(filter: Option<&Ids>, e: &Offered) -> bool {
 
 /// "The level/keyword part limits which events the name test looks at; events outside it are not
 /// affected."
-fn passes_names(filter: Option<&Names>, e: &Offered) -> bool {
+fn passes_names(filter: Option<&Names>, e: &TestEvent) -> bool {
     match filter {
         Some((names, filter_in, part)) if e.tracelogging && is_in(*part, e) => {
             names.contains(&NAME) == *filter_in
@@ -103,23 +103,23 @@ fn passes_names(filter: Option<&Names>, e: &Offered) -> bool {
 }
 
 /// "MatchAllKeyword is unused when MatchAnyKeyword is 0."
-fn is_in((any, all, level): Part, e: &Offered) -> bool {
-    let level_ok = level == 0 || e.level <= level;
-    level_ok && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
+fn is_in((any, all, level): Part, e: &TestEvent) -> bool {
+    let is_level_accepted = level == 0 || e.level <= level;
+    is_level_accepted && (any == 0 || e.keyword == 0 || (e.keyword & any != 0 && e.keyword & all == all))
 }
 
 /// "Level = maximum over sessions; Any = OR; All = AND", where 0 counts as everything; keyword 0 is
 /// off "with IGNORE_KEYWORD_0 on every session".
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Together {
+pub(super) struct CombinedRules {
     level: Option<u8>,
     any: u64,
     all: u64,
     strict: bool,
 }
 
-impl Together {
-    pub(super) fn combine(sessions: &[&Asked]) -> Self {
+impl CombinedRules {
+    pub(super) fn combine(sessions: &[&RuleParams]) -> Self {
         Self {
             level: sessions.iter().map(|s| if s.level == 0 { 255 } else { s.level }).max(),
             any: sessions.iter().fold(0, |any, s| any | if s.any == 0 { u64::MAX } else { s.any }),
@@ -129,18 +129,18 @@ impl Together {
     }
 
     /// The enabled test "on the combined values".
-    pub(super) fn enabled(&self, e: &Offered) -> bool {
-        let keyword_ok = match e.keyword {
+    pub(super) fn is_enabled(&self, e: &TestEvent) -> bool {
+        let is_keyword_accepted = match e.keyword {
             0 => !self.strict,
             keyword => (keyword & self.any) != 0 && (keyword & self.all) == self.all,
         };
-        self.level.is_some_and(|level| e.level <= level) && keyword_ok
+        self.level.is_some_and(|level| e.level <= level) && is_keyword_accepted
     }
 }
 
 /// Like `enabled`, and "also looks at id filters" if every session has filters.
-pub(super) fn event_enabled(sessions: &[&Asked], e: &Offered) -> bool {
-    let by_id = sessions.iter().any(|s| s.takes(e) && passes_ids(s.ids.as_ref(), e));
+pub(super) fn is_event_enabled(sessions: &[&RuleParams], e: &TestEvent) -> bool {
+    let by_id = sessions.iter().any(|s| s.accepts(e) && passes_ids(s.ids.as_ref(), e));
     let all_are_filtered = sessions.iter().all(|s| s.is_filtered());
-    Together::combine(sessions).enabled(e) && (!all_are_filtered || e.tracelogging || by_id)
+    CombinedRules::combine(sessions).is_enabled(e) && (!all_are_filtered || e.tracelogging || by_id)
 }

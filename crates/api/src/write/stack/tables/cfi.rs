@@ -6,8 +6,8 @@
 //!        augmentation │ instructions
 //! ```
 
-use super::bytes::Bytes;
-use super::{Base, Rule};
+use super::bytes::UnwindTableReader;
+use super::{CfaBase, UnwindRule};
 
 /// Register numbers (processor supplements of the System V ABI).
 #[cfg(target_arch = "x86_64")]
@@ -24,31 +24,31 @@ mod register {
 }
 
 /// Rows that a function may have on its remember stack.
-const DEPTH: usize = 4;
+const MAX_REMEMBERED_ROWS: usize = 4;
 
-/// The part that several FDEs share.
+/// A common information entry: the description that several FDEs share.
 struct Cie {
     code_align: u64,
     data_align: i64,
     encoding: u8,
     has_augmentation: bool,
     is_signal: bool,
-    instructions: Bytes,
+    instructions: UnwindTableReader,
 }
 
 impl Cie {
     #[inline(never)]
-    fn parse(mut entry: Bytes) -> Option<Self> {
-        let length = entry.u32()?;
-        let mut entry = entry.part(usize::try_from(length).ok()?)?;
-        let (id, version) = (entry.u32()?, entry.u8()?);
+    fn parse(mut entry: UnwindTableReader) -> Option<Self> {
+        let length = entry.read_u32()?;
+        let mut entry = entry.read_part(usize::try_from(length).ok()?)?;
+        let (id, version) = (entry.read_u32()?, entry.read_u8()?);
         if id != 0 || !matches!(version, 1 | 3) {
             return None;
         }
         let mut augmentation = entry;
-        while entry.u8()? != 0 {}
-        let (code_align, data_align) = (entry.uleb()?, entry.sleb()?);
-        let returns = if version == 1 { u64::from(entry.u8()?) } else { entry.uleb()? };
+        while entry.read_u8()? != 0 {}
+        let (code_align, data_align) = (entry.read_uleb()?, entry.read_sleb()?);
+        let return_address = if version == 1 { u64::from(entry.read_u8()?) } else { entry.read_uleb()? };
         let mut cie = Self {
             code_align,
             data_align,
@@ -59,28 +59,28 @@ impl Cie {
         };
         let mut data = entry;
         loop {
-            match augmentation.u8()? {
+            match augmentation.read_u8()? {
                 0 => break,
                 b'z' => {
-                    let length = usize::try_from(entry.uleb()?).ok()?;
-                    data = entry.part(length)?;
+                    let length = usize::try_from(entry.read_uleb()?).ok()?;
+                    data = entry.read_part(length)?;
                     (cie.has_augmentation, cie.instructions) = (true, entry);
                 }
-                b'R' => cie.encoding = data.u8()?,
+                b'R' => cie.encoding = data.read_u8()?,
                 b'L' => {
-                    data.u8()?;
+                    data.read_u8()?;
                 }
                 b'P' => {
-                    let encoding = data.u8()?;
+                    let encoding = data.read_u8()?;
                     // Only the size of the pointer matters, not its target.
-                    data.pointer(encoding & 0x0F)?;
+                    data.read_pointer(encoding & 0x0F)?;
                 }
                 b'S' => cie.is_signal = true,
                 b'B' => {}
                 _ => return None,
             }
         }
-        (returns == register::RETURN).then_some(cie)
+        (return_address == register::RETURN).then_some(cie)
     }
 }
 
@@ -96,110 +96,127 @@ enum Saved {
 #[derive(Clone, Copy)]
 enum Cfa {
     Plus(u64, i64),
-    Slot(i64),
+    RegistrationSlot(i64),
     Unknown,
 }
 
 #[derive(Clone, Copy)]
-struct Row {
+struct UnwindRow {
     cfa: Cfa,
     frame: Saved,
-    returns: Saved,
+    return_address: Saved,
 }
 
 /// Returns the rule at an address of the function whose FDE lies at `fde`; `None` if the address is
 /// not in the function or no rule can describe it.
-pub(super) fn rule(object: &Bytes, fde: usize, pc: usize, rows: &mut Rows) -> Option<Rule> {
+pub(super) fn compute_rule(
+    object: &UnwindTableReader,
+    fde: usize,
+    pc: usize,
+    rows: &mut UnwindRows,
+) -> Option<UnwindRule> {
     let mut entry = object.seek(fde)?;
-    let length = usize::try_from(entry.u32()?).ok()?;
-    let mut entry = entry.part(length)?;
+    let length = usize::try_from(entry.read_u32()?).ok()?;
+    let mut entry = entry.read_part(length)?;
     let back_from = entry.position();
-    let cie = Cie::parse(object.seek(back_from.checked_sub(usize::try_from(entry.u32()?).ok()?)?)?)?;
-    let start = entry.pointer(cie.encoding)?;
-    let size = entry.pointer(cie.encoding & 0x0F)?;
+    let cie = Cie::parse(object.seek(back_from.checked_sub(usize::try_from(entry.read_u32()?).ok()?)?)?)?;
+    let start = entry.read_pointer(cie.encoding)?;
+    let size = entry.read_pointer(cie.encoding & 0x0F)?;
     if pc.checked_sub(start)? >= size {
         return None;
     }
     if cie.has_augmentation {
-        let length = usize::try_from(entry.uleb()?).ok()?;
-        entry.part(length)?;
+        let length = usize::try_from(entry.read_uleb()?).ok()?;
+        entry.read_part(length)?;
     }
     if cie.is_signal {
-        return Some(Rule::SIGNAL);
+        return Some(UnwindRule::SIGNAL);
     }
     rows.clear();
-    run(cie.instructions, &cie, rows, start, usize::MAX)?;
+    run_instructions(cie.instructions, &cie, rows, start, usize::MAX)?;
     rows.initial = rows.current;
-    run(entry, &cie, rows, start, pc)?;
-    rows.current.rule()
+    run_instructions(entry, &cie, rows, start, pc)?;
+    rows.current.to_rule()
 }
 
-impl Row {
-    const NONE: Self = Self { cfa: Cfa::Unknown, frame: Saved::Same, returns: Saved::Same };
+impl UnwindRow {
+    const NONE: Self = Self { cfa: Cfa::Unknown, frame: Saved::Same, return_address: Saved::Same };
 
-    fn rule(&self) -> Option<Rule> {
+    fn to_rule(&self) -> Option<UnwindRule> {
         let (base, offset) = match self.cfa {
-            Cfa::Plus(register::STACK, offset) => (Base::Stack, offset),
-            Cfa::Plus(register::FRAME, offset) => (Base::Frame, offset),
-            Cfa::Slot(offset) => (Base::FrameSlot, offset),
+            Cfa::Plus(register::STACK, offset) => (CfaBase::Stack, offset),
+            Cfa::Plus(register::FRAME, offset) => (CfaBase::Frame, offset),
+            Cfa::RegistrationSlot(offset) => (CfaBase::FrameSlot, offset),
             Cfa::Plus(..) | Cfa::Unknown => return None,
         };
-        let place = |saved| match saved {
+        let location = |saved| match saved {
             Saved::Same | Saved::Undefined => Some(None),
             Saved::At(offset) => isize::try_from(offset).ok().map(Some),
             Saved::Unknown => None,
         };
-        Some(Rule {
+        Some(UnwindRule {
             base,
             offset: isize::try_from(offset).ok()?,
-            return_at: place(self.returns)?,
-            // Without it the next frame may not be found, but this one is.
-            frame_at: place(self.frame).unwrap_or(None),
-            is_outermost: self.returns == Saved::Undefined,
+            return_at: location(self.return_address)?,
+            // Without the frame pointer, the next frame may not be found, but this one is.
+            frame_at: location(self.frame).unwrap_or(None),
+            is_outermost: self.return_address == Saved::Undefined,
         })
     }
 
     fn set(&mut self, register: u64, saved: Saved) {
         match register {
             register::FRAME => self.frame = saved,
-            register::RETURN => self.returns = saved,
+            register::RETURN => self.return_address = saved,
             _ => {}
         }
     }
 
     fn restore(&mut self, register: u64, initial: &Self) {
-        self.set(register, if register == register::FRAME { initial.frame } else { initial.returns });
+        self.set(register, if register == register::FRAME { initial.frame } else { initial.return_address });
     }
 
     /// Executes an instruction about the location of a register; false for other instructions.
     #[inline(never)]
-    fn save(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie, initial: &Self) -> Option<bool> {
-        let low = u64::from(instruction & OPERAND);
-        match (instruction & !OPERAND, low) {
-            (SAVED, register) => self.set(register, Saved::At(scaled(code.uleb()?, cie)?)),
-            (RESTORED, register) => self.restore(register, initial),
+    fn execute_register_instruction(
+        &mut self,
+        instruction: u8,
+        code: &mut UnwindTableReader,
+        cie: &Cie,
+        initial: &Self,
+    ) -> Option<bool> {
+        let low = u64::from(instruction & OPERAND_MASK);
+        match (instruction & !OPERAND_MASK, low) {
+            (OFFSET, register) => self.set(register, Saved::At(scale_offset(code.read_uleb()?, cie)?)),
+            (RESTORE, register) => self.restore(register, initial),
             (_, 0x05) => {
-                let register = code.uleb()?;
-                self.set(register, Saved::At(scaled(code.uleb()?, cie)?));
+                // DW_CFA_offset_extended
+                let register = code.read_uleb()?;
+                self.set(register, Saved::At(scale_offset(code.read_uleb()?, cie)?));
             }
-            (_, 0x06) => self.restore(code.uleb()?, initial),
-            (_, 0x07) => self.set(code.uleb()?, Saved::Undefined),
-            (_, 0x08) => self.set(code.uleb()?, Saved::Same),
+            // DW_CFA_restore_extended, undefined, same_value
+            (_, 0x06) => self.restore(code.read_uleb()?, initial),
+            (_, 0x07) => self.set(code.read_uleb()?, Saved::Undefined),
+            (_, 0x08) => self.set(code.read_uleb()?, Saved::Same),
+            // DW_CFA_register, val_offset
             (_, 0x09 | 0x14) => {
-                self.set(code.uleb()?, Saved::Unknown);
-                code.uleb()?;
+                self.set(code.read_uleb()?, Saved::Unknown);
+                code.read_uleb()?;
             }
+            // DW_CFA_expression, val_expression
             (_, 0x10 | 0x16) => {
-                self.set(code.uleb()?, Saved::Unknown);
-                block(code)?;
+                self.set(code.read_uleb()?, Saved::Unknown);
+                read_block(code)?;
             }
+            // DW_CFA_offset_extended_sf
             (_, 0x11) => {
-                let register = code.uleb()?;
-                self.set(register, Saved::At(code.sleb()?.checked_mul(cie.data_align)?));
+                let register = code.read_uleb()?;
+                self.set(register, Saved::At(code.read_sleb()?.checked_mul(cie.data_align)?));
             }
+            // DW_CFA_val_offset_sf
             (_, 0x15) => {
-                self.set(code.uleb()?, Saved::Unknown);
-                code.sleb()?;
+                self.set(code.read_uleb()?, Saved::Unknown);
+                code.read_sleb()?;
             }
             _ => return Some(false),
         }
@@ -208,14 +225,22 @@ impl Row {
 
     /// Executes an instruction about the CFA; false for other instructions.
     #[inline(never)]
-    fn define(&mut self, instruction: u8, code: &mut Bytes, cie: &Cie) -> Option<bool> {
+    fn execute_cfa_instruction(
+        &mut self,
+        instruction: u8,
+        code: &mut UnwindTableReader,
+        cie: &Cie,
+    ) -> Option<bool> {
         self.cfa = match (instruction, self.cfa) {
-            (0x0C, _) => Cfa::Plus(code.uleb()?, code.uleb()?.cast_signed()),
-            (0x0D, Cfa::Plus(_, offset)) => Cfa::Plus(code.uleb()?, offset),
-            (0x0E, Cfa::Plus(register, _)) => Cfa::Plus(register, code.uleb()?.cast_signed()),
-            (0x0F, _) => slot(block(code)?),
-            (0x12, _) => Cfa::Plus(code.uleb()?, code.sleb()?.checked_mul(cie.data_align)?),
-            (0x13, Cfa::Plus(register, _)) => Cfa::Plus(register, code.sleb()?.checked_mul(cie.data_align)?),
+            // DW_CFA_def_cfa, def_cfa_register, def_cfa_offset, def_cfa_expression; _sf variants
+            (0x0C, _) => Cfa::Plus(code.read_uleb()?, code.read_uleb()?.cast_signed()),
+            (0x0D, Cfa::Plus(_, offset)) => Cfa::Plus(code.read_uleb()?, offset),
+            (0x0E, Cfa::Plus(register, _)) => Cfa::Plus(register, code.read_uleb()?.cast_signed()),
+            (0x0F, _) => parse_frame_slot(read_block(code)?),
+            (0x12, _) => Cfa::Plus(code.read_uleb()?, code.read_sleb()?.checked_mul(cie.data_align)?),
+            (0x13, Cfa::Plus(register, _)) => {
+                Cfa::Plus(register, code.read_sleb()?.checked_mul(cie.data_align)?)
+            }
             (0x0D | 0x0E | 0x13, _) => return None,
             _ => return Some(false),
         };
@@ -223,54 +248,65 @@ impl Row {
     }
 }
 
-/// Instructions that have their operand in the lower bits.
-const ADVANCED: u8 = 0x40;
-const SAVED: u8 = 0x80;
-const RESTORED: u8 = 0xC0;
-const OPERAND: u8 = 0x3F;
+/// DW_CFA instructions that have their operand in the lower bits.
+const ADVANCE_LOC: u8 = 0x40;
+const OFFSET: u8 = 0x80;
+const RESTORE: u8 = 0xC0;
+const OPERAND_MASK: u8 = 0x3F;
 
 /// The working memory of a function's instructions. The caller provides it, because a walk must
 /// need little stack.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Rows {
-    current: Row,
+pub(in super::super) struct UnwindRows {
+    current: UnwindRow,
     /// The row after the instructions of the CIE.
-    initial: Row,
+    initial: UnwindRow,
     /// The remember stack.
-    kept: [Row; DEPTH],
+    remembered: [UnwindRow; MAX_REMEMBERED_ROWS],
     depth: usize,
 }
 
-impl Rows {
+impl UnwindRows {
     pub(in super::super) const fn new() -> Self {
-        Self { current: Row::NONE, initial: Row::NONE, kept: [Row::NONE; DEPTH], depth: 0 }
+        Self {
+            current: UnwindRow::NONE,
+            initial: UnwindRow::NONE,
+            remembered: [UnwindRow::NONE; MAX_REMEMBERED_ROWS],
+            depth: 0,
+        }
     }
 
     // Field by field: a whole value would be built on the stack first.
     fn clear(&mut self) {
-        (self.current, self.initial, self.depth) = (Row::NONE, Row::NONE, 0);
+        (self.current, self.initial, self.depth) = (UnwindRow::NONE, UnwindRow::NONE, 0);
     }
 
     fn push(&mut self) -> Option<()> {
-        *self.kept.get_mut(self.depth)? = self.current;
+        *self.remembered.get_mut(self.depth)? = self.current;
         self.depth += 1;
         Some(())
     }
 
     fn pop(&mut self) -> Option<()> {
         self.depth = self.depth.checked_sub(1)?;
-        self.current = *self.kept.get(self.depth)?;
+        self.current = *self.remembered.get(self.depth)?;
         Some(())
     }
 }
 
 /// Runs instructions until they pass the address. Each takes at least one byte, so the loop ends.
 #[inline(never)]
-fn run(mut code: Bytes, cie: &Cie, rows: &mut Rows, start: usize, pc: usize) -> Option<()> {
+fn run_instructions(
+    mut code: UnwindTableReader,
+    cie: &Cie,
+    rows: &mut UnwindRows,
+    start: usize,
+    pc: usize,
+) -> Option<()> {
     let mut location = start;
     rows.depth = 0;
     while !code.is_empty() {
-        let instruction = code.u8()?;
+        let instruction = code.read_u8()?;
         if let Some(next) = advance(instruction, &mut code, cie, location)? {
             location = next;
             if location > pc {
@@ -278,18 +314,19 @@ fn run(mut code: Bytes, cie: &Cie, rows: &mut Rows, start: usize, pc: usize) -> 
             }
             continue;
         }
-        let Rows { current, initial, .. } = rows;
-        if current.save(instruction, &mut code, cie, initial)?
-            || current.define(instruction, &mut code, cie)?
+        let UnwindRows { current, initial, .. } = rows;
+        if current.execute_register_instruction(instruction, &mut code, cie, initial)?
+            || current.execute_cfa_instruction(instruction, &mut code, cie)?
         {
             continue;
         }
         match instruction {
+            // DW_CFA_nop, GNU_window_save; remember_state, restore_state; GNU_args_size
             0x00 | 0x2D => {}
             0x0A => rows.push()?,
             0x0B => rows.pop()?,
             0x2E => {
-                code.uleb()?;
+                code.read_uleb()?;
             }
             _ => return None,
         }
@@ -298,38 +335,44 @@ fn run(mut code: Bytes, cie: &Cie, rows: &mut Rows, start: usize, pc: usize) -> 
 }
 
 /// Returns the address that an instruction advances to; `Some(None)` if it does not advance.
-fn advance(instruction: u8, code: &mut Bytes, cie: &Cie, location: usize) -> Option<Option<usize>> {
+fn advance(
+    instruction: u8,
+    code: &mut UnwindTableReader,
+    cie: &Cie,
+    location: usize,
+) -> Option<Option<usize>> {
     let delta = match instruction {
-        ADVANCED..SAVED => u64::from(instruction & OPERAND),
-        0x01 => return code.pointer(cie.encoding).map(Some),
-        0x02 => u64::from(code.u8()?),
-        0x03 => u64::from(code.u16()?),
-        0x04 => u64::from(code.u32()?),
+        ADVANCE_LOC..OFFSET => u64::from(instruction & OPERAND_MASK),
+        // DW_CFA_set_loc, advance_loc1, advance_loc2, advance_loc4
+        0x01 => return code.read_pointer(cie.encoding).map(Some),
+        0x02 => u64::from(code.read_u8()?),
+        0x03 => u64::from(code.read_u16()?),
+        0x04 => u64::from(code.read_u32()?),
         _ => return Some(None),
     };
     let bytes = usize::try_from(delta.checked_mul(cie.code_align)?).ok()?;
     location.checked_add(bytes).map(Some)
 }
 
-fn scaled(offset: u64, cie: &Cie) -> Option<i64> {
+fn scale_offset(offset: u64, cie: &Cie) -> Option<i64> {
     i64::try_from(offset).ok()?.checked_mul(cie.data_align)
 }
 
-fn block(code: &mut Bytes) -> Option<Bytes> {
-    let length = usize::try_from(code.uleb()?).ok()?;
-    code.part(length)
+fn read_block(code: &mut UnwindTableReader) -> Option<UnwindTableReader> {
+    let length = usize::try_from(code.read_uleb()?).ok()?;
+    code.read_part(length)
 }
 
 /// Recognizes the one expression that compilers write for whole functions: the word at frame
 /// pointer + n.
-fn slot(mut expression: Bytes) -> Cfa {
+fn parse_frame_slot(mut expression: UnwindTableReader) -> Cfa {
     const BASE_REGISTER: u8 = 0x70;
     const DEREF: u8 = 0x06;
     let mut parse = || {
-        let register = u64::from(expression.u8()?.checked_sub(BASE_REGISTER)?);
-        let offset = expression.sleb()?;
-        let is_slot = register == register::FRAME && expression.u8()? == DEREF && expression.is_empty();
-        is_slot.then_some(Cfa::Slot(offset))
+        let register = u64::from(expression.read_u8()?.checked_sub(BASE_REGISTER)?);
+        let offset = expression.read_sleb()?;
+        let is_slot = register == register::FRAME && expression.read_u8()? == DEREF && expression.is_empty();
+        is_slot.then_some(Cfa::RegistrationSlot(offset))
     };
     parse().unwrap_or(Cfa::Unknown)
 }
