@@ -133,9 +133,22 @@ struct KernelBench<'a> {
     workload: Workload,
 }
 
-/// Nanoseconds of a switch while captured, and of processor time for capturing it; `None` if events
-/// were lost.
-type Run = Option<(f64, f64)>;
+/// The measured nanoseconds of a context switch.
+#[derive(Clone, Copy)]
+struct CaptureCost {
+    /// Duration of a switch while it is captured.
+    switch_ns: f64,
+    /// Processor time for capturing it.
+    capture_ns: f64,
+}
+
+/// The cost of a capture, compared with the same workload without one.
+#[derive(Clone, Copy)]
+struct AddedCost {
+    alone_ns: f64,
+    added_ns: f64,
+    capture_ns: f64,
+}
 
 impl KernelBench<'_> {
     fn measure(&mut self, kind: StackCapture, load: SwitchLoad, rounds: u32) -> Result<Vec<Figure>> {
@@ -143,22 +156,26 @@ impl KernelBench<'_> {
         // A warm-up run for programs, files and the daemon.
         self.run_ours(kind, load)?;
         for round in 0..rounds {
-            let (mut ours, mut perf) = (None, None);
+            let (mut ours, mut perf): (Option<AddedCost>, Option<AddedCost>) = (None, None);
             for turn in 0..2 {
                 let alone = self.workload.run(load)?;
                 let (result, run) = match (round + turn) % 2 {
                     0 => (&mut ours, self.run_ours(kind, load)?),
                     _ => (&mut perf, self.run_perf(kind, load)?),
                 };
-                *result = run.map(|(took, capture)| (alone, (took - alone).max(0.1), capture));
+                *result = run.map(|CaptureCost { switch_ns, capture_ns }| AddedCost {
+                    alone_ns: alone,
+                    added_ns: (switch_ns - alone).max(0.1),
+                    capture_ns,
+                });
             }
-            let show = |run: Option<(f64, f64, f64)>| match run {
-                Some((alone, added, _)) => format!("{alone:.0} + {added:.0}"),
+            let show = |run: Option<AddedCost>| match run {
+                Some(AddedCost { alone_ns, added_ns, .. }) => format!("{alone_ns:.0} + {added_ns:.0}"),
                 None => "lossy".to_owned(),
             };
             eprintln!("round {}: ns a switch: ours {}, perf {}", round + 1, show(ours), show(perf));
-            added.add(ours.map(|(_, added, _)| added), perf.map(|(_, added, _)| added));
-            cpu.add(ours.map(|(_, _, capture)| capture), perf.map(|(_, _, capture)| capture));
+            added.add(ours.map(|cost| cost.added_ns), perf.map(|cost| cost.added_ns));
+            cpu.add(ours.map(|cost| cost.capture_ns), perf.map(|cost| cost.capture_ns));
         }
         let [time, own] = kind.names();
         let time = added.figure(time, FigureUnit::Nanoseconds, kind.requirement());
@@ -168,7 +185,7 @@ impl KernelBench<'_> {
 
     /// Runs the workload under a session of Traceweir.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
-    fn run_ours(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Run> {
+    fn run_ours(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Option<CaptureCost>> {
         let file = self.folder.join("ours.etl");
         let session = Session::builder("bench-kernel")
             .daemon_at(self.daemon.runtime())
@@ -183,10 +200,10 @@ impl KernelBench<'_> {
         let run = self.run_under_session(&session, kind, load);
         let stopped = session.stop()?;
         let _ = std::fs::remove_file(&file);
-        let took = run?;
+        let switch_ns = run?;
         let is_without_loss = stopped.events_lost == 0 && stopped.events >= load.switches();
-        Ok(is_without_loss
-            .then_some((took, stopped.collector_time.as_nanos() as f64 / load.switches() as f64)))
+        let capture_ns = stopped.collector_time.as_nanos() as f64 / load.switches() as f64;
+        Ok(is_without_loss.then_some(CaptureCost { switch_ns, capture_ns }))
     }
 
     fn run_under_session(&mut self, session: &Session, kind: StackCapture, load: SwitchLoad) -> Result<f64> {
@@ -198,10 +215,11 @@ impl KernelBench<'_> {
 
     /// Runs the workload under perf.
     #[allow(clippy::cast_precision_loss)]
-    fn run_perf(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Run> {
+    fn run_perf(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Option<CaptureCost>> {
         let perf = Perf::start(self.folder, kind)?;
-        let took = self.workload.run(load)?;
+        let switch_ns = self.workload.run(load)?;
         let time = perf.stop()?;
-        Ok(time.map(|time| (took, time.as_nanos() as f64 / load.switches() as f64)))
+        let capture_ns = |time: Duration| time.as_nanos() as f64 / load.switches() as f64;
+        Ok(time.map(|time| CaptureCost { switch_ns, capture_ns: capture_ns(time) }))
     }
 }

@@ -42,7 +42,7 @@ use traceweir_transport::socket::Janitor;
 use crate::error::Refusal;
 
 /// Identifies a file: device and inode.
-type FileKey = (u64, u64);
+type ClaimKey = (u64, u64);
 
 /// Descriptors that came with a request; the janitor closes those that are not used.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Drop for PassedDescriptors {
 /// The files that sessions write or are about to write, and the disk space reserve.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClaimedFiles {
-    claims: Arc<Mutex<BTreeSet<FileKey>>>,
+    claims: Arc<Mutex<BTreeSet<ClaimKey>>>,
     reserve: Arc<AtomicU64>,
 }
 
@@ -196,7 +196,7 @@ impl ClaimedFiles {
         self.reserve.load(Relaxed)
     }
 
-    fn claim(&self, key: FileKey) -> Result<FileClaim> {
+    fn claim(&self, key: ClaimKey) -> Result<FileClaim> {
         if !self.claims.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
             return Err(properties_error(Status::ERROR_BAD_PATHNAME, "the log file is in use by a session"));
         }
@@ -208,7 +208,7 @@ impl ClaimedFiles {
 #[derive(Debug)]
 pub(crate) struct FileClaim {
     files: ClaimedFiles,
-    key: FileKey,
+    key: ClaimKey,
 }
 
 impl Drop for FileClaim {
@@ -217,7 +217,7 @@ impl Drop for FileClaim {
     }
 }
 
-fn check_descriptor(fd: &OwnedFd) -> Result<FileKey> {
+fn check_descriptor(fd: &OwnedFd) -> Result<ClaimKey> {
     let bad = |reason| properties_error(Status::ERROR_BAD_PATHNAME, reason);
     let invalid = |reason| properties_error(Status::ERROR_INVALID_PARAMETER, reason);
     let stat = rustix::fs::fstat(fd).map_err(|_| bad("the log file cannot be inspected"))?;

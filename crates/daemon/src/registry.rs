@@ -113,7 +113,7 @@ impl EnableTarget {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct SessionEnable {
+pub(crate) struct TargetEnable {
     pub(crate) params: EnableParams,
     /// The processes that the enable applies to.
     pub(crate) scope: ProcessScope,
@@ -128,7 +128,7 @@ pub(crate) struct SessionEnable {
     call_number: u64,
 }
 
-impl SessionEnable {
+impl TargetEnable {
     /// Returns this enable as an entry of a provider listing.
     fn to_entry(&self, session: u64) -> EnableEntry {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
@@ -155,7 +155,7 @@ pub(crate) struct Registry {
     pub(crate) processes: BTreeMap<LinkId, ProviderProcess>,
     registered: BTreeMap<EnableTarget, BTreeSet<(LinkId, u32)>>,
     by_name_hash: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
-    enables: BTreeMap<EnableTarget, BTreeMap<u64, SessionEnable>>,
+    enables: BTreeMap<EnableTarget, BTreeMap<u64, TargetEnable>>,
     disallowed: BTreeMap<u64, BTreeSet<Guid>>,
     /// Number of registrations per user; users without registrations have no entry.
     user_counts: BTreeMap<u32, usize>,
@@ -356,7 +356,7 @@ impl Registry {
         let name = before.unwrap_or_else(|| name.to_owned());
         sessions.insert(
             session,
-            SessionEnable {
+            TargetEnable {
                 params,
                 scope,
                 name,
@@ -391,13 +391,13 @@ impl Registry {
         let all = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))
         });
-        let is_for_all = |(target, session, enable): &(EnableTarget, u64, &SessionEnable)| {
+        let is_for_all = |(target, session, enable): &(EnableTarget, u64, &TargetEnable)| {
             let is_group = matches!(target, EnableTarget::Group(_));
             enable.scope.is_none() && !(is_group && self.disallowed.contains_key(session))
         };
-        let mut all: Vec<(EnableTarget, u64, &SessionEnable)> = all.filter(is_for_all).collect();
+        let mut all: Vec<(EnableTarget, u64, &TargetEnable)> = all.filter(is_for_all).collect();
         all.sort_by_key(|(_, _, enable)| enable.call_number);
-        let with_group = |target: EnableTarget, enable: &SessionEnable| {
+        let with_group = |target: EnableTarget, enable: &TargetEnable| {
             let group = if matches!(target, EnableTarget::Group(_)) {
                 EVENT_ENABLE_PROPERTY_PROVIDER_GROUP
             } else {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use traceweir_format::Guid;
 
-use super::{EnableTarget, Registry, SessionEnable};
+use super::{EnableTarget, Registry, TargetEnable};
 use crate::access::UserIdentity;
 use crate::ids::LinkId;
 
@@ -150,7 +150,7 @@ impl Registry {
     }
 
     /// Returns the enables by name that reach registrations of this GUID, by session.
-    pub(super) fn enables_by_name(&self, target: EnableTarget) -> BTreeMap<u64, &SessionEnable> {
+    pub(super) fn enables_by_name(&self, target: EnableTarget) -> BTreeMap<u64, &TargetEnable> {
         let EnableTarget::Provider(_) = target else { return BTreeMap::new() };
         let mut reaching = BTreeMap::new();
         for (link, number) in self.registered.get(&target).into_iter().flatten() {

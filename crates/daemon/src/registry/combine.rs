@@ -30,7 +30,7 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_transport::message::{EnableParams, Filter};
 
-use super::{EnableTarget, ProviderProcess, ProviderRegistration, Registry, SessionEnable};
+use super::{EnableTarget, ProviderProcess, ProviderRegistration, Registry, TargetEnable};
 use crate::ids::LinkId;
 
 /// Properties that leave events out: they apply only if all combined enables set them.
@@ -121,7 +121,7 @@ impl Registry {
         &'a self,
         process: &'a ProviderProcess,
         registration: &'a ProviderRegistration,
-    ) -> impl Iterator<Item = (u64, &'a SessionEnable)> {
+    ) -> impl Iterator<Item = (u64, &'a TargetEnable)> {
         let all = self.enables_of(registration);
         all.filter(|(_, _, enable)| process.is_included_by(enable))
             .map(|(_, session, enable)| (session, enable))
@@ -132,7 +132,7 @@ impl Registry {
     fn enables_of<'a>(
         &'a self,
         registration: &'a ProviderRegistration,
-    ) -> impl Iterator<Item = (EnableTarget, u64, &'a SessionEnable)> {
+    ) -> impl Iterator<Item = (EnableTarget, u64, &'a TargetEnable)> {
         let provider = &registration.provider;
         let enables = move |target: EnableTarget| {
             let is_group = matches!(target, EnableTarget::Group(_));

@@ -13,7 +13,7 @@ use traceweir_session::SourceId;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::socket::Peer;
 
-use super::{EnableTarget, ProviderRegistration, SessionEnable};
+use super::{EnableTarget, ProviderRegistration, TargetEnable};
 use crate::filter::{Conditions, ProcessFacts, ProcessScope};
 use crate::process::{self, ProcessKey};
 
@@ -81,12 +81,12 @@ impl ProviderProcess {
 
     /// Returns whether an enable applies to this process. Processes in containers need an enable
     /// that names them or that includes containers.
-    pub(super) fn is_included_by(&self, enable: &SessionEnable) -> bool {
+    pub(super) fn is_included_by(&self, enable: &TargetEnable) -> bool {
         self.is_in_scope(&enable.scope) && (enable.is_for_containers() || !self.is_contained())
     }
 
     /// Returns whether only its container keeps an enable from applying to this process.
-    pub(super) fn is_left_out_by(&self, enable: &SessionEnable) -> bool {
+    pub(super) fn is_left_out_by(&self, enable: &TargetEnable) -> bool {
         self.is_in_scope(&enable.scope) && !enable.is_for_containers() && self.is_contained()
     }
 
@@ -127,7 +127,7 @@ impl ProviderProcess {
     }
 }
 
-impl SessionEnable {
+impl TargetEnable {
     /// Returns whether the enable includes processes in containers: its property says so, or its
     /// scope names processes or containers.
     fn is_for_containers(&self) -> bool {

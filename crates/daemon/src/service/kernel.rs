@@ -116,7 +116,7 @@ pub(super) struct SystemProviderEnable {
 }
 
 /// A kernel change that is under way.
-struct KernelChange {
+struct CaptureChange {
     /// The affected sessions with their new settings, in the order of the outcomes.
     steps: Vec<(u64, CaptureSettings)>,
     new_settings: NewSettings,
@@ -195,7 +195,7 @@ impl SystemLoggers {
         follow_up: FollowUp,
     ) {
         let steps = self.capture_steps(&new_settings, &core.information);
-        let change = KernelChange {
+        let change = CaptureChange {
             steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
             new_settings,
             follow_up,
@@ -229,7 +229,7 @@ impl SystemLoggers {
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
-        change: KernelChange,
+        change: CaptureChange,
         opened: Vec<Option<OpenCapture>>,
     ) {
         let mut opened = opened.into_iter();

@@ -19,7 +19,7 @@ use super::Service;
 use super::access::rights_to_run;
 use super::core::Core;
 use super::notice::StartedSession;
-use super::sessions::{RequestedLogFile, SessionState, check_config};
+use super::sessions::{RequestedLogFile, SessionPhase, check_config};
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::kernel::RequestedGroups;
@@ -99,7 +99,7 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
         }
         match self.core.sessions.get_mut(id).map(|entry| &mut entry.state) {
-            Some(SessionState::Running(_)) => {
+            Some(SessionPhase::Running(_)) => {
                 log_info!(
                     "session {:?} is stopped by {}",
                     self.core.sessions.name(id),
@@ -108,12 +108,12 @@ impl Service {
                 self.begin_stop(id, Some(reply_to));
             }
             // The session is ending by itself: the first controller that stops it gets the outcome.
-            Some(SessionState::Stopping { reply_to: waiting @ None, .. }) => *waiting = Some(reply_to),
-            Some(SessionState::Stopping { .. }) => {
+            Some(SessionPhase::Stopping { reply_to: waiting @ None, .. }) => *waiting = Some(reply_to),
+            Some(SessionPhase::Stopping { .. }) => {
                 let reason = "the session is already stopping";
                 return Err(Refusal::new(Status::ERROR_ACTIVE_CONNECTIONS, reason));
             }
-            Some(SessionState::Starting { .. }) | None => return Err(Refusal::not_running()),
+            Some(SessionPhase::Starting { .. }) | None => return Err(Refusal::not_running()),
         }
         Ok(())
     }
@@ -135,14 +135,14 @@ impl Service {
         outcome: traceweir_session::Result<StartedSession>,
     ) {
         let Some(entry) = self.core.sessions.get_mut(id) else { return };
-        let SessionState::Starting { reply_to, ended } = entry.state else { return };
+        let SessionPhase::Starting { reply_to, ended } = entry.state else { return };
         let tied_to = entry.tied_to;
         match outcome {
             Ok(StartedSession { session, claim, kernel }) => {
                 entry.file = claim;
                 log_info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
-                entry.state = SessionState::Running(session);
+                entry.state = SessionPhase::Running(session);
                 self.system_loggers.mark_started(id, kernel);
                 self.system_loggers.adjust_capture(&mut self.core, &mut self.providers.registry, id);
                 self.core.turn.reply_with_properties(reply_to, Ok(properties));
@@ -174,9 +174,9 @@ impl Service {
             log_info!("session {:?} ended by itself: {status}", entry.name);
         }
         match &mut entry.state {
-            SessionState::Starting { ended, .. } => *ended = Some(status),
-            SessionState::Running(_) => self.begin_stop(id, None),
-            SessionState::Stopping { .. } => {}
+            SessionPhase::Starting { ended, .. } => *ended = Some(status),
+            SessionPhase::Running(_) => self.begin_stop(id, None),
+            SessionPhase::Stopping { .. } => {}
         }
     }
 
@@ -204,7 +204,7 @@ impl Service {
             log_client!("session {:?}: {lost}", entry.name);
         }
         self.last_used = self.core.turn.now;
-        if let SessionState::Stopping { reply_to: Some(reply_to), .. } = entry.state {
+        if let SessionPhase::Stopping { reply_to: Some(reply_to), .. } = entry.state {
             self.core.turn.reply_with_properties(reply_to, outcome);
         }
     }

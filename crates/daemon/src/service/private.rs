@@ -83,7 +83,7 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct PrivateSessions {
     all: BTreeMap<u64, PrivateSessionEntry>,
-    pending: BTreeMap<u32, PendingRequest>,
+    pending: BTreeMap<u32, UnansweredRequest>,
     last_order: u32,
     last_logger: u16,
     /// When a request was last concluded.
@@ -150,7 +150,7 @@ enum RequestPurpose {
 
 /// A request that some processes have not answered yet.
 #[derive(Debug)]
-struct PendingRequest {
+struct UnansweredRequest {
     reply_to: Option<ReplyTo>,
     /// The user who made the request; kept when the connection is closed.
     claimant: Claimant,
@@ -164,7 +164,7 @@ struct PendingRequest {
     others: Option<(Instant, BTreeSet<LinkId>)>,
 }
 
-impl PendingRequest {
+impl UnansweredRequest {
     /// Creates a request that waits for no process yet.
     fn new(reply_to: Option<ReplyTo>, claimant: Claimant, session: u64, purpose: RequestPurpose) -> Self {
         Self {
@@ -235,7 +235,7 @@ impl PrivateSessions {
 
     /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let others = |pending: &PendingRequest| pending.others.as_ref().map(|(at, _)| *at);
+        let others = |pending: &UnansweredRequest| pending.others.as_ref().map(|(at, _)| *at);
         self.pending.values().flat_map(|pending| [pending.deadline, others(pending)]).flatten().min()
     }
 

@@ -31,7 +31,7 @@ use crate::process::ProcessKey;
 pub(super) use control::UpdateRequest;
 pub(super) use start::{RequestedLogFile, check_config};
 
-pub(super) enum SessionState {
+pub(super) enum SessionPhase {
     /// The session's threads and its header are being created.
     Starting {
         /// The start request to reply to.
@@ -66,7 +66,7 @@ pub(super) struct SessionEntry {
     pub(super) owner: Claimant,
     /// The connection that the session ends with.
     pub(super) tied_to: Option<LinkId>,
-    pub(super) state: SessionState,
+    pub(super) state: SessionPhase,
 }
 
 impl SessionEntry {
@@ -310,7 +310,7 @@ impl SessionTable {
     pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) -> bool {
         let Some(session) = self.running_session(id).cloned() else { return false };
         let Some(entry) = self.all.get_mut(&id) else { return false };
-        entry.state = SessionState::Stopping { session, reply_to };
+        entry.state = SessionPhase::Stopping { session, reply_to };
         if self.is_incomplete {
             entry.uncounted.processes = entry.uncounted.processes.saturating_add(1);
         }
@@ -338,16 +338,16 @@ impl SessionTable {
 
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
         match &self.all.get(&id)?.state {
-            SessionState::Running(session) => Some(session),
-            SessionState::Starting { .. } | SessionState::Stopping { .. } => None,
+            SessionPhase::Running(session) => Some(session),
+            SessionPhase::Starting { .. } | SessionPhase::Stopping { .. } => None,
         }
     }
 
     /// Returns a session that is running or stopping.
     pub(super) fn session(&self, id: u64) -> Option<&Session> {
         match &self.all.get(&id)?.state {
-            SessionState::Running(session) | SessionState::Stopping { session, .. } => Some(session),
-            SessionState::Starting { .. } => None,
+            SessionPhase::Running(session) | SessionPhase::Stopping { session, .. } => Some(session),
+            SessionPhase::Starting { .. } => None,
         }
     }
 

@@ -5,9 +5,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use traceweir_format::spec::session::{
+    EVENT_TRACE_ADD_HEADER_MODE, EVENT_TRACE_ADDTO_TRIAGE_DUMP, EVENT_TRACE_DELAY_OPEN_FILE_MODE,
     EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_NEWFILE,
     EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
-    EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_USE_KBYTES_FOR_SIZE,
+    EVENT_TRACE_LOST_EVENTS_DEBUG_MODE, EVENT_TRACE_MODE_RESERVED, EVENT_TRACE_NONSTOPPABLE_MODE,
+    EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_SECURE_MODE, EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN,
+    EVENT_TRACE_USE_KBYTES_FOR_SIZE, EVENT_TRACE_USE_PAGED_MEMORY,
 };
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
@@ -130,7 +133,7 @@ fn increment_needs_a_file_sequence_and_conversion_a_file() {
     assert_eq!(status(&controller.control(with_file, Control::Increment)), INVALID_FUNCTION);
     assert_eq!(status(&controller.control(77, Control::Increment)), WMI_INSTANCE_NOT_FOUND);
     let now = expect_properties(controller.control(with_file, Control::ConvertToRealTime));
-    assert_eq!((now.config.log_file, now.config.log_file_mode & 0x12F), (None, 0x100));
+    assert_eq!((now.config.log_file, now.config.log_file_mode & 0x12F), (None, EVENT_TRACE_REAL_TIME_MODE));
     assert_eq!(count_final_events(&path), 0, "the file is final");
     let other = controller.start(file_config("other", &path)).id;
     controller.stop(other);
@@ -225,14 +228,21 @@ fn unsupported_modes_and_controls_are_refused() {
     assert_eq!(
         try_start(&mut controller, with_mode(EVENT_TRACE_NONSTOPPABLE_MODE), &[]),
         Err(INVALID_PARAMETER),
-        "non-stoppable"
+        "only autologgers are non-stoppable"
     );
     assert_eq!(
         try_start(&mut controller, SessionConfig { enable_flags: 1, ..real_time_config("x") }, &[]),
         Err(INVALID_PARAMETER)
     );
-    let secure = with_mode(0x80 | 0x0100_0000 | 0x8000_0000 | 0x0030_0000 | 0x0040_0000 | 0x1200);
-    let options = SessionConfig { options: 0xE, ..secure };
+    let accepted = EVENT_TRACE_SECURE_MODE
+        | EVENT_TRACE_USE_PAGED_MEMORY
+        | EVENT_TRACE_ADDTO_TRIAGE_DUMP
+        | EVENT_TRACE_MODE_RESERVED
+        | EVENT_TRACE_LOST_EVENTS_DEBUG_MODE
+        | EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN
+        | EVENT_TRACE_ADD_HEADER_MODE
+        | EVENT_TRACE_DELAY_OPEN_FILE_MODE;
+    let options = SessionConfig { options: 0xE, ..with_mode(accepted) };
     let session = try_start(&mut controller, options.clone(), &[]).unwrap();
     assert_eq!((session.config.log_file_mode, session.config.options), (options.log_file_mode, 0xE));
     let update =

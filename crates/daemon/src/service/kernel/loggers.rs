@@ -11,7 +11,7 @@ use traceweir_transport::message::SessionConfig;
 
 #[cfg(test)]
 use super::FollowUp;
-use super::{DeferredWork, KernelChange, NewSettings, drop_capture_on_thread};
+use super::{CaptureChange, DeferredWork, NewSettings, drop_capture_on_thread};
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::kernel::{self, CaptureLosses, CaptureStep, RequestedGroups};
@@ -28,7 +28,7 @@ pub(in crate::service) struct SystemLoggers {
     pub(super) scope: Scope,
     pub(super) all: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
-    pub(super) changing: Option<KernelChange>,
+    pub(super) changing: Option<CaptureChange>,
     pub(super) deferred: VecDeque<DeferredWork>,
     /// Losses of sessions that are stopping, which are final once they have stopped.
     leaving: BTreeMap<u64, Arc<CaptureLosses>>,
@@ -64,7 +64,7 @@ impl SystemLoggers {
     #[cfg(test)]
     pub(in crate::service) fn simulate_change(&mut self) {
         let (steps, new_settings) = (Vec::new(), NewSettings::System(Default::default()));
-        self.changing = Some(KernelChange { steps, new_settings, follow_up: FollowUp::Nothing });
+        self.changing = Some(CaptureChange { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
     /// Checks that another system logger may start.

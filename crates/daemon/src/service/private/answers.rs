@@ -1,7 +1,7 @@
 //! Reports of processes about private sessions, combined for the controller.
 //!
 //! ```text
-//!   await_processes ─▶ PendingRequest { waiting, others }
+//!   await_processes ─▶ UnansweredRequest { waiting, others }
 //!       ──last answer, disconnect, or timeout──▶ conclude ─▶ reply to the controller
 //! ```
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Properties, SessionConfig};
 
-use super::{OTHER_USERS_TIMEOUT, PendingRequest, PrivateSessionEntry, PrivateSessions, RequestPurpose};
+use super::{OTHER_USERS_TIMEOUT, PrivateSessionEntry, PrivateSessions, RequestPurpose, UnansweredRequest};
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::log::{log_client, log_warning};
@@ -24,7 +24,7 @@ impl PrivateSessions {
         &mut self,
         core: &mut Core,
         order: u32,
-        mut pending: PendingRequest,
+        mut pending: UnansweredRequest,
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
     ) {
@@ -109,7 +109,7 @@ impl PrivateSessions {
     /// it end.
     pub(in crate::service) fn remove_controller(&mut self, core: &mut Core, link: LinkId) {
         let is_requester =
-            |pending: &PendingRequest| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
+            |pending: &UnansweredRequest| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
         // A pending enable is dropped; a start or stop goes on without a reply.
         self.pending.retain(|_, pending| {
             !(is_requester(pending) && matches!(pending.purpose, RequestPurpose::Enable))
@@ -149,7 +149,7 @@ impl PrivateSessions {
     pub(in crate::service) fn tick(&mut self, core: &mut Core) {
         self.expire_others(core);
         let now = core.turn.now;
-        let is_late = |pending: &PendingRequest| pending.deadline.is_some_and(|deadline| deadline <= now);
+        let is_late = |pending: &UnansweredRequest| pending.deadline.is_some_and(|deadline| deadline <= now);
         let late: Vec<u32> =
             self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(order, _)| *order).collect();
         for order in late {
@@ -173,8 +173,8 @@ impl PrivateSessions {
     }
 
     /// Replies to the controller with the result of a request.
-    pub(super) fn conclude(&mut self, core: &mut Core, pending: PendingRequest) {
-        let PendingRequest { reply_to, session, purpose, succeeded, failure, .. } = pending;
+    pub(super) fn conclude(&mut self, core: &mut Core, pending: UnansweredRequest) {
+        let UnansweredRequest { reply_to, session, purpose, succeeded, failure, .. } = pending;
         self.last_used = Some(core.turn.now);
         let properties = match &purpose {
             RequestPurpose::Stop(private) => Some(private.properties(session)),

@@ -107,7 +107,7 @@ impl PrivateSessions {
     ) -> Vec<OrderByName> {
         let mut orders = Vec::new();
         let mut left_out = 0_usize;
-        let mut has_made_room = false;
+        let mut has_dropped_unregistered = false;
         for provider in guids {
             let Some(private) = self.all.get(&id) else { break };
             let Some(member) = private.members.get(&link) else { break };
@@ -117,7 +117,7 @@ impl PrivateSessions {
             let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
             if now.is_some() && is_full {
                 // Registrations do not change meanwhile, so a second attempt would not help.
-                let is_first = !std::mem::replace(&mut has_made_room, true);
+                let is_first = !std::mem::replace(&mut has_dropped_unregistered, true);
                 if !(is_first && self.drop_unregistered(registry, id, link, &mut orders)) {
                     left_out = left_out.saturating_add(1);
                     continue;

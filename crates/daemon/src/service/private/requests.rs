@@ -18,8 +18,8 @@ use traceweir_transport::message::{
 
 use super::owner::names_file;
 use super::{
-    ANSWER_TIMEOUT, EnabledProvider, MAX_ENABLED_PROVIDERS, PendingRequest, PrivateSessionEntry,
-    PrivateSessions, RequestPurpose, SessionMember, resolve_participants,
+    ANSWER_TIMEOUT, EnabledProvider, MAX_ENABLED_PROVIDERS, PrivateSessionEntry, PrivateSessions,
+    RequestPurpose, SessionMember, UnansweredRequest, resolve_participants,
 };
 use crate::error::Refusal;
 use crate::filter;
@@ -101,7 +101,7 @@ impl PrivateSessions {
             .collect();
         links.dedup();
         let waiting = links.into_iter().filter(|link| self.join(core, registry, id, *link, order)).collect();
-        let pending = PendingRequest::new(Some(reply_to), owner, id, RequestPurpose::Start);
+        let pending = UnansweredRequest::new(Some(reply_to), owner, id, RequestPurpose::Start);
         self.await_processes(core, order, pending, waiting, Some(ANSWER_TIMEOUT));
         Ok(())
     }
@@ -265,7 +265,7 @@ impl PrivateSessions {
         for (link, control) in orders {
             core.turn.send(link, Message::PrivateControl { order, session: id, user: uid, control });
         }
-        let pending = PendingRequest::new(Some(reply_to), claimant, id, purpose);
+        let pending = UnansweredRequest::new(Some(reply_to), claimant, id, purpose);
         self.await_processes(core, order, pending, waiting, Some(within));
         Ok(())
     }
@@ -298,7 +298,7 @@ impl PrivateSessions {
             (Ok(order), _) => {
                 let within = private.disk_timeout();
                 let purpose = RequestPurpose::Stop(Box::new(private));
-                let pending = PendingRequest::new(reply_to, claimant, id, purpose);
+                let pending = UnansweredRequest::new(reply_to, claimant, id, purpose);
                 self.await_processes(core, order, pending, waiting, Some(within));
             }
             (Err(refusal), Some(reply_to)) => core.turn.refuse(reply_to, refusal),
@@ -395,7 +395,7 @@ impl PrivateSessions {
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
-        let pending = PendingRequest::new(Some(reply_to), claimant, id, RequestPurpose::Enable);
+        let pending = UnansweredRequest::new(Some(reply_to), claimant, id, RequestPurpose::Enable);
         self.await_processes(core, order, pending, links, within);
         Ok(())
     }

@@ -17,7 +17,7 @@ use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::SessionConfig;
 
 use super::control::{buffers_in, pool_bytes};
-use super::{SessionEntry, SessionState, SessionTable, UncountedProcesses};
+use super::{SessionEntry, SessionPhase, SessionTable, UncountedProcesses};
 use crate::access::UserIdentity;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
@@ -60,7 +60,7 @@ impl SessionTable {
             tied_to: config.tied.then_some(reply_to.link),
             starter: access.peer_name(reply_to.link),
             owner,
-            state: SessionState::Starting { reply_to, ended: None },
+            state: SessionPhase::Starting { reply_to, ended: None },
         };
         self.insert(id, entry);
         id

@@ -4,7 +4,7 @@ use super::*;
 
 fn entry(name: &str, guid: u128) -> SessionEntry {
     let reply_to = ReplyTo { link: 1, request: 1 };
-    let state = SessionState::Starting { reply_to, ended: None };
+    let state = SessionPhase::Starting { reply_to, ended: None };
     SessionEntry {
         name: name.into(),
         guid: Guid::from_u128(guid),
