@@ -14,7 +14,7 @@ use traceweir_c::consumer::open::{OpenTraceA, OpenTraceFromBufferStream, OpenTra
 use traceweir_c::consumer::query::QueryTraceProcessingHandle;
 use traceweir_c::consumer::*;
 use traceweir_c::tdh::TdhGetEventInformation;
-use traceweir_fuzz::given::{Arguments, Memory, call_with_sizes, work_folder};
+use traceweir_fuzz::given::{Arguments, GuardedMemory, call_with_sizes, work_folder};
 
 const INVALID_TRACE_HANDLE: u64 = u64::MAX;
 const ERROR_SUCCESS: u32 = 0;
@@ -181,7 +181,7 @@ fn process_and_close(state: &CallbackState) {
 
 fn process_file(arguments: &mut Arguments<'_>, state: &CallbackState) {
     let (kind, mode, mut log) =
-        (arguments.take_u8(), arguments.take_u32(), Memory::new(size_of::<EventTraceLogfile>(), &[]));
+        (arguments.take_u8(), arguments.take_u32(), GuardedMemory::new(size_of::<EventTraceLogfile>(), &[]));
     let path = work_folder().join("in.etl");
     std::fs::write(&path, arguments.0).expect("the input file can be written");
     let narrow: Vec<u8> = path.as_os_str().as_bytes().iter().copied().chain([0]).collect();
@@ -238,7 +238,7 @@ fn process_stream(arguments: &mut Arguments<'_>, state: &CallbackState) {
     let mut buffers = Vec::new();
     while !arguments.is_empty() {
         let bytes = arguments.take_bytes();
-        let mut buffer = Memory::new(bytes.len(), &bytes);
+        let mut buffer = GuardedMemory::new(bytes.len(), &bytes);
         // SAFETY: the buffer has as many bytes as stated, and lives until the trace is closed.
         if unsafe { ProcessTraceAddBufferToBufferStream(handle, buffer.address(), buffer.size()) }
             == ERROR_SUCCESS
@@ -255,7 +255,7 @@ fn process_stream(arguments: &mut Arguments<'_>, state: &CallbackState) {
         process_and_close(state);
     }
     assert_eq!(state.lent_buffers.get(), 0, "the library must return all buffers");
-    buffers.iter().for_each(Memory::check_canaries);
+    buffers.iter().for_each(GuardedMemory::check_canaries);
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -22,7 +22,7 @@ use traceweir_c::format_message::{FormatMessageA, FormatMessageW, LocalFree};
 use traceweir_c::types::controller::*;
 use traceweir_c::types::{EventInstanceInfo, MessageArgument, MofField, TraceGuidRegistration};
 use traceweir_format::info::{Answer, Query, Set};
-use traceweir_fuzz::given::{Arguments, Filters, Memory, work_folder};
+use traceweir_fuzz::given::{Arguments, FilterArguments, GuardedMemory, work_folder};
 
 /// The most calls of one input.
 const MAX_CALLS: usize = 8;
@@ -52,7 +52,7 @@ unsafe extern "C" fn on_control(_: u32, _: *mut c_void, _: *mut u32, buffer: *mu
 
 static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
     work_folder();
-    let mut block = Memory::new(2000, &2000_u32.to_le_bytes());
+    let mut block = GuardedMemory::new(2000, &2000_u32.to_le_bytes());
     // In this process, and in memory only.
     for (at, value) in [(FLAGS_OFFSET, WNODE_FLAG_TRACED_GUID), (MODE_OFFSET, 0x0002_0C00), (116, 144)] {
         block.write_at(at, &value.to_le_bytes());
@@ -81,10 +81,10 @@ static TARGET: LazyLock<TargetObjects> = LazyLock::new(|| {
 
 /// Reads a block of properties with a correct size, and with valid filters if it states that it has
 /// some.
-fn take_properties(arguments: &mut Arguments<'_>, filters: &Filters) -> Memory {
+fn take_properties(arguments: &mut Arguments<'_>, filters: &FilterArguments) -> GuardedMemory {
     let mut block = arguments.take_memory();
     if block.size() < 4 {
-        block = Memory::new(4, &[]);
+        block = GuardedMemory::new(4, &[]);
     }
     // Names must not leave the folder.
     block.content().iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
@@ -149,17 +149,18 @@ fn call_control(arguments: &mut Arguments<'_>) {
 
 fn call_lists(arguments: &mut Arguments<'_>) {
     let none = Arguments(&[]).take_filters();
-    let mut blocks: Vec<Memory> =
+    let mut blocks: Vec<GuardedMemory> =
         (0..arguments.take_u8() % 5).map(|_| take_properties(arguments, &none)).collect();
-    let mut addresses: Vec<*mut EventTraceProperties> = blocks.iter_mut().map(Memory::address).collect();
+    let mut addresses: Vec<*mut EventTraceProperties> =
+        blocks.iter_mut().map(GuardedMemory::address).collect();
     let (mut total, is_wide) = (0, arguments.take_u8() & 1 == 0);
     // SAFETY: there are as many blocks as stated, each of as many bytes as it states.
     unsafe {
         let query_all = if is_wide { QueryAllTracesW } else { QueryAllTracesA };
         query_all(addresses.as_mut_ptr(), addresses.len() as u32, &mut total);
     }
-    blocks.iter().for_each(Memory::check_canaries);
-    let mut properties = Memory::new(size_of::<TraceGuidProperties>(), &[]);
+    blocks.iter().for_each(GuardedMemory::check_canaries);
+    let mut properties = GuardedMemory::new(size_of::<TraceGuidProperties>(), &[]);
     // SAFETY: there is one pointer, to memory of the structure's size.
     unsafe { EnumerateTraceGuids(&mut properties.address(), 1, &mut total) };
     properties.check_canaries();
@@ -258,7 +259,7 @@ fn call_access(arguments: &mut Arguments<'_>) {
 fn call_format_message(arguments: &mut Arguments<'_>) {
     const ALLOCATE: u32 = 0x100;
     let (flags, code, language) = (arguments.take_u32(), arguments.take_u32(), arguments.take_u32());
-    let (mut memory, mut allocated): (Memory, *mut u16) = (arguments.take_memory(), null_mut());
+    let (mut memory, mut allocated): (GuardedMemory, *mut u16) = (arguments.take_memory(), null_mut());
     // SAFETY: the text has as many characters as stated, or the address is writable; the allocated
     // text is freed.
     unsafe {
@@ -360,7 +361,7 @@ fn call_classic(arguments: &mut Arguments<'_>) {
             place[8..12].copy_from_slice(&field.length.to_le_bytes());
         }
     }
-    let mut event_memory = Memory::new(bytes.len(), &bytes);
+    let mut event_memory = GuardedMemory::new(bytes.len(), &bytes);
     let message_arguments: Vec<MessageArgument> = blocks
         .iter()
         .map(|block| MessageArgument { data: block.as_ptr().cast(), size: block.len() })

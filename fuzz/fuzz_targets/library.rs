@@ -16,7 +16,7 @@ use traceweir_c::types::FilterDescriptor;
 use traceweir_c::types::record::EventRecord;
 use traceweir_c::types::tdh::{PayloadFilterPredicate, TdhContext};
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_64_BIT_HEADER, EVENT_HEADER_FLAG_TRACE_MESSAGE};
-use traceweir_fuzz::given::{Arguments, Memory, call_with_sizes, work_folder};
+use traceweir_fuzz::given::{Arguments, GuardedMemory, call_with_sizes, work_folder};
 
 /// The most providers and events that are queried, and filters that are created.
 const MAX_QUERIES: usize = 8;
@@ -33,7 +33,7 @@ fn read_guid(words: &[u64], at: usize) -> Guid {
 fn query_manifest(arguments: &mut Arguments<'_>) {
     let predicates = take_predicates(arguments);
     let (kind, value, payload) = (arguments.take_u32() % 8, arguments.take_u64(), arguments.take_bytes());
-    let mut memory = Memory::new(arguments.0.len(), arguments.0);
+    let mut memory = GuardedMemory::new(arguments.0.len(), arguments.0);
     // SAFETY: the memory has as many bytes as stated.
     let loaded = unsafe { TdhLoadManifestFromMemory(memory.address(), memory.size()) };
     // SAFETY: `call_with_sizes` passes buffers of the stated size.
@@ -218,7 +218,7 @@ fn query_messages(arguments: &mut Arguments<'_>) {
             };
             let context = TdhContext { parameter_value: value, parameter_type: kind, parameter_size: 0 };
             TdhSetDecodingParameter(handle, &context);
-            let mut buffer = Memory::new(usize::from(id) % 300, &[]);
+            let mut buffer = GuardedMemory::new(usize::from(id) % 300, &[]);
             let mut returned =
                 TdhContext { parameter_value: 0, parameter_type: kind, parameter_size: buffer.size() };
             returned.parameter_value = buffer.address::<u8>().expose_provenance() as u64;

@@ -82,13 +82,13 @@ impl Arguments<'_> {
     }
 
     /// Reads a size and returns memory of that size, which begins with bytes of the input.
-    pub fn take_memory(&mut self) -> Memory {
+    pub fn take_memory(&mut self) -> GuardedMemory {
         let size = usize::from(self.take_u16()) % (MAX_BUFFER_BYTES + 1);
         let content = self.take_bytes();
-        Memory::new(size, &content)
+        GuardedMemory::new(size, &content)
     }
 
-    pub fn take_filters(&mut self) -> Filters {
+    pub fn take_filters(&mut self) -> FilterArguments {
         let count = self.take_u8() % (MAX_FILTERS + 1);
         let data: Vec<(u32, Vec<u8>)> = (0..count).map(|_| (self.take_u32(), self.take_bytes())).collect();
         let describe = |(kind, data): &(u32, Vec<u8>)| FilterDescriptor {
@@ -96,7 +96,7 @@ impl Arguments<'_> {
             size: data.len() as u32,
             kind: *kind,
         };
-        Filters { descriptors: data.iter().map(describe).collect(), _data: data }
+        FilterArguments { descriptors: data.iter().map(describe).collect(), _data: data }
     }
 }
 
@@ -111,19 +111,19 @@ pub fn split_event_input(input: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 /// Filter descriptors and their data.
 #[derive(Debug)]
-pub struct Filters {
+pub struct FilterArguments {
     pub descriptors: Vec<FilterDescriptor>,
     _data: Vec<(u32, Vec<u8>)>,
 }
 
 /// Memory between canaries.
 #[derive(Debug)]
-pub struct Memory {
+pub struct GuardedMemory {
     bytes: Box<[u8]>,
     size: usize,
 }
 
-impl Memory {
+impl GuardedMemory {
     #[must_use]
     pub fn new(size: usize, content: &[u8]) -> Self {
         let mut bytes = vec![CANARY; GUARD_BYTES + size + GUARD_BYTES].into_boxed_slice();
@@ -192,7 +192,7 @@ pub fn call_with_sizes(mut call: impl FnMut(*mut u8, &mut u32) -> u32) -> Option
     }
     assert!(needed > 0);
     for (buffer_bytes, expected) in [(needed - 1, ERROR_INSUFFICIENT_BUFFER), (needed, 0)] {
-        let (mut memory, mut size) = (Memory::new(buffer_bytes as usize, &[]), buffer_bytes);
+        let (mut memory, mut size) = (GuardedMemory::new(buffer_bytes as usize, &[]), buffer_bytes);
         let status = call(memory.address(), &mut size);
         memory.check_canaries();
         assert_eq!((status, size), (expected, needed));

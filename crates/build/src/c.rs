@@ -81,7 +81,7 @@ fn generate_header(manifest: &Manifest, options: &COptions) -> String {
     COMMON_HEADER.lines().for_each(|line| code.push(line));
     let mut used_names = UsedNames::default();
     let mut symbols =
-        HeaderNames { used_names: plan::manifest_symbols(manifest.providers()), defined: HashSet::new() };
+        HeaderSymbols { used_names: plan::manifest_symbols(manifest.providers()), defined: HashSet::new() };
     for provider in manifest.providers() {
         let name = used_names.make_unique(to_c_name(provider.name.as_deref().unwrap_or_default()));
         write_provider(&mut code, provider, &name, options, &mut symbols);
@@ -92,14 +92,14 @@ fn generate_header(manifest: &Manifest, options: &COptions) -> String {
 }
 
 /// The names of a header, which has one scope for all of them.
-struct HeaderNames {
+struct HeaderSymbols {
     used_names: UsedNames,
     /// Constants of the manifest that are already in the header: a manifest may name the same
     /// number twice.
     defined: HashSet<String>,
 }
 
-impl HeaderNames {
+impl HeaderSymbols {
     /// Writes a constant under its symbol in the manifest, or under the name that `default_name`
     /// returns.
     fn write_constant(
@@ -155,7 +155,7 @@ fn write_provider(
     provider: &ProviderDefinition,
     name: &str,
     options: &COptions,
-    symbols: &mut HeaderNames,
+    symbols: &mut HeaderSymbols,
 ) {
     let symbol = provider.symbol.as_deref().map(to_c_symbol);
     let symbol = symbol.unwrap_or_else(|| symbols.used_names.make_unique(format!("{name}_ProviderId")));
@@ -201,7 +201,7 @@ fn write_constants(
     kind: &str,
     names: &[NameDefinition],
     prefix: &str,
-    symbols: &mut HeaderNames,
+    symbols: &mut HeaderSymbols,
 ) {
     for name in names {
         let default_name = || format!("{prefix}_{}_{}", to_constant_name(kind), to_constant_name(&name.name));
@@ -211,7 +211,7 @@ fn write_constants(
     }
 }
 
-fn write_maps(code: &mut SourceText, maps: &[MapDefinition], prefix: &str, symbols: &mut HeaderNames) {
+fn write_maps(code: &mut SourceText, maps: &[MapDefinition], prefix: &str, symbols: &mut HeaderSymbols) {
     for map in maps {
         let map_name =
             map.symbol.clone().unwrap_or_else(|| format!("{prefix}_{}", to_constant_name(&map.map.name)));

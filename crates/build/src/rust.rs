@@ -58,7 +58,7 @@ fn generate_module(manifest: &Manifest, resource_file: &str, resource_size: usiz
     code.push("");
     code.push("/// The compiled manifest, which readers of traces find in the program.");
     code.push(
-        "#[allow(unsafe_code, reason = \"the name of a section is used_names on trust; nothing else uses it\")]",
+        "#[allow(unsafe_code, reason = \"the name of a section is taken on trust; nothing else uses it\")]",
     );
     code.push("#[used]");
     code.push(format!("#[unsafe(link_section = \"{}\")]", traceweir_decode::source::binary::ELF_SECTION));

@@ -44,7 +44,7 @@ pub enum SchemaOrigin {
 
 /// Names that describe an event besides its fields. All are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EventNames {
+pub struct SchemaNames {
     /// Name of the provider.
     pub provider: Option<Arc<str>>,
     /// The event's own name: TraceLogging name, manifest symbol, `Class/Type` of kernel events.
@@ -71,7 +71,7 @@ pub struct Schema {
     /// The provider group, where the traits name one.
     pub group: Option<Guid>,
     /// Names of the event and its attributes.
-    pub names: EventNames,
+    pub names: SchemaNames,
     /// The message with `%1` inserts.
     pub message: Option<Arc<str>>,
     /// Event tags of TraceLogging, 28 bits.

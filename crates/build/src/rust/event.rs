@@ -68,7 +68,7 @@ pub(super) fn write_event(
         }
         code.push("let mut payload = ::traceweir::manifest::Payload::new();");
         let scope =
-            FieldScope { schema, fields: schema.top(), first: 0, names: &names, prefix: "", depth: 0 };
+            PayloadScope { schema, fields: schema.top(), first: 0, names: &names, prefix: "", depth: 0 };
         scope.write_fields(code);
         code.push(format!("payload.write(&self.0, &{descriptor}, activity_id, related_id)"));
     });
@@ -88,7 +88,7 @@ fn accepts_any_bytes(field: &Field) -> bool {
 }
 
 /// The fields of the payload or of one structure.
-struct FieldScope<'s> {
+struct PayloadScope<'s> {
     schema: &'s Schema,
     fields: &'s [Field],
     /// Index of the first of these fields in the list of the schema.
@@ -99,7 +99,7 @@ struct FieldScope<'s> {
     depth: usize,
 }
 
-impl FieldScope<'_> {
+impl PayloadScope<'_> {
     fn field_expression(&self, index: usize) -> String {
         let name = index.checked_sub(self.first).and_then(|at| self.names.get(at));
         format!("{}{}", self.prefix, name.map_or("", String::as_str))
@@ -157,7 +157,7 @@ impl FieldScope<'_> {
         let (element, names) = (format!("s{}_", self.depth), member_names(fields));
         let prefix = format!("{element}.");
         let depth = self.depth.saturating_add(1);
-        let inner = FieldScope {
+        let inner = PayloadScope {
             schema: self.schema,
             fields,
             first: first.into(),

@@ -4,7 +4,7 @@
 use traceweir_format::spec::types::{InType, OutType};
 
 use super::prepared::PreparedSchema;
-use crate::schema::{EventNames, Field, Schema, SchemaOrigin};
+use crate::schema::{Field, Schema, SchemaNames, SchemaOrigin};
 
 #[derive(Debug)]
 pub(super) struct BuiltinSchemas {
@@ -40,7 +40,7 @@ impl Default for BuiltinSchemas {
 fn prepare(name: &str, origin: SchemaOrigin, fields: &[Field]) -> PreparedSchema {
     let mut schema = Schema::default();
     schema.origin = origin;
-    schema.names = EventNames { event: Some(name.into()), ..EventNames::default() };
+    schema.names = SchemaNames { event: Some(name.into()), ..SchemaNames::default() };
     // Sealing cannot fail: the fields are few and refer to no others.
     PreparedSchema::new(schema.seal(fields.to_vec(), fields.len()).unwrap_or_default())
 }

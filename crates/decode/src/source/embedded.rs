@@ -43,7 +43,7 @@ use traceweir_format::wire::Cursor;
 
 use super::wevt::property::{Property, SizeRule, check_members};
 use super::wevt::texts::SharedTexts;
-use crate::schema::{EventNames, Field, FieldKind, MAX_FIELDS, Schema, SchemaOrigin, ValueMap};
+use crate::schema::{Field, FieldKind, MAX_FIELDS, Schema, SchemaNames, SchemaOrigin, ValueMap};
 use crate::{Error, Result};
 use traceweir_format::spec::types::map;
 use traceweir_format::spec::types::property::{
@@ -95,7 +95,7 @@ pub fn parse_event_info(payload: &[u8]) -> Result<EmbeddedEvent> {
     let descriptor = EventDescriptor::from_bytes(info.array()?);
     let decoding_source = info.u32()?;
     let mut names =
-        EventNames { provider: texts.read_terminated_label(info.u32()?)?, ..EventNames::default() };
+        SchemaNames { provider: texts.read_terminated_label(info.u32()?)?, ..SchemaNames::default() };
     names.level = texts.read_terminated_label(info.u32()?)?;
     names.channel = texts.read_terminated_label(info.u32()?)?;
     names.keywords = pair_keywords(info.u32()?, descriptor.keyword, &mut texts)?;

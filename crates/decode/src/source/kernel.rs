@@ -34,7 +34,7 @@ use traceweir_format::kernel::{FieldShape, Repeat, Ty, class_name, shape_of};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, EventNames, Field, Length, Schema, SchemaOrigin, ValueMap};
+use crate::schema::{Count, Field, Length, Schema, SchemaNames, SchemaOrigin, ValueMap};
 use crate::walk::header_names;
 use ValueNames::{Bits, Sequence, Values};
 
@@ -59,16 +59,16 @@ pub fn build_schema(class: &Guid, opcode: u8, version: u8) -> Option<Schema> {
 }
 
 /// Returns the names of an event type; the default type of a class adds nothing to the class name.
-fn event_names(class: &Guid, type_name: &str) -> EventNames {
+fn event_names(class: &Guid, type_name: &str) -> SchemaNames {
     let class_name = class_name(class).unwrap_or("Kernel");
     let is_merge_class = [class::IMAGE_ID, class::EVENT_METADATA].contains(class);
     let event = if type_name == "Info" { class_name.to_owned() } else { format!("{class_name}/{type_name}") };
-    EventNames {
+    SchemaNames {
         provider: Some(Arc::from(if is_merge_class { TRACE_CONTROL_PROVIDER } else { KERNEL_PROVIDER })),
         event: Some(event.into()),
         task: Some(class_name.into()),
         opcode: Some(type_name.into()),
-        ..EventNames::default()
+        ..SchemaNames::default()
     }
 }
 

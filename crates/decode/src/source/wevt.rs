@@ -58,7 +58,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::wire::Cursor;
 
-use crate::schema::{EventNames, Schema, ValueMap};
+use crate::schema::{Schema, SchemaNames, ValueMap};
 use crate::source::messages::MessageTable;
 use crate::source::provider::{EventSchema, ProviderSchemas};
 use crate::{Error, Result};
@@ -253,7 +253,7 @@ impl<'a> WevtReader<'a> {
         let mut schema = self.cached_template(template)?;
         schema.provider = provider.id;
         schema.message = self.messages.get(message).cloned();
-        schema.names = EventNames {
+        schema.names = SchemaNames {
             provider: provider.name.clone(),
             event: None,
             task: tables.tasks.find(task, u64::from(descriptor.task)),

@@ -12,7 +12,7 @@ use super::raw::{RawChannel, RawDefinition, RawEvent, RawFilter, RawManifest, Ra
 use super::tag::parse_number;
 use super::winmeta::{self, FIRST_MANIFEST_CHANNEL};
 use crate::Result;
-use crate::schema::{EventNames, Schema, SchemaOrigin, ValueMap};
+use crate::schema::{Schema, SchemaNames, SchemaOrigin, ValueMap};
 use crate::source::provider::{EventSchema, FilterSchema, ProviderNames, ProviderSchemas, ValueName};
 
 /// The most fields of all events together.
@@ -340,7 +340,7 @@ impl Resolver<'_> {
     }
 
     /// Returns the descriptor of an event and the names of its numbers.
-    fn resolve_descriptor(&self, event: &RawEvent) -> Result<(EventDescriptor, EventNames)> {
+    fn resolve_descriptor(&self, event: &RawEvent) -> Result<(EventDescriptor, SchemaNames)> {
         let (tables, offset) = (&self.tables, event.offset);
         let (level, level_name) = tables.levels.find_optional(event.level.as_ref(), offset)?;
         let (task, task_name) = tables.tasks.find_optional(event.task.as_ref(), offset)?;
@@ -354,7 +354,7 @@ impl Resolver<'_> {
             keyword |= mask;
             keywords.extend(display.filter(|_| mask != 0).map(|display| (mask, display)));
         }
-        let names = EventNames {
+        let names = SchemaNames {
             provider: self.name.clone(),
             event: event.symbol.as_deref().map(Arc::from),
             task: task_name.filter(|_| task != 0),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::schema::EventNames;
+use crate::schema::SchemaNames;
 use crate::source::binary;
 use crate::source::manifest::read_definitions;
 use crate::source::messages::MessageTable;
@@ -29,7 +29,7 @@ fn assert_same_event(written: &EventSchema, read: &EventSchema) {
     assert_eq!(w.top().len(), r.top().len());
     assert_eq!(trimmed(&w.message), trimmed(&r.message));
     let names =
-        |n: &EventNames| [&n.provider, &n.event, &n.task, &n.opcode, &n.level, &n.channel].map(trimmed);
+        |n: &SchemaNames| [&n.provider, &n.event, &n.task, &n.opcode, &n.level, &n.channel].map(trimmed);
     for (written, read) in names(&w.names).into_iter().zip(names(&r.names)) {
         assert!(written.is_none() || written == read, "{written:?} became {read:?}");
     }
