@@ -26,7 +26,7 @@ use perf_event_open_sys::bindings as sys;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{Context, EventFamily, Handler, Row};
+use super::{Context, EventFamily, Row, SampleHandler};
 use crate::groups::Group;
 use crate::maps::{page_size, page_start};
 use crate::out::Out;
@@ -78,7 +78,7 @@ const fn fault_row(name: &'static str) -> Row<MemoryFamily> {
 const fn enter_row(
     name: &'static str,
     fields: &'static [&'static str],
-    on_sample: Handler<MemoryFamily>,
+    on_sample: SampleHandler<MemoryFamily>,
 ) -> Row<MemoryFamily> {
     Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], &[], fields, on_sample)
 }
