@@ -41,11 +41,11 @@ const WORKER_STACK_BYTES: usize = 256 << 10;
 /// Thread name of a worker.
 const WORKER_NAME: &str = "weir-read";
 
-type Job = Box<dyn FnOnce() + Send>;
+type ReadJob = Box<dyn FnOnce() + Send>;
 
 /// The worker threads of this process.
 struct Workers {
-    idle: Vec<Sender<Job>>,
+    idle: Vec<Sender<ReadJob>>,
     count: usize,
 }
 
@@ -158,7 +158,7 @@ fn start_job<T: Send + 'static>(
 ) -> Option<Receiver<(T, Duration)>> {
     let worker = take_idle_worker()?;
     let (sender, receiver) = channel();
-    let job: Job = Box::new(move || {
+    let job: ReadJob = Box::new(move || {
         let begun = Instant::now();
         let answer = work();
         // This fails if the caller no longer waits.
@@ -175,7 +175,7 @@ pub fn is_blocking_worker() -> bool {
 
 /// Takes a worker that has nothing to do. Starts a new worker if none is idle and one more is
 /// allowed.
-fn take_idle_worker() -> Option<Sender<Job>> {
+fn take_idle_worker() -> Option<Sender<ReadJob>> {
     let mut workers = lock_workers();
     if let Some(idle) = workers.idle.pop() {
         return Some(idle);
@@ -183,7 +183,7 @@ fn take_idle_worker() -> Option<Sender<Job>> {
     if workers.count >= MAX_WORKERS {
         return None;
     }
-    let (sender, jobs) = channel::<Job>();
+    let (sender, jobs) = channel::<ReadJob>();
     let idle_sender = sender.clone();
     let run_jobs = move || {
         for job in jobs {

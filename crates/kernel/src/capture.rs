@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use self::reader::RingReader;
+use self::reader::RingMerger;
 use self::relay::{Relay, RingSource};
 use crate::attributes::{max_frames, stack_limit_bytes, task_records_attr};
 use crate::blocking;
@@ -202,18 +202,18 @@ impl Capture {
         } else if is_changed {
             self.families.run_down_new_groups(&groups_before, &mut out);
         }
-        let mut reader = RingReader {
+        let mut merger = RingMerger {
             rings: &mut self.rings,
             open_events: &open_events,
             families: &mut self.families,
             lost: &mut self.lost_by_cpu,
             replaced: Vec::new(),
         };
-        reader.poll();
+        merger.poll();
         if let Some(change) = &change {
-            reader.read_until_change(change, groups_before, &mut out);
+            merger.read_until_change(change, groups_before, &mut out);
         }
-        reader.read_until(until_ns, &mut out);
+        merger.read_until(until_ns, &mut out);
         // Records that were not read are newer than this, however many more were read.
         self.handled_until_ns = poll_start_ns;
         out.set_origin(0, self.handled_until_ns);

@@ -1,5 +1,7 @@
 //! The clocks of a capture.
 
+use rustix::time::ClockId;
+
 /// Converts `CLOCK_MONOTONIC_RAW` nanoseconds, the clock of perf events, to a session's clocks.
 pub trait Clock {
     /// Returns the raw counter value, which puts records in order.
@@ -13,7 +15,12 @@ pub trait Clock {
 /// Returns the current `CLOCK_MONOTONIC_RAW` time in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+    read_clock_ns(ClockId::MonotonicRaw)
+}
+
+/// Returns the current time of a clock in nanoseconds.
+pub(crate) fn read_clock_ns(clock: ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }

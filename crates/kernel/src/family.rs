@@ -93,12 +93,12 @@ pub(crate) trait EventFamily: 'static {
 }
 
 /// A function that handles one sample.
-pub(crate) type Handler<F> = fn(&mut F, &SampleEvent<'_>, &mut Context, &mut Out<'_>);
+pub(crate) type SampleHandler<F> = fn(&mut F, &SampleEvent<'_>, &mut Context, &mut Out<'_>);
 
 /// A perf event of a family, and the handler of its samples.
 pub(crate) struct Row<F> {
     pub(crate) spec: PerfEventSpec,
-    pub(crate) on_sample: Handler<F>,
+    pub(crate) on_sample: SampleHandler<F>,
 }
 
 impl<F> Row<F> {
@@ -108,7 +108,7 @@ impl<F> Row<F> {
         groups: &'static [Group],
         hooks: &'static [u16],
         fields: &'static [&'static str],
-        on_sample: Handler<F>,
+        on_sample: SampleHandler<F>,
     ) -> Self {
         let mut row =
             Self::new(PerfSource::Tracepoint(system, name), groups, hooks, SampleParts(0), on_sample);
@@ -122,7 +122,7 @@ impl<F> Row<F> {
         groups: &'static [Group],
         hooks: &'static [u16],
         parts: SampleParts,
-        on_sample: Handler<F>,
+        on_sample: SampleHandler<F>,
     ) -> Self {
         let spec = PerfEventSpec {
             source,

@@ -115,6 +115,16 @@ pub(crate) fn is_file_path(name: &str) -> bool {
     name.starts_with('/') && name != ANONYMOUS
 }
 
+/// Size of the pages in which files are mapped.
+pub(crate) fn page_size() -> u64 {
+    u64::try_from(rustix::param::page_size()).unwrap_or(4096).max(1)
+}
+
+/// Rounds an address down to its page.
+pub(crate) fn page_start(address: u64) -> u64 {
+    address & !page_size().wrapping_sub(1)
+}
+
 /// Counts the threads of a process.
 pub(crate) fn count_threads(pid: u32) -> u32 {
     // A directory has one link for itself, one in its parent, and one in each subdirectory.

@@ -63,7 +63,7 @@ impl Hasher for EventIdHasher {
 pub(crate) struct EventRoute {
     pub(crate) row: RowId,
     pub(crate) parts: SampleParts,
-    pub(crate) fields: FieldPositions,
+    pub(crate) fields: FieldOffsets,
     /// The id of the profile source, if the event has one.
     pub(crate) source_id: u32,
     /// The id of the event on the same processor that this one replaces, while the ring may contain
@@ -72,7 +72,7 @@ pub(crate) struct EventRoute {
 }
 
 /// The positions of a row's fields in the raw data.
-type FieldPositions = Arc<[Option<TracepointField>]>;
+type FieldOffsets = Arc<[Option<TracepointField>]>;
 
 /// Routes by event id.
 type EventRoutes = HashMap<u64, EventRoute, BuildHasherDefault<EventIdHasher>>;
@@ -120,7 +120,7 @@ struct OpenRow {
     key: EventKey,
     attr: Attr,
     spec: &'static PerfEventSpec,
-    fields: FieldPositions,
+    fields: FieldOffsets,
     events: Vec<(u64, PerfEvent)>,
     /// Counters that are read with the events and stay open as long as they do.
     counters: Vec<PerfEvent>,
@@ -333,7 +333,7 @@ impl OpenEvents {
         spec: &PerfEventSpec,
         settings: &CaptureSettings,
         key: &EventKey,
-    ) -> Result<Option<(Attr, FieldPositions)>> {
+    ) -> Result<Option<(Attr, FieldOffsets)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
         Targets::restrict_attr(settings.scope, &mut attr);
         attr.set_disabled(1);

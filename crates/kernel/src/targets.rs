@@ -201,7 +201,10 @@ mod tests {
         assert!(list_threads(own_pid).contains(&thread) && is_alive(thread));
         let mut own = Targets::new(Scope::Own);
         assert!(own.target_ids().contains(&thread));
-        assert!(own.find_new_threads(|_| false).iter().all(|found| *found != thread), "once");
+        assert!(
+            own.find_new_threads(|_| false).iter().all(|found| *found != thread),
+            "a watched thread is not found again"
+        );
         assert_eq!(Targets::new(Scope::Everything).target_ids(), [-1]);
     }
 

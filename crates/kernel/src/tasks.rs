@@ -30,7 +30,7 @@ use traceweir_format::linux::{boot_key, start_key};
 use self::connector::Connector;
 use self::execs::{Exec, Execs};
 use self::facts::{AppIdentity, NO_SESSION, ProcStat, RunningProgram, ThreadName};
-use crate::clock::now_ns;
+use crate::clock::{now_ns, read_clock_ns};
 
 /// The exit status of a process whose status is unknown: no exit code and no signal has this value.
 const UNKNOWN_STATUS: i32 = i32::MIN;
@@ -135,11 +135,9 @@ struct BootClock {
 
 impl BootClock {
     fn now() -> Self {
-        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let seconds = u64::try_from(boot.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
-        let boot = seconds.saturating_add(u64::try_from(boot.tv_nsec).unwrap_or(0));
+        let boot_ns = read_clock_ns(rustix::time::ClockId::Boottime);
         let hertz = rustix::param::clock_ticks_per_second().max(1);
-        Self { ahead_ns: boot.wrapping_sub(now_ns()), tick_ns: 1_000_000_000_u64.div_euclid(hertz).max(1) }
+        Self { ahead_ns: boot_ns.wrapping_sub(now_ns()), tick_ns: 1_000_000_000_u64.div_euclid(hertz).max(1) }
     }
 
     fn to_ticks(self, ns: u64) -> u64 {

@@ -97,13 +97,13 @@ pub struct Connection {
 impl Connection {
     /// Connects to a socket, waiting at most `timeout`.
     pub fn connect(path: &Path, timeout: Duration) -> Result<Self> {
-        Self::from_fd(address::connect(path, true, Deadline::after(timeout))?)
+        Self::from_fd(address::connect(path, true, WaitDeadline::after(timeout))?)
     }
 
     /// Like [`connect`](Self::connect), to a peer that must not send descriptors, or not before it
     /// is identified.
     pub fn connect_without_descriptors(path: &Path, timeout: Duration) -> Result<Self> {
-        Self::from_fd(address::connect(path, false, Deadline::after(timeout))?)
+        Self::from_fd(address::connect(path, false, WaitDeadline::after(timeout))?)
     }
 
     /// Takes over a connected socket.
@@ -196,7 +196,7 @@ impl Connection {
         }
         let mut bytes = Vec::new();
         message.encode(request, &mut bytes)?;
-        let deadline = Deadline::after(timeout);
+        let deadline = WaitDeadline::after(timeout);
         loop {
             match self.send_packet(&bytes, descriptors) {
                 Ok(sent) if sent == bytes.len() => return Ok(()),
@@ -225,7 +225,7 @@ impl Connection {
 
     /// Receives a message, waiting at most `timeout` (with zero not at all). `None` if none came.
     pub fn receive(&self, timeout: Duration) -> Result<Option<Envelope>> {
-        let deadline = Deadline::after(timeout);
+        let deadline = WaitDeadline::after(timeout);
         let mut was_reset = false;
         loop {
             match self.receive_packet() {
@@ -385,9 +385,9 @@ fn prepare_socket(socket: &OwnedFd) -> Result<()> {
 
 /// End of a wait; `None` for a time beyond the range of the clock.
 #[derive(Clone, Copy, Debug)]
-struct Deadline(Option<Instant>);
+struct WaitDeadline(Option<Instant>);
 
-impl Deadline {
+impl WaitDeadline {
     fn after(timeout: Duration) -> Self {
         Self(Instant::now().checked_add(timeout))
     }

@@ -28,7 +28,7 @@ use crate::tasks::Tasks;
 const RELEASE_AFTER_BYTES: u64 = 64 << 10;
 
 /// Reads the rings in time order.
-pub(super) struct RingReader<'a> {
+pub(super) struct RingMerger<'a> {
     pub(super) rings: &'a mut [RingSource],
     pub(super) open_events: &'a OpenEvents,
     pub(super) families: &'a mut Families,
@@ -37,7 +37,7 @@ pub(super) struct RingReader<'a> {
     pub(super) replaced: Vec<u64>,
 }
 
-impl RingReader<'_> {
+impl RingMerger<'_> {
     /// Records how far the kernel has written each ring.
     pub(super) fn poll(&mut self) {
         for ring in &mut *self.rings {

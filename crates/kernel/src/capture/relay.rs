@@ -1,8 +1,8 @@
 //! A thread that empties size-limited rings into ordinary memory.
 //!
 //! ```text
-//!   Mapped    perf ring ────────────────────────────────────────▶ RingReader
-//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ RingReader, at each poll
+//!   Mapped    perf ring ────────────────────────────────────────▶ RingMerger
+//!   Relayed   perf ring ──weir-rings, at a watermark──▶ Backlog ──▶ RingMerger, at each poll
 //! ```
 //!
 //! 1. A poll reads `/proc`, loads unwind tables and opens events, which takes up to half a second.

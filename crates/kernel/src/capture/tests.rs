@@ -37,10 +37,10 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
         let unwinder_of_out = out.unwinder.as_deref_mut().expect("the output has an unwinder");
         assert!(unwinder_of_out.put_frames(&sample, 1, &mut Vec::new()));
         let (families, rings, lost) = (&mut families, &mut rings, &mut [0]);
-        let mut reader =
-            RingReader { rings, open_events: &open_events, families, lost, replaced: Vec::new() };
-        reader.poll();
-        reader.read_until(u64::MAX, &mut out);
+        let mut merger =
+            RingMerger { rings, open_events: &open_events, families, lost, replaced: Vec::new() };
+        merger.poll();
+        merger.read_until(u64::MAX, &mut out);
         unwinder.has_process(process)
     };
     assert!(handle(task(PERF_RECORD_FORK, process, 1)));
@@ -59,7 +59,7 @@ fn read_rings(bytes: [&[u8]; 2]) -> (Vec<u64>, bool) {
     families.context.activity.set_running(0, 7, 9);
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
-    let mut reader = RingReader {
+    let mut merger = RingMerger {
         rings: &mut rings,
         open_events: &open_events,
         families: &mut families,
@@ -67,8 +67,8 @@ fn read_rings(bytes: [&[u8]; 2]) -> (Vec<u64>, bool) {
         replaced: Vec::new(),
     };
     for _ in 0..2 {
-        reader.poll();
-        reader.read_until(u64::MAX, &mut out);
+        merger.poll();
+        merger.read_until(u64::MAX, &mut out);
     }
     assert!(rings.iter_mut().all(|ring| ring.peek().is_none()), "a ring has unread records");
     (lost, families.context.activity.running_priority(0, 7) == 0)
@@ -102,7 +102,7 @@ fn bytes_of_each_ring_are_released_independently() {
         (OpenEvents::new_empty(&CaptureSettings::default()), Families::default(), vec![0; 2]);
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
-    let mut reader = RingReader {
+    let mut merger = RingMerger {
         rings: &mut rings,
         open_events: &open_events,
         families: &mut families,
@@ -110,7 +110,7 @@ fn bytes_of_each_ring_are_released_independently() {
         replaced: Vec::new(),
     };
     for ring_index in [1, 0, 1, 0, 1, 0] {
-        reader.handle_next_record(ring_index, 1, &mut out);
+        merger.handle_next_record(ring_index, 1, &mut out);
     }
     let released = |source: &RingSource| match source {
         RingSource::Mapped(ring) => ring.read_tail(),

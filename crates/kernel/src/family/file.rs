@@ -33,7 +33,7 @@ mod tables;
 use traceweir_format::kernel::hook;
 
 use self::open_files::OpenFiles;
-use super::{Context, EventFamily, Handler, Row, Rundown};
+use super::{Context, EventFamily, Row, Rundown, SampleHandler};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::{Sideband, SidebandRecord};
@@ -60,7 +60,7 @@ const fn syscall_row(
     groups: &'static [Group],
     hooks: &'static [u16],
     fields: &'static [&'static str],
-    on_sample: Handler<FileFamily>,
+    on_sample: SampleHandler<FileFamily>,
 ) -> Row<FileFamily> {
     Row::tracepoint(("syscalls", name), groups, hooks, fields, on_sample)
 }

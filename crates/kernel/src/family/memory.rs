@@ -26,8 +26,9 @@ use perf_event_open_sys::bindings as sys;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{Context, EventFamily, Handler, Row};
+use super::{Context, EventFamily, Row, SampleHandler};
 use crate::groups::Group;
+use crate::maps::{page_size, page_start};
 use crate::out::Out;
 use crate::per_thread::PerThread;
 use crate::record::{SampleParts, Sideband, SidebandRecord};
@@ -77,7 +78,7 @@ const fn fault_row(name: &'static str) -> Row<MemoryFamily> {
 const fn enter_row(
     name: &'static str,
     fields: &'static [&'static str],
-    on_sample: Handler<MemoryFamily>,
+    on_sample: SampleHandler<MemoryFamily>,
 ) -> Row<MemoryFamily> {
     Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], &[], fields, on_sample)
 }
@@ -202,15 +203,6 @@ fn write_fault(hook: u16, address: u64, ip: u64, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     put_kernel_event!(&mut payload, FAULT_LAYOUT, { VirtualAddress: address, ProgramCounter: ip });
     out.write_perfinfo(hook, FAULT_LAYOUT.version(), payload);
-}
-
-fn page_size() -> u64 {
-    rustix::param::page_size() as u64
-}
-
-/// Rounds an address down to its page.
-fn page_start(address: u64) -> u64 {
-    address & !page_size().wrapping_sub(1)
 }
 
 /// A range of memory that was allocated or released.

@@ -85,9 +85,9 @@ fn read_at(file: &mut File, offset: u64, size: u64, max_bytes: u64) -> io::Resul
 /// Reads the tables of an ELF file.
 fn read_elf_tables(file: &mut File) -> io::Result<UnwindTables> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
-    type Header = elf::FileHeader64<object::Endianness>;
-    let head = read_at(file, 0, size_of::<Header>() as u64, MAX_HEADER_BYTES)?;
-    let header = Header::parse(head.as_slice()).map_err(invalid)?;
+    type ElfHeader = elf::FileHeader64<object::Endianness>;
+    let head = read_at(file, 0, size_of::<ElfHeader>() as u64, MAX_HEADER_BYTES)?;
+    let header = ElfHeader::parse(head.as_slice()).map_err(invalid)?;
     let endian = header.endian().map_err(invalid)?;
     let mut tables = UnwindTables { base: read_load_base(file, header, endian)?, ..UnwindTables::default() };
     let (offset, size, count) =

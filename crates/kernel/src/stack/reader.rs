@@ -29,13 +29,13 @@ const MAX_ABANDONED: usize = 8;
 
 /// A file, independent of where it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FileKey {
+pub(super) struct ModuleFileKey {
     /// Major and minor number of the device.
     pub(super) device: (u32, u32),
     pub(super) inode: u64,
 }
 /// The tables of a file, if it has trusted ones; the outer `None` means that it was not found.
-pub(super) type Answer = Option<Option<Arc<UnwindTables>>>;
+pub(super) type TableAnswer = Option<Option<Arc<UnwindTables>>>;
 /// A function that reads the tables of a file mapped by a process.
 pub(super) type ReadTables = Arc<dyn Fn(u32, &ModuleMapping) -> Option<Option<UnwindTables>> + Send + Sync>;
 
@@ -44,7 +44,7 @@ pub(super) type ReadTables = Arc<dyn Fn(u32, &ModuleMapping) -> Option<Option<Un
 pub(super) struct ModuleMapping {
     pub(super) range: Range<u64>,
     pub(super) offset: u64,
-    pub(super) file: FileKey,
+    pub(super) file: ModuleFileKey,
     pub(super) path: String,
 }
 
@@ -83,9 +83,9 @@ impl Drop for RunningThread {
 /// A thread that reads tables. Dropping this value abandons the thread.
 pub(super) struct TableReader {
     requests: SyncSender<(u32, ModuleMapping)>,
-    answers: Receiver<(FileKey, Answer)>,
+    answers: Receiver<(ModuleFileKey, TableAnswer)>,
     /// Files that were requested and not answered yet.
-    pending: VecDeque<FileKey>,
+    pending: VecDeque<ModuleFileKey>,
     /// The time since when the thread is working on the first pending file.
     reading_since: Instant,
     /// Whether a wait has timed out and no answer has come since.
@@ -149,7 +149,7 @@ impl TableReader {
     }
 
     /// Returns the next answer. With `waits` it waits for a moment.
-    pub(super) fn next_answer(&mut self, waits: bool) -> Option<(FileKey, Answer)> {
+    pub(super) fn next_answer(&mut self, waits: bool) -> Option<(ModuleFileKey, TableAnswer)> {
         let answer = if waits && !self.has_timed_out { self.wait_for_answer() } else { self.poll_answer() };
         if answer.is_some() {
             self.has_timed_out = false;
@@ -159,13 +159,13 @@ impl TableReader {
         answer
     }
 
-    fn poll_answer(&mut self) -> Option<(FileKey, Answer)> {
+    fn poll_answer(&mut self) -> Option<(ModuleFileKey, TableAnswer)> {
         let answer = self.answers.try_recv();
         self.has_thread_ended = answer.as_ref().is_err_and(|error| *error == TryRecvError::Disconnected);
         answer.ok()
     }
 
-    fn wait_for_answer(&mut self) -> Option<(FileKey, Answer)> {
+    fn wait_for_answer(&mut self) -> Option<(ModuleFileKey, TableAnswer)> {
         let timeout = blocking::allowed_timeout(READ_TIMEOUT, None)?;
         let begun = Instant::now();
         let answer = self.answers.recv_timeout(timeout);
@@ -177,7 +177,7 @@ impl TableReader {
 
     /// Returns the file that the thread has been reading for longer than `timeout`, or the
     /// one on which it has ended.
-    pub(super) fn stuck_file(&self, timeout: Duration) -> Option<FileKey> {
+    pub(super) fn stuck_file(&self, timeout: Duration) -> Option<ModuleFileKey> {
         self.pending
             .front()
             .copied()
@@ -197,8 +197,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn file(inode: u64) -> FileKey {
-        FileKey { device: (0, 0), inode }
+    fn file(inode: u64) -> ModuleFileKey {
+        ModuleFileKey { device: (0, 0), inode }
     }
 
     fn build_mapping(inode: u64) -> ModuleMapping {

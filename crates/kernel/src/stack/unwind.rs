@@ -27,7 +27,7 @@ use framehop::{
 };
 
 use super::program::{self, UnwindTables};
-use super::reader::{Answer, FileKey, ModuleMapping, ReadTables, TableReader};
+use super::reader::{ModuleFileKey, ModuleMapping, ReadTables, TableAnswer, TableReader};
 use super::registers::read_register;
 use crate::maps;
 use crate::record::{Mmap, PerfSample};
@@ -53,7 +53,7 @@ type ModuleUnwinder = UnwinderNative<Arc<[u8]>, MayAllocateDuringUnwind>;
 #[derive(Default)]
 struct ProcessModules {
     modules: ModuleUnwinder,
-    files: HashSet<FileKey>,
+    files: HashSet<ModuleFileKey>,
     /// Whether the process has mapped something since its modules were read.
     is_stale: bool,
     /// The time at which missing files are requested again.
@@ -69,10 +69,10 @@ pub(crate) struct StackUnwinder {
     cache: CacheNative<MayAllocateDuringUnwind>,
     /// The value of [`MODULE_SETS`] when the cache was empty.
     sets_before_cache: u64,
-    tables: HashMap<FileKey, Option<Arc<UnwindTables>>>,
+    tables: HashMap<ModuleFileKey, Option<Arc<UnwindTables>>>,
     bytes: usize,
     /// Files on which a thread hangs or has ended.
-    abandoned_files: HashSet<FileKey>,
+    abandoned_files: HashSet<ModuleFileKey>,
     read: ReadTables,
     /// `None` while too many threads hang.
     reader: Option<TableReader>,
@@ -225,7 +225,7 @@ impl StackUnwinder {
     }
 
     /// Returns the tables of a file. Waits for a moment if they have to be read.
-    fn find_tables(&mut self, process: u32, mapping: &ModuleMapping) -> Answer {
+    fn find_tables(&mut self, process: u32, mapping: &ModuleMapping) -> TableAnswer {
         if let Some(tables) = self.tables.get(&mapping.file) {
             return Some(tables.clone());
         }
@@ -256,7 +256,7 @@ impl StackUnwinder {
     }
 
     /// Stores the tables that were read. Waits for a moment if `wanted` names a file.
-    fn take_answers(&mut self, wanted: Option<FileKey>) {
+    fn take_answers(&mut self, wanted: Option<ModuleFileKey>) {
         let mut awaited = wanted;
         loop {
             let answer = self.reader.as_mut().and_then(|reader| reader.next_answer(awaited.is_some()));
@@ -268,7 +268,7 @@ impl StackUnwinder {
         }
     }
 
-    fn store_tables(&mut self, file: FileKey, tables: Option<Arc<UnwindTables>>) {
+    fn store_tables(&mut self, file: ModuleFileKey, tables: Option<Arc<UnwindTables>>) {
         if self.tables.len() >= MAX_FILES {
             // The modules of processes hold tables too.
             self.tables.clear();
@@ -317,7 +317,7 @@ fn list_mappings(process: u32) -> impl Iterator<Item = ModuleMapping> {
     maps.map(|map| ModuleMapping {
         range: map.start..map.end,
         offset: map.offset,
-        file: FileKey { device: map.device, inode: map.inode },
+        file: ModuleFileKey { device: map.device, inode: map.inode },
         path: map.name,
     })
 }
@@ -398,7 +398,7 @@ mod tests {
         unwinder.bytes = MAX_TABLE_BYTES;
         unwinder.processes.insert(1, ProcessModules::default());
         for inode in 0..=MAX_FILES as u64 {
-            unwinder.store_tables(FileKey { device: (1, 2), inode }, None);
+            unwinder.store_tables(ModuleFileKey { device: (1, 2), inode }, None);
         }
         assert_eq!((unwinder.tables.len(), unwinder.processes.len(), unwinder.bytes), (1, 0, 0));
         MODULE_SETS.fetch_add(MAX_MODULE_SETS, Relaxed);

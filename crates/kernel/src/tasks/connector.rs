@@ -23,9 +23,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::{CONNECTOR, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::time::ClockId;
 use traceweir_format::wire::{Put, u32_at, u64_at};
 
-use crate::clock::now_ns;
+use crate::clock::{now_ns, read_clock_ns};
 
 /// The connector's id for process events, which is also its multicast group.
 const CN_IDX_PROC: u32 = 1;
@@ -87,7 +88,7 @@ impl Connector {
     pub(super) fn drain(&mut self) {
         let Some(socket) = &self.socket else { return };
         let mut message = [0; 256];
-        let ahead_ns = monotonic_ns().wrapping_sub(now_ns());
+        let ahead_ns = read_clock_ns(ClockId::Monotonic).wrapping_sub(now_ns());
         for _ in 0..MAX_MESSAGES {
             let length = match rustix::net::recvfrom(socket, &mut message, RecvFlags::DONTWAIT) {
                 Ok((length, _, from)) => {
@@ -153,12 +154,6 @@ fn build_message(body: &[u32]) -> Vec<u8> {
         out.put_u32(*word);
     });
     out
-}
-
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
-    seconds.saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// The content of a message that reports an exit.

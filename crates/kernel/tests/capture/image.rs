@@ -282,11 +282,15 @@ fn rundowns_contain_the_images_of_running_programs() {
         running.end();
         assert_ids_precede_images(&events);
         for opcode in [RUNDOWN_START, RUNDOWN_END] {
-            assert_eq!(find_images_in_events(&events, opcode, pid), parse_images(&maps), "of the program");
+            assert_eq!(
+                find_images_in_events(&events, opcode, pid),
+                parse_images(&maps),
+                "the images of the program"
+            );
             let own = std::fs::read_to_string("/proc/self/maps").unwrap();
             let own: Vec<String> = own.lines().map(str::to_owned).collect();
             let own_images = find_images_in_events(&events, opcode, std::process::id());
-            assert_eq!(own_images, parse_images(&own), "of this process");
+            assert_eq!(own_images, parse_images(&own), "the images of this process");
         }
         assert!(
             !events.iter().any(|event| event.is_image(LOAD) && event.number("ProcessId") == u64::from(pid))

@@ -91,12 +91,12 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
         assert_eq!(
             count(PROCESS_DC_START, &|event| event.fields().number("ProcessId") == u64::from(own)),
             1,
-            "this process"
+            "rundowns of this process"
         );
         assert_eq!(
             count(THREAD_DC_START, &|event| u32_at(&event.payload, 4) == support::this_thread_id()),
             1,
-            "this thread"
+            "rundowns of this thread"
         );
         let images: Vec<u64> = select_hooks(&events, &[IMAGE_DC_START])
             .iter()
@@ -181,7 +181,7 @@ fn capture_without_tracefs() {
         }
     };
     assert_eq!(control.missing_events(), Vec::<String>::new());
-    assert_eq!(mounts(), before, "during the capture");
+    assert_eq!(mounts(), before, "no mount is visible during the capture");
     let has_switch = |capture: &mut traceweir_kernel::Capture| {
         std::thread::sleep(Duration::from_millis(1));
         capture.poll(&support::NanosecondClock, true);
@@ -198,5 +198,5 @@ fn capture_without_tracefs() {
         assert!(Instant::now() < deadline, "no context switch was captured");
     }
     capture.end(&support::NanosecondClock);
-    assert_eq!(mounts(), before, "at the end");
+    assert_eq!(mounts(), before, "no mount is left at the end");
 }

@@ -162,12 +162,12 @@ impl<'a> Blocks<'a> {
 // A reference to a slice has the layout of a block. The language does not promise that, so the
 // compiler checks it: the second word of a reference is its length, whose lower half comes first.
 const _: () = {
-    union Reference {
+    union SliceReference {
         slice: &'static [u8],
         words: [MaybeUninit<usize>; 2],
     }
     assert!(size_of::<&[u8]>() == 16 && align_of::<&[u8]>() == align_of::<Block<'_>>());
-    let reference = Reference { slice: &[0; 77] };
+    let reference = SliceReference { slice: &[0; 77] };
     // SAFETY: both fields have sixteen bytes; if this word is the address, the compiler refuses to
     // read it as a number.
     assert!(unsafe { reference.words[1].assume_init() } == 77);

@@ -44,8 +44,8 @@ impl Doorbell {
 
     /// Rings the line of an outlet. Safe in signal handlers.
     pub fn ring_outlet(&self, outlet: u8) {
-        // Release pairs with the acquire in `take_rung_lines`: what the caller wrote before is visible
-        // when the line is answered.
+        // Release pairs with the acquire in `take_rung_lines`: what the caller wrote before is
+        // visible when the line is answered.
         self.outlets.fetch_or(1 << (outlet & 63), Ordering::Release);
         self.wake();
     }

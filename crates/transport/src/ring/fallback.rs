@@ -20,7 +20,7 @@
 
 use core::ptr;
 
-use super::gate::{Gate, Ticket};
+use super::gate::{OutletGate, Ticket};
 use super::gather::Gather;
 use super::view::View;
 use super::{WriteOutcome, points};
@@ -36,7 +36,7 @@ const MAX_LOCK_ATTEMPTS: u32 = 64;
 /// The view was read while the gate was open for this ticket, and the record is sound for
 /// `length` (see [`Gather`]).
 pub(super) unsafe fn write(
-    gate: Gate<'_>,
+    gate: OutletGate<'_>,
     ticket: Ticket,
     view: &View,
     thread: u32,

@@ -29,7 +29,7 @@ pub struct Ticket(pub u64);
 
 /// The gate words of an outlet.
 #[derive(Clone, Copy)]
-pub(crate) struct Gate<'a> {
+pub(crate) struct OutletGate<'a> {
     generation: &'a AtomicU64,
     visitors: &'a AtomicU64,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Gate<'a> {
 /// The half of `visitors` that is the number.
 const VISITOR_COUNT_MASK: u64 = 0xFFFF_FFFF;
 
-impl<'a> Gate<'a> {
+impl<'a> OutletGate<'a> {
     #[inline]
     pub(crate) const fn new(generation: &'a AtomicU64, visitors: &'a AtomicU64) -> Self {
         Self { generation, visitors }

@@ -36,7 +36,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::doorbell::Doorbell;
 use super::drain::RegionReader;
-use super::gate::{Gate, Ticket};
+use super::gate::{OutletGate, Ticket};
 use super::rseq;
 use super::view::{HotWords, View};
 use crate::abi::RegionParams;
@@ -148,8 +148,8 @@ impl Outlet {
     }
 
     #[inline]
-    const fn gate(&self) -> Gate<'_> {
-        Gate::new(&self.hot.generation, &self.cold.visitors)
+    const fn gate(&self) -> OutletGate<'_> {
+        OutletGate::new(&self.hot.generation, &self.cold.visitors)
     }
 
     /// Maps a region and lets writers in. Rejects a region of another version. One caller at a time

@@ -54,17 +54,17 @@ fn linked_open_or_foreign_user_folder_is_rejected() {
     symlink(&real, &link).unwrap();
     chmod(&real, 0o700);
     user_runtime_dir(&real).ensure().unwrap();
-    assert!(is_refused(user_runtime_dir(&link).ensure()), "a link");
+    assert!(is_refused(user_runtime_dir(&link).ensure()), "a link is refused");
     for open in [0o750, 0o701, 0o777] {
         chmod(&real, open);
         assert!(is_refused(user_runtime_dir(&real).ensure()), "{open:o}");
     }
     chmod(&real, 0o700);
-    assert!(is_refused(user_runtime_dir(&real).check_folder(own_uid() + 1)), "a foreign owner");
+    assert!(is_refused(user_runtime_dir(&real).check_folder(own_uid() + 1)), "another user owns the folder");
     let file = root.path().join("file");
     fs::write(&file, "").unwrap();
     chmod(&file, 0o600);
-    assert!(is_refused(user_runtime_dir(&file).ensure()), "a file");
+    assert!(is_refused(user_runtime_dir(&file).ensure()), "a file is refused");
 }
 
 #[test]
@@ -72,10 +72,10 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::from_path(&root.path().join("run"));
     dir.ensure().unwrap();
-    assert_eq!(dir.own(), None, "missing");
+    assert_eq!(dir.own(), None, "the folder does not exist");
     let own = dir.make_own().unwrap();
     assert_eq!((dir.own(), file_mode(own.path()), own.socket_mode()), (Some(own.clone()), 0o700, 0o600));
-    assert!(is_refused(own.check_folder(own_uid() + 1)), "another user");
+    assert!(is_refused(own.check_folder(own_uid() + 1)), "the folder belongs to another user");
     for open in [0o710, 0o701, 0o777] {
         chmod(own.path(), open);
         assert_eq!(dir.own(), None, "{open:o}");
@@ -83,7 +83,7 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     }
     chmod(own.path(), 0o700);
     chmod(dir.path(), 0o777);
-    assert_eq!(dir.own(), None, "others can replace it");
+    assert_eq!(dir.own(), None, "others can replace the folder");
     chmod(dir.path(), 0o755);
     fs::write(own.control_socket(), "").unwrap();
     #[cfg(not(loom))]
@@ -93,7 +93,7 @@ fn own_folder_is_used_only_by_the_daemons_user() {
     let elsewhere = root.path().join("elsewhere");
     fs::DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
     symlink(&elsewhere, own.path()).unwrap();
-    assert_eq!(dir.own(), None, "a link");
+    assert_eq!(dir.own(), None, "the folder is a link");
     dir.remove_own();
     assert!(elsewhere.exists());
 }
@@ -139,7 +139,7 @@ fn user_folder_is_in_xdg_runtime_dir_if_owned_by_the_user() {
 fn only_provider_sockets_are_listed() {
     let root = tempfile::tempdir().unwrap();
     let dir = RuntimeDir::from_path(root.path());
-    assert!(dir.provider_sockets(9).unwrap().is_empty(), "no folder yet");
+    assert!(dir.provider_sockets(9).unwrap().is_empty(), "the folder does not exist yet");
     dir.ensure().unwrap();
     let mut paths: Vec<PathBuf> = [17, 4].map(|pid| dir.new_provider_socket(pid)).into();
     let listeners: Vec<_> =
@@ -159,12 +159,12 @@ fn only_provider_sockets_are_listed() {
     for socket in &mut found {
         assert!(socket.connect(Duration::ZERO).is_ok());
         socket.uid += 1;
-        assert!(socket.connect(Duration::ZERO).is_err(), "not its owner");
+        assert!(socket.connect(Duration::ZERO).is_err(), "the listener is not the owner of the socket");
     }
     drop(listeners);
     for socket in found {
         assert!(socket.connect(Duration::ZERO).is_err());
-        assert!(!socket.path.exists(), "stale");
+        assert!(!socket.path.exists(), "a stale socket is removed");
     }
 }
 
@@ -224,6 +224,6 @@ fn sweep_removes_everything_but_provider_sockets() {
     let _others: Vec<_> = (0..3)
         .map(|pid| std::os::unix::net::UnixListener::bind(dir.new_provider_socket(pid)).unwrap())
         .collect();
-    assert_eq!(dir.sweep_providers(2).unwrap(), 2, "of one user");
+    assert_eq!(dir.sweep_providers(2).unwrap(), 2, "sockets beyond the limit of one user");
     assert_eq!(dir.provider_sockets(9).unwrap().len(), 2);
 }

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 
-use super::{Deadline, SOCKET_FLAGS, rights};
+use super::{SOCKET_FLAGS, WaitDeadline, rights};
 use crate::error::{Error, Result};
 use crate::random::random;
 
@@ -62,7 +62,7 @@ fn create_socket(flags: SocketFlags) -> Result<OwnedFd> {
 }
 
 /// Connects a socket to the listener at a path. Whether it takes descriptors is set before.
-pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: Deadline) -> Result<OwnedFd> {
+pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: WaitDeadline) -> Result<OwnedFd> {
     let address = Address::new(path)?;
     // A non-blocking connect fails while the listener's queue is full, and nothing signals when
     // that ends; a blocking one is bounded by the send timeout.

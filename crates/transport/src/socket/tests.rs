@@ -263,7 +263,7 @@ fn accepted_connection_takes_descriptors_only_on_request() {
         let send = || client.send(1, &ack(1), &[reader.as_fd()], LONG_TIMEOUT);
         assert!(is_system(&send().unwrap_err(), libc::EPERM), "before it is accepted");
         let server = listener.accept().unwrap().unwrap();
-        assert!(is_system(&send().unwrap_err(), libc::EPERM), "after");
+        assert!(is_system(&send().unwrap_err(), libc::EPERM), "after it is accepted");
         server.take_descriptors().unwrap();
         send().unwrap();
         assert_eq!(server.receive(LONG_TIMEOUT).unwrap().unwrap().descriptors.len(), 1);

@@ -160,7 +160,7 @@ fn unsuitable_record_is_not_written_directly() {
             assert!(!pieces.write(outlet, ticket), "these stamps are not the sequence's");
         }
         assert!(outlet.close());
-        assert!(!pieces.write(outlet, ticket), "closed");
+        assert!(!pieces.write(outlet, ticket), "the outlet is closed");
         assert_eq!(reader.lost(), 0);
     }
     let (long, short) = (vec![0; 70_000], vec![0; 40_000]);

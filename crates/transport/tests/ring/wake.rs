@@ -51,11 +51,11 @@ fn ring_wakes_the_owner_at_its_threshold() {
         let (mut reader, ticket, wake) = open_on_one_cpu(outlet, clock, 1024);
         for _ in 0..50 {
             write_records(outlet, ticket, 0..15);
-            assert_eq!(take_wake_count(wake.as_fd()), 0, "960 bytes");
+            assert_eq!(take_wake_count(wake.as_fd()), 0, "960 bytes are below the threshold");
             write_records(outlet, ticket, 15..16);
-            assert_eq!(take_wake_count(wake.as_fd()), 1, "1024 bytes");
+            assert_eq!(take_wake_count(wake.as_fd()), 1, "1024 bytes reach the threshold");
             write_records(outlet, ticket, 16..100);
-            assert_eq!(take_wake_count(wake.as_fd()), 0, "it is awake already");
+            assert_eq!(take_wake_count(wake.as_fd()), 0, "the owner is awake already");
             support::drain_region(&mut reader, &mut Vec::new(), |_| ());
         }
         assert!(outlet.close());

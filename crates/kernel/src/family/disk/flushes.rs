@@ -101,7 +101,7 @@ mod tests {
             std::os::unix::fs::symlink(to, at("dev/block").join(link)).unwrap();
         }
         assert_eq!(read_disk(sys.path(), 8 << 20 | 17), Some(8 << 20 | 16));
-        assert_eq!(read_disk(sys.path(), 8 << 20 | 16), None, "a disk");
+        assert_eq!(read_disk(sys.path(), 8 << 20 | 16), None, "a disk is not a partition");
         assert_eq!(read_disk(sys.path(), 9 << 20), None);
     }
 }

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::blocking::{self, READ_TIMEOUT};
+use crate::maps::{page_size, page_start};
 use crate::plain::{self, FileVersion, PlainFile};
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
@@ -103,16 +104,6 @@ pub(crate) struct ImageLayout {
     pub(crate) size: u64,
     /// The base that the headers of the file request.
     pub(crate) default_base: u64,
-}
-
-/// Size of the pages in which files are mapped.
-fn page_size() -> u64 {
-    u64::try_from(rustix::param::page_size()).unwrap_or(4096).max(1)
-}
-
-/// Rounds an address down to its page.
-fn page_start(address: u64) -> u64 {
-    address & !page_size().wrapping_sub(1)
 }
 
 impl ProgramFile {

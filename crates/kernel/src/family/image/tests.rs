@@ -68,8 +68,12 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
     assert_eq!(fixture.handle(fork(first, 1, first)), []);
     assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [(hook::IMAGE_LOAD, first)]);
     assert_eq!(fixture.handle(build_mapping(first, 0x1000, b"//anon")), [], "again with other rights");
-    assert_eq!(fixture.handle(fork(first, first, first + 7)), [], "a thread");
-    assert_eq!(fixture.handle(fork(second, first, second)), [(hook::IMAGE_LOAD, second)], "a child");
+    assert_eq!(fixture.handle(fork(first, first, first + 7)), [], "a thread loads no images");
+    assert_eq!(
+        fixture.handle(fork(second, first, second)),
+        [(hook::IMAGE_LOAD, second)],
+        "a child loads the images of its parent"
+    );
     assert_eq!(fixture.handle(exit(first, first)), [], "another thread runs on");
     assert_eq!(fixture.handle(exit(first, first + 7)), [(hook::IMAGE_UNLOAD, first)]);
     let exec = Sideband::Comm { pid: second, tid: second, name: b"new", is_exec: true };

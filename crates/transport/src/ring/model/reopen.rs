@@ -14,7 +14,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 
 use super::Ring;
-use crate::ring::gate::{Gate, Ticket};
+use crate::ring::gate::{OutletGate, Ticket};
 use crate::ring::words::ControlWords;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -49,8 +49,8 @@ impl Outlet {
         Arc::new(outlet)
     }
 
-    fn gate(&self) -> Gate<'_> {
-        Gate::new(&self.generation, &self.visitors)
+    fn gate(&self) -> OutletGate<'_> {
+        OutletGate::new(&self.generation, &self.visitors)
     }
 
     /// Returns the words that are mapped now.

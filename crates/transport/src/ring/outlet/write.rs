@@ -110,7 +110,7 @@ impl Outlet {
     ) -> Result<(), Failure> {
         let view = self.hot.view();
         // The view's loads come before the next one: a view of another opening, or of two, is not
-        // used. Pairs with the fence in `Gate::close`, after which views change.
+        // used. Pairs with the fence in `OutletGate::close`, after which views change.
         fence(Ordering::Acquire);
         if !self.gate().is_open_for(ticket) {
             return Err(Failure::Closed);

@@ -81,7 +81,7 @@ fn links_other_files_and_writable_folders_are_ignored() {
     symlink(root.path(), elsewhere.join("link")).unwrap();
     let name = dir.path().file_name().unwrap();
     let through = elsewhere.join("link").join(name).join("providers");
-    assert!(through.is_dir() && list_sockets(&through).is_none(), "a link on the way");
+    assert!(through.is_dir() && list_sockets(&through).is_none(), "a folder of the path is a link");
     fs::rename(&providers, root.path().join("moved")).unwrap();
     symlink(root.path().join("moved"), &providers).unwrap();
     assert!(list_sockets(&providers).is_none(), "a link in place of the folder");
@@ -212,7 +212,7 @@ fn last_steps_enter_no_mount_and_no_link() {
         return;
     }
     assert_eq!(open_in_mount(&root, OsStr::new("proc"), flags).unwrap_err(), Errno::XDEV);
-    assert!(open_in_mount(&proc, OsStr::new("self"), flags).is_err(), "a link");
+    assert!(open_in_mount(&proc, OsStr::new("self"), flags).is_err(), "a link is not followed");
     open_in_mount(&proc, OsStr::new("sys"), flags).expect("a folder of the same mount");
 }
 
@@ -238,7 +238,7 @@ fn folder_socket_and_process_must_have_one_owner() {
     let refused = sockets[0].connect(Duration::ZERO).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     give(&socket, SECOND_USER);
-    assert_eq!(list_sockets(&dir.providers()).unwrap().len(), 0, "another's socket");
+    assert_eq!(list_sockets(&dir.providers()).unwrap().len(), 0, "the socket belongs to another user");
     give(&socket, FIRST_USER);
     for path in [dir.path(), &dir.providers()] {
         give(path, SECOND_USER);
