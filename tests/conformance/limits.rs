@@ -11,7 +11,9 @@ use traceweir_format::spec::session::{
 
 use crate::controller::daemon::{connect_to, start_with_settings};
 use crate::rule::{Rule, rule};
-use crate::stage::{DISK_FULL, Fixture, NO_SYSTEM_RESOURCES, Session, event, new_guid, status};
+use crate::stage::{
+    DISK_FULL, Fixture, KEYWORD, LEVEL, NO_SYSTEM_RESOURCES, Session, event, new_guid, status,
+};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -51,7 +53,7 @@ fn sixty_fifth_session_is_refused(fixture: &Fixture) {
     assert_eq!(fixture.start_status(&one_more), NO_SYSTEM_RESOURCES);
     assert!(!one_more.log_file.unwrap().exists(), "the refused session left a file");
     assert_eq!(query_all(), before);
-    assert!(provider.enabled(4, 1));
+    assert!(provider.enabled(LEVEL, KEYWORD));
     let mut sessions = sessions;
     fixture.stop(sessions.pop().unwrap());
     fixture.stop(fixture.start(&small_config(fixture)));
@@ -79,9 +81,9 @@ fn registration_1025_is_refused(fixture: &Fixture) {
         assert!(others.len() < 2 * MAX_REGISTRATIONS);
     };
     assert_eq!((refused, others.len() + 1), (NO_SYSTEM_RESOURCES, MAX_REGISTRATIONS));
-    assert!(others.iter().all(|other| other.enabled(4, 1)), "a registration is not enabled");
-    others.last().unwrap().write(&event(1, 4, 1), &[]).unwrap();
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    assert!(others.iter().all(|other| other.enabled(LEVEL, KEYWORD)), "a registration is not enabled");
+    others.last().unwrap().write(&event(1), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     others.pop();
     others.push(Provider::register(guid, None).unwrap());
     assert_eq!(status(Provider::register(guid, None)), NO_SYSTEM_RESOURCES);
@@ -111,7 +113,7 @@ fn ninth_enable_of_a_provider_is_refused(fixture: &Fixture) {
     assert_eq!(entry(), before);
     assert_eq!(before.sessions.len(), 8);
     fixture.enable(&sessions[0], guid, &crate::stage::enable_params(4, 0, 0));
-    provider.write(&event(1, 4, 1), &[b"to eight"]).unwrap();
+    provider.write(&event(1), &[b"to eight"]).unwrap();
     fixture.disable(&sessions[7], guid);
     fixture.enable(&ninth, guid, &EnableParams::default());
     assert_eq!(fixture.stop_and_read(ninth), []);
@@ -130,7 +132,7 @@ fn buffers_of_16_mib_are_the_largest(fixture: &Fixture) {
         let provider = Provider::register(guid, None).unwrap();
         fixture.enable(&session, guid, &EnableParams::default());
         for id in 0..200 {
-            while provider.write(&event(id, 4, 1), &[&[0x77; 30_000]]).is_err() {
+            while provider.write(&event(id), &[&[0x77; 30_000]]).is_err() {
                 std::thread::yield_now();
             }
         }
@@ -150,7 +152,7 @@ fn event_of_128_blocks_is_written(fixture: &Fixture) {
     let (block, rest) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
     let mut blocks = vec![&block[..]; 127];
     blocks.push(&rest);
-    assert_eq!(provider.write(&event(1, 4, 1), &blocks), Ok(()));
+    assert_eq!(provider.write(&event(1), &blocks), Ok(()));
     let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].payload, blocks.concat());

@@ -40,6 +40,10 @@ pub(crate) const INSTANCE_NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT_FOU
 pub(crate) const E_FAIL: Status = Status::E_FAIL;
 pub(crate) const LOG_FILE_FULL: Status = Status::STATUS_LOG_FILE_FULL;
 
+/// Level (information) and keyword of events in rules that do not depend on them.
+pub(crate) const LEVEL: u8 = 4;
+pub(crate) const KEYWORD: u64 = 1;
+
 /// Time that an enable waits for the callbacks of this process.
 const ENABLE_TIMEOUT_MS: u32 = 120_000;
 
@@ -306,7 +310,12 @@ pub(crate) fn status<T>(result: Result<T, Error>) -> Status {
     result.err().map_or(SUCCESS, |e| e.status())
 }
 
-/// Returns an event descriptor with this id, level and keyword.
-pub(crate) fn event(id: u16, level: u8, keyword: u64) -> EventDescriptor {
+/// Returns the descriptor of an event with [`LEVEL`] and [`KEYWORD`].
+pub(crate) fn event(id: u16) -> EventDescriptor {
+    event_with(id, LEVEL, KEYWORD)
+}
+
+/// Returns an event descriptor.
+pub(crate) fn event_with(id: u16, level: u8, keyword: u64) -> EventDescriptor {
     EventDescriptor { id, level, keyword, ..EventDescriptor::default() }
 }

@@ -13,6 +13,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_USE_GLOBAL_SEQUENCE, EVENT_TRACE_USE_LOCAL_SEQUENCE,
 };
 
+use crate::provider::classic::ReceivedNotice;
 use crate::rule::{Rule, rule};
 use crate::stage::{Fixture, SUCCESS, Session, enable_params, new_guid};
 
@@ -34,21 +35,18 @@ const CLASS: Guid = Guid::from_u128(0xC1A5_5000);
 /// Messages have a sequence number, a GUID, a time stamp, and process and thread ids.
 const MESSAGE_FLAGS: u32 = 0x2B;
 
-/// A notice, with level and flags at that time.
-type Received = (Notice, Option<u8>, Option<u32>);
-
-fn register_with_log(control: Guid) -> (Registration, Arc<Mutex<Vec<Received>>>) {
-    let notices: Arc<Mutex<Vec<Received>>> = Arc::default();
-    let to = Arc::clone(&notices);
+fn register_with_log(control: Guid) -> (Registration, Arc<Mutex<Vec<ReceivedNotice>>>) {
+    let notices: Arc<Mutex<Vec<ReceivedNotice>>> = Arc::default();
+    let received = Arc::clone(&notices);
     let callback = Box::new(move |notice: &Notice| {
         let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
-        to.lock().unwrap().push((*notice, level, flags));
+        received.lock().unwrap().push(ReceivedNotice { notice: *notice, level, flags });
         SUCCESS
     });
     (classic::register(control, &[CLASS], callback).unwrap(), notices)
 }
 
-fn last_notice(notices: &Mutex<Vec<Received>>) -> Received {
+fn last_notice(notices: &Mutex<Vec<ReceivedNotice>>) -> ReceivedNotice {
     *notices.lock().unwrap().last().expect("the provider got a notice")
 }
 
@@ -57,8 +55,11 @@ fn enable_level_and_flags(fixture: &Fixture) {
     let (_registration, notices) = register_with_log(control);
     for (level, any, flags) in [(3, 0x1234_5678_9ABC_DEF0, 0x9ABC_DEF0), (7, 0, 0), (0, 1 << 40, 0)] {
         fixture.enable(&session, control, &enable_params(level, any, 0x77));
-        let (notice, its_level, its_flags) = last_notice(&notices);
-        assert_eq!((notice.request, its_level, its_flags), (Request::Enable, Some(level), Some(flags)));
+        let received = last_notice(&notices);
+        assert_eq!(
+            (received.notice.request, received.level, received.flags),
+            (Request::Enable, Some(level), Some(flags))
+        );
     }
 }
 
@@ -72,11 +73,11 @@ fn newest_session_takes_the_classic_provider(fixture: &Fixture) {
     let (_registration, notices) = register_with_log(control);
     let event = |kind| Event { class: CLASS, kind, ..Event::default() };
     fixture.enable(&older, control, &enable_params(1, 1, 0));
-    let first = last_notice(&notices).0.logger;
+    let first = last_notice(&notices).notice.logger;
     trace(first, &event(1), &[]).unwrap();
     fixture.enable(&newer, control, &enable_params(2, 2, 0));
     assert_eq!(trace(first, &event(2), &[]), Err(TraceError::InvalidHandle));
-    trace(last_notice(&notices).0.logger, &event(3), &[]).unwrap();
+    trace(last_notice(&notices).notice.logger, &event(3), &[]).unwrap();
     assert_eq!(
         (stop_and_read_types(fixture, older), stop_and_read_types(fixture, newer)),
         (vec![1], vec![3])
@@ -93,7 +94,8 @@ fn message_numbers(fixture: &Fixture, mode: u32) -> Vec<u32> {
     let (_registration, notices) = register_with_log(control);
     fixture.enable(&session, control, &enable_params(0, 0, 0));
     for number in 1..=4 {
-        trace_message(last_notice(&notices).0.logger, MESSAGE_FLAGS, &CLASS, number, &[b"text"]).unwrap();
+        trace_message(last_notice(&notices).notice.logger, MESSAGE_FLAGS, &CLASS, number, &[b"text"])
+            .unwrap();
     }
     fixture.stop(session);
     let file = std::fs::File::open(config.log_file.unwrap()).unwrap();

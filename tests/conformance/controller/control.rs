@@ -7,8 +7,8 @@ use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
 use crate::stage::{
-    ACTIVE_CONNECTIONS, BAD_PATHNAME, CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, SUCCESS,
-    event, events_of, header_of, new_guid, status, until,
+    ACTIVE_CONNECTIONS, BAD_PATHNAME, CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_PARAMETER, KEYWORD,
+    LEVEL, SUCCESS, event, events_of, header_of, new_guid, status, until,
 };
 
 #[rustfmt::skip]
@@ -54,7 +54,7 @@ fn sessions_are_found_by_id_and_name(fixture: &Fixture) {
 fn a_stop_writes_everything(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for number in 0..500 {
-        provider.write(&event(number, 4, 1), &[b"payload"]).unwrap();
+        provider.write(&event(number), &[b"payload"]).unwrap();
     }
     let end = fixture.stop(session);
     let path = end.config.log_file.clone().unwrap();
@@ -69,10 +69,10 @@ fn a_stop_disables_providers(fixture: &Fixture) {
     let (calls, guid, session) = (CallbackLog::default(), new_guid(), fixture.start(&fixture.config()));
     let provider = Provider::register(guid, calls.callback()).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
-    assert!(provider.enabled(4, 1));
+    assert!(provider.enabled(LEVEL, KEYWORD));
     fixture.stop(session);
     until("the last call", || calls.last().code == 0);
-    assert!(!provider.enabled(4, 1));
+    assert!(!provider.enabled(LEVEL, KEYWORD));
 }
 
 fn a_stop_frees_the_names(fixture: &Fixture) {
@@ -87,7 +87,7 @@ fn a_flush_writes_active_buffers(fixture: &Fixture) {
     let path = session.properties.config.log_file.clone().unwrap();
     let length = || std::fs::metadata(&path).unwrap().len();
     let before = length();
-    provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
+    provider.write(&event(1), &[b"x"]).unwrap();
     let after = fixture.connect().flush(&session.id, None).unwrap();
     assert_eq!(after.events, 1);
     assert!(length() > before);
@@ -98,9 +98,9 @@ fn each_flush_is_a_snapshot(fixture: &Fixture) {
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let (one, two) = (fixture.unique_path(), fixture.unique_path());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     fixture.connect().flush(&session.id, Some(one.clone())).unwrap();
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     fixture.connect().flush(&session.id, Some(two.clone())).unwrap();
     fixture.stop(session);
     let ids =

@@ -133,7 +133,7 @@ fn low_latency_collects_events_when_written(fixture: &Fixture) {
     // minutes.
     let start = Instant::now();
     for number in 1..=300 {
-        provider.write(&event(1, 4, 1), &[]).unwrap();
+        provider.write(&event(1), &[]).unwrap();
         until("the event is collected", || fixture.query(&session).events == number);
         assert!(start.elapsed() < PATIENCE, "only {number} events have been collected");
     }

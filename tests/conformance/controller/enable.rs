@@ -14,8 +14,8 @@ use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
-    CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, SUCCESS, TIMEOUT,
-    enable_params, event, new_guid, status, until,
+    CallbackLog, Fixture, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, KEYWORD, LEVEL, SUCCESS,
+    TIMEOUT, enable_params, event, event_with, new_guid, status, until,
 };
 
 #[rustfmt::skip]
@@ -52,7 +52,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn enabling_lets_events_through(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
+    provider.write(&event(1), &[b"data"]).unwrap();
     let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (guid, &b"data"[..]));
@@ -62,7 +62,7 @@ fn disabling_stops_events(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     fixture.disable(&session, guid);
     assert!(!provider.enabled(0, 0));
-    provider.write(&event(1, 4, 1), &[b"unheard"]).unwrap();
+    provider.write(&event(1), &[b"unheard"]).unwrap();
     assert_eq!(fixture.stop_and_read(session), []);
 }
 
@@ -93,16 +93,16 @@ fn each_call_replaces_filters(fixture: &Fixture) {
     let other_process = Filter { kind: EVENT_FILTER_TYPE_PID, data: 1u32.to_le_bytes().to_vec() };
     let (session, provider, guid) = fixture
         .start_with_provider(&EnableParams { filters: vec![other_process], ..EnableParams::default() });
-    assert!(!provider.enabled(4, 1), "a provider of another process is enabled");
+    assert!(!provider.enabled(LEVEL, KEYWORD), "a provider of another process is enabled");
     fixture.enable(&session, guid, &EnableParams::default());
-    assert!(provider.enabled(4, 1));
+    assert!(provider.enabled(LEVEL, KEYWORD));
 }
 
 fn provider_is_enabled_before_it_registers(fixture: &Fixture) {
     let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, guid, &enable_params(4, 1, 0));
     let provider = Provider::register(guid, None).unwrap();
-    provider.write(&event(1, 4, 1), &[b"the very first"]).unwrap();
+    provider.write(&event(1), &[b"the very first"]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
@@ -112,19 +112,19 @@ fn an_enable_outlives_its_controller(fixture: &Fixture) {
     controller.enable(&session.id, guid, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     drop(controller);
     let provider = Provider::register(guid, None).unwrap();
-    assert!(provider.enabled(4, 1));
+    assert!(provider.enabled(LEVEL, KEYWORD));
 }
 
 fn an_enable_ends_with_its_session(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let name = session.properties.config.name.clone();
     fixture.stop(session);
-    until("the end of the enable", || !provider.enabled(4, 1));
+    until("the end of the enable", || !provider.enabled(LEVEL, KEYWORD));
     let mut again = fixture.config();
     again.name = name;
     let _session = fixture.start(&again);
     let second = Provider::register(guid, None).unwrap();
-    assert!(!second.enabled(4, 1), "a session of the same name inherited the enable");
+    assert!(!second.enabled(LEVEL, KEYWORD), "a session of the same name inherited the enable");
 }
 
 /// A callback that blocks once it is called, until the rule releases it.
@@ -218,8 +218,8 @@ fn late_enable_stays_in_force(fixture: &Fixture) {
     assert!(!callback.has_returned());
     callback.release();
     until("the callback has run", || callback.has_returned());
-    assert!(provider.enabled(4, 1));
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    assert!(provider.enabled(LEVEL, KEYWORD));
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
@@ -266,8 +266,8 @@ fn disabling_a_disabled_provider_succeeds(fixture: &Fixture) {
 fn keyword_0_is_ignored(fixture: &Fixture) {
     let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..enable_params(0, 0, 0) };
     let (session, provider, _guid) = fixture.start_with_provider(&strict);
-    provider.write(&event(1, 4, 0), &[]).unwrap();
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.write(&event_with(1, 4, 0), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [2]);
 }
@@ -277,7 +277,7 @@ fn keyword_0_can_be_enabled(fixture: &Fixture) {
         property: EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
         ..enable_params(4, 8, 0)
     });
-    provider.write(&event(1, 4, 0), &[]).unwrap();
+    provider.write(&event_with(1, 4, 0), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 

@@ -15,7 +15,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
-    CallbackLog, Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status,
+    CallbackLog, Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, event_with, new_guid, status,
 };
 
 #[rustfmt::skip]
@@ -120,12 +120,12 @@ const NAMED_EVENTS: [(&str, u8, u64); 4] =
 
 fn write_test_events(provider: &Provider) {
     for id in 1..=4 {
-        provider.write(&event(id, 4, 1), &[&u32::from(id).to_le_bytes()]).unwrap();
+        provider.write(&event(id), &[&u32::from(id).to_le_bytes()]).unwrap();
     }
     for (event_number, (name, level, keyword)) in (100u32..).zip(NAMED_EVENTS) {
         let metadata = MetadataBuilder::new(name, 0).finish().unwrap().to_vec();
         let data = [&event_number.to_le_bytes()[..]];
-        provider.event(&event(0, level, keyword)).metadata(&metadata).write(&data).unwrap();
+        provider.event(&event_with(0, level, keyword)).metadata(&metadata).write(&data).unwrap();
     }
 }
 

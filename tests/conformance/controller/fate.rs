@@ -9,7 +9,9 @@ use traceweir_format::spec::session::{
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, MORE_DATA, SUCCESS, Session, enable_params, event, new_guid, status};
+use crate::stage::{
+    Fixture, KEYWORD, LEVEL, MORE_DATA, SUCCESS, Session, enable_params, event, event_with, new_guid, status,
+};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -47,8 +49,8 @@ fn stop_and_count(fixture: &Fixture, session: Session) -> (u64, u64) {
 fn one_fails_for_all(fixture: &Fixture) {
     let (small, large, provider) =
         small_and_large(fixture, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_FILE_MODE_SEQUENTIAL);
-    assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
-    provider.write(&event(2, 4, 1), &[b"fits"]).unwrap();
+    assert_eq!(provider.write(&event(1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
+    provider.write(&event(2), &[b"fits"]).unwrap();
     assert_eq!((stop_and_count(fixture, small), stop_and_count(fixture, large)), ((1, 1), (1, 1)));
 }
 
@@ -57,7 +59,7 @@ fn independent_sessions_fail_alone(fixture: &Fixture) {
         [(INDEPENDENT, EVENT_TRACE_FILE_MODE_SEQUENTIAL), (EVENT_TRACE_FILE_MODE_SEQUENTIAL, INDEPENDENT)]
     {
         let (small, large, provider) = small_and_large(fixture, of_small, of_large);
-        assert_eq!(provider.write(&event(1, 4, 1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
+        assert_eq!(provider.write(&event(1), &[&[0; 5_000]]).map_err(|e| e.status()), Err(MORE_DATA));
         assert_eq!(
             (stop_and_count(fixture, small), stop_and_count(fixture, large)),
             ((0, 1), (1, 0)),
@@ -81,8 +83,8 @@ fn a_group_is_enabled(fixture: &Fixture) {
         (register_member(group), register_member(group), register_member(new_guid()));
     fixture.enable(&session, group, &group_params(3));
     for (id, provider) in [&one, &two, &other_provider].into_iter().enumerate() {
-        provider.write(&event(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
-        provider.write(&event(9, 4, 1), &[]).unwrap();
+        provider.write(&event_with(u16::try_from(id).unwrap(), 3, 1), &[]).unwrap();
+        provider.write(&event(9), &[]).unwrap();
     }
     let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [0, 1]);
@@ -91,9 +93,9 @@ fn a_group_is_enabled(fixture: &Fixture) {
 fn later_group_member_is_enabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     fixture.enable(&session, group, &group_params(0));
-    assert!(register_member(group).enabled(4, 1));
+    assert!(register_member(group).enabled(LEVEL, KEYWORD));
     assert!(
-        !Provider::register(group, None).unwrap().enabled(4, 1),
+        !Provider::register(group, None).unwrap().enabled(LEVEL, KEYWORD),
         "a provider that is not a member is enabled"
     );
 }
@@ -102,9 +104,9 @@ fn a_group_is_disabled(fixture: &Fixture) {
     let (group, session) = (new_guid(), fixture.start(&fixture.config()));
     let provider = register_member(group);
     fixture.enable(&session, group, &group_params(0));
-    assert!(provider.enabled(4, 1));
+    assert!(provider.enabled(LEVEL, KEYWORD));
     let disabled =
         fixture.connect().enable(&session.id, group, EnableCode::Disable, &group_params(0), 10_000);
     assert_eq!(status(disabled), SUCCESS);
-    assert!(!provider.enabled(4, 1));
+    assert!(!provider.enabled(LEVEL, KEYWORD));
 }

@@ -64,7 +64,7 @@ fn a_file_is_continued(fixture: &Fixture) {
     for id in 1..=3 {
         let (session, provider, _guid) =
             fixture.start_config_with_provider(&append_config(fixture, &path), &EnableParams::default());
-        provider.write(&event(id, 4, 1), &[]).unwrap();
+        provider.write(&event(id), &[]).unwrap();
         fixture.stop(session);
         assert_eq!(event_ids(&path), (1..=id).collect::<Vec<_>>());
     }
@@ -100,7 +100,7 @@ fn appending_creates(fixture: &Fixture) {
     let path = fixture.unique_path();
     let (session, provider, _guid) =
         fixture.start_config_with_provider(&append_config(fixture, &path), &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     fixture.stop(session);
     assert_eq!(event_ids(&path), [1]);
 }
@@ -126,7 +126,7 @@ fn file_sequence_is_numbered(fixture: &Fixture) {
     let mut written = 0;
     until("the third file", || {
         for _ in 0..10 {
-            written += u16::from(provider.write(&event(written, 4, 1), &[&[0; 500]]).is_ok());
+            written += u16::from(provider.write(&event(written), &[&[0; 500]]).is_ok());
         }
         fixture.query(&session).config.log_file == Some(path(3))
     });
@@ -160,7 +160,7 @@ fn sizes_are_reserved(fixture: &Fixture) {
     let path = config.log_file.unwrap();
     let reserved = std::fs::metadata(&path).unwrap();
     assert_eq!((reserved.len(), reserved.blocks() * 512 >= 8 << 20), (8 << 20, true));
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
     assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
 }
@@ -168,11 +168,11 @@ fn sizes_are_reserved(fixture: &Fixture) {
 fn increment_switches_to_the_next_file(fixture: &Fixture) {
     let (config, path) = file_sequence_config(fixture);
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     let next = fixture.connect().increment(&session.id).unwrap();
     assert_eq!(next.config.log_file, Some(path(2)));
     assert_eq!(event_ids(&path(1)), [1]);
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     fixture.stop(session);
     assert_eq!(event_ids(&path(2)), [2]);
 }
@@ -189,7 +189,7 @@ fn increment_needs_new_file_mode(fixture: &Fixture) {
 fn a_file_becomes_live(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     let converted = fixture.connect().convert_to_real_time(&session.id).unwrap();
     assert_eq!(
         (
@@ -200,7 +200,7 @@ fn a_file_becomes_live(fixture: &Fixture) {
     );
     assert_eq!(event_ids(&path), [1]);
     assert_ne!(header_of(&path).end_time.0, 0);
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     assert_eq!(status(Trace::live(&session.properties.config.name)), SUCCESS);
     fixture.stop(session);
     assert_eq!(event_ids(&path), [1]);

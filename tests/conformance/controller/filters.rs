@@ -11,7 +11,7 @@ use traceweir_format::spec::enable::{
 use crate::control_group::{self, ControlGroup};
 use crate::other::OtherProcess;
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, new_guid, status};
+use crate::stage::{CallbackLog, Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, SUCCESS, new_guid, status};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -88,11 +88,11 @@ fn none_is_ignored(fixture: &Fixture) {
 fn pid_filter_selects_processes(fixture: &Fixture) {
     let (session, provider, guid) =
         fixture.start_config_with_provider(&fixture.config(), &params_with(vec![(PID, pid_bytes(&[1]))]));
-    assert!(!provider.enabled(4, 1));
+    assert!(!provider.enabled(LEVEL, KEYWORD));
     fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1, std::process::id()]))]));
-    assert!(provider.enabled(4, 1));
+    assert!(provider.enabled(LEVEL, KEYWORD));
     fixture.enable(&session, guid, &params_with(vec![(PID, pid_bytes(&[1]))]));
-    assert!(!provider.enabled(4, 1), "a process that is no longer named is still enabled");
+    assert!(!provider.enabled(LEVEL, KEYWORD), "a process that is no longer named is still enabled");
 }
 
 fn pid_filter_has_1_to_8_ids(fixture: &Fixture) {
@@ -133,7 +133,7 @@ fn executable_name_filter_ignores_case(fixture: &Fixture) {
     let provider = Provider::register(guid, None).unwrap();
     let is_enabled_for = |names: &str| {
         fixture.enable(&session, guid, &params_with(vec![(EXECUTABLE_NAME, utf16_bytes(names))]));
-        provider.enabled(4, 1)
+        provider.enabled(LEVEL, KEYWORD)
     };
     let own_program_name = own_program();
     assert!(
@@ -164,7 +164,7 @@ fn other_control_groups_are_not_enabled(fixture: &Fixture) {
         let (guid, session) = (new_guid(), fixture.start(&fixture.config()));
         let provider = Provider::register(guid, None).unwrap();
         fixture.enable(&session, guid, &params_with(vec![(kind, utf16_bytes("nobody has this name"))]));
-        assert!(!provider.enabled(4, 1), "{kind:#x}");
+        assert!(!provider.enabled(LEVEL, KEYWORD), "{kind:#x}");
     }
 }
 
@@ -240,5 +240,5 @@ fn a_refusal_changes_nothing(fixture: &Fixture) {
         status(fixture.try_enable(&session, guid, &params_with(vec![(PID, vec![])]))),
         INVALID_PARAMETER
     );
-    assert!(provider.enabled(4, 1) && !provider.enabled(5, 1));
+    assert!(provider.enabled(LEVEL, KEYWORD) && !provider.enabled(5, 1));
 }

@@ -56,7 +56,7 @@ fn find_item(seen: &RecordedEvent, kind: ExtType) -> Option<Vec<u8>> {
 /// Returns the extended data item of one event with this property enabled.
 fn item_of_one_event(fixture: &Fixture, property: u32, kind: ExtType) -> Option<Vec<u8>> {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(property));
-    provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
+    provider.write(&event(1), &[b"data"]).unwrap();
     let seen = fixture.stop_and_read(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
     assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
@@ -79,7 +79,7 @@ fn ts_id_item_has_the_audit_session(fixture: &Fixture) {
 #[inline(never)]
 fn write_deep(provider: &Provider, depth: u32) {
     match depth {
-        0 => provider.write(&event(1, 4, 1), &[]).unwrap(),
+        0 => provider.write(&event(1), &[]).unwrap(),
         _ => write_deep(provider, depth - 1),
     }
     std::hint::black_box(());
@@ -119,8 +119,8 @@ fn event_too_large_with_its_stack_is_lost(fixture: &Fixture) {
         &params_with(STACK),
     );
     let largest = vec![1; 65_535 - 80];
-    assert_eq!(provider.write(&event(1, 4, 1), &[&largest]), Err(WriteError::MoreData));
-    assert_eq!(provider.write(&event(2, 4, 1), &[&largest[..60_000]]), Ok(()));
+    assert_eq!(provider.write(&event(1), &[&largest]), Err(WriteError::MoreData));
+    assert_eq!(provider.write(&event(2), &[&largest[..60_000]]), Ok(()));
     let end = fixture.stop(session);
     assert_eq!((end.events, end.events_lost), (1, 1));
 }
@@ -156,7 +156,7 @@ fn process_start_key_identifies_the_process(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&params_with(START_KEY));
     let mut other = OtherProcess::start(guid, None);
     for id in [1, 2] {
-        provider.write(&event(id, 4, 1), &[]).unwrap();
+        provider.write(&event(id), &[]).unwrap();
         other.write(u8::try_from(id).unwrap());
     }
     let seen = fixture.stop_and_read(session);
@@ -180,7 +180,7 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
     let second = fixture.start(&fixture.config());
     fixture.enable(&second, guid, &params_with(EVENT_KEY | SID));
     for id in 0..50 {
-        provider.write(&event(id, 4, 1), &[]).unwrap();
+        provider.write(&event(id), &[]).unwrap();
     }
     let keys = |seen: Vec<RecordedEvent>| -> Vec<Vec<u8>> {
         seen.iter().map(|event| find_item(event, ExtType::EVENT_KEY).expect("the event has a key")).collect()
@@ -194,7 +194,7 @@ fn event_key_identifies_the_event(fixture: &Fixture) {
 
 fn event_key_contains_the_process_start_key(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(EVENT_KEY | START_KEY));
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     let seen = fixture.stop_and_read(session);
     let number = |kind| u64::from_le_bytes(find_item(&seen[0], kind).unwrap().try_into().unwrap());
     assert_eq!(number(ExtType::EVENT_KEY) >> 32, number(ExtType::PROCESS_START_KEY) & 0xFFFF_FFFF);
@@ -204,8 +204,8 @@ fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
     let (strict, provider, guid) = fixture.start_with_provider(&params_with(EXCLUDE_INPRIVATE));
     let other = fixture.start(&fixture.config());
     fixture.enable(&other, guid, &EnableParams::default());
-    provider.event(&event(1, 4, 1)).flags(2).write(&[]).unwrap();
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.event(&event(1)).flags(2).write(&[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     let ids = |seen: Vec<RecordedEvent>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!(
         (ids(fixture.stop_and_read(strict)), ids(fixture.stop_and_read(other))),
@@ -215,6 +215,6 @@ fn exclude_inprivate_drops_in_private_events(fixture: &Fixture) {
 
 fn events_have_no_unrequested_items(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&params_with(0));
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].items, []);
 }

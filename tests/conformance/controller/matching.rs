@@ -4,7 +4,7 @@ use traceweir::controller::EnableParams;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, enable_params, event};
+use crate::stage::{Fixture, enable_params, event_with};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -43,7 +43,7 @@ fn test_events() -> impl Iterator<Item = (u16, u8, u64)> {
 fn check_recorded_events(fixture: &Fixture, params: &EnableParams) {
     let (session, provider, _guid) = fixture.start_with_provider(params);
     for (id, level, keyword) in test_events() {
-        provider.write(&event(id, level, keyword), &[]).unwrap();
+        provider.write(&event_with(id, level, keyword), &[]).unwrap();
     }
     let recorded: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     let expected: Vec<u16> = test_events()
@@ -68,8 +68,8 @@ fn session_level_0_passes_all_levels(fixture: &Fixture) {
 
 fn event_level_0_always_passes(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&enable_params(1, 0, 0));
-    provider.write(&event(1, 0, 4), &[]).unwrap();
-    provider.write(&event(2, 2, 4), &[]).unwrap();
+    provider.write(&event_with(1, 0, 4), &[]).unwrap();
+    provider.write(&event_with(2, 2, 4), &[]).unwrap();
     let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1]);
 }
@@ -86,7 +86,7 @@ fn sessions_are_matched_independently(fixture: &Fixture) {
     fixture.enable(&second, guid, &requests[1]);
     fixture.enable(&third, guid, &requests[2]);
     for (id, level, keyword) in test_events() {
-        provider.write(&event(id, level, keyword), &[]).unwrap();
+        provider.write(&event_with(id, level, keyword), &[]).unwrap();
     }
     for (session, params) in [first, second, third].into_iter().zip(&requests) {
         let recorded: Vec<u16> =
@@ -122,7 +122,7 @@ fn complete_truth_table_matches(fixture: &Fixture) {
         for (id, level, keyword) in test_events() {
             let passes = passes(&params, level, keyword);
             assert_eq!(provider.enabled(level, keyword), passes, "{params:?}, {level}, {keyword:#x}");
-            while provider.write(&event(id, level, keyword), &[&row.to_le_bytes()]).is_err() {
+            while provider.write(&event_with(id, level, keyword), &[&row.to_le_bytes()]).is_err() {
                 std::thread::yield_now();
             }
             expected.extend(passes.then_some((row, id)));

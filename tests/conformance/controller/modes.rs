@@ -116,7 +116,7 @@ fn assert_all_accepted(fixture: &Fixture, modes: &[u32]) {
 fn no_mode_is_sequential(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: 0, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    provider.write(&event(3, 4, 1), &[b"x"]).unwrap();
+    provider.write(&event(3), &[b"x"]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
     assert_eq!(header_of(&config.log_file.unwrap()).maximum_file_size, 0);
 }
@@ -135,7 +135,7 @@ fn real_time_is_delivered(fixture: &Fixture) {
             ControlFlow::Continue(())
         })
     });
-    provider.write(&event(77, 4, 1), &[b"live"]).unwrap();
+    provider.write(&event(77), &[b"live"]).unwrap();
     fixture.connect().flush(&session.id, None).unwrap();
     let ids = std::iter::from_fn(|| received.recv_timeout(PATIENCE).ok());
     assert!(ids.into_iter().any(|id| id == 77));
@@ -152,7 +152,7 @@ fn buffering_is_written_when_asked(fixture: &Fixture) {
         SessionConfig { log_file_mode: BUFFERING, buffer_size: 4, minimum_buffers: 4, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for number in 0..2_000u16 {
-        until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 64]]).is_ok());
+        until("the write succeeds", || provider.write(&event(number), &[&[0; 64]]).is_ok());
     }
     let log_file = config.log_file.unwrap();
     assert_eq!(fixture.query(&session).buffers_written, 0, "buffers were written without a flush");
@@ -169,7 +169,7 @@ fn file_size_can_be_in_kib(fixture: &Fixture) {
         SessionConfig { log_file_mode: mode, maximum_file_size: 256, buffer_size: 16, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for _ in 0..1_000 {
-        let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
+        let _ = provider.write(&event(1), &[&[0; 1_000]]);
     }
     fixture.stop(session);
     assert!(std::fs::metadata(config.log_file.unwrap()).unwrap().len() <= 256 << 10);
@@ -191,7 +191,7 @@ fn logs_are_compressed(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: COMPRESSED | SEQUENTIAL, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     for _ in 0..100 {
-        provider.write(&event(9, 4, 1), &[&[b'a'; 1_000]]).unwrap();
+        provider.write(&event(9), &[&[b'a'; 1_000]]).unwrap();
     }
     assert_eq!(fixture.stop_and_read(session).len(), 100);
     let path = config.log_file.unwrap();
@@ -210,7 +210,7 @@ fn one_stream_serves_all_processors(fixture: &Fixture) {
         let mut one_cpu = CpuSet::new();
         one_cpu.set(*cpu);
         sched_setaffinity(None, &one_cpu).unwrap();
-        provider.write(&event(number, 4, 1), &[]).unwrap();
+        provider.write(&event(number), &[]).unwrap();
     }
     sched_setaffinity(None, &allowed).unwrap();
     fixture.stop(session);
@@ -328,7 +328,7 @@ fn session_without_file_and_mode_is_refused(fixture: &Fixture) {
 fn real_time_session_also_writes_a_file(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: REAL_TIME, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    provider.write(&event(5, 4, 1), &[b"both"]).unwrap();
+    provider.write(&event(5), &[b"both"]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
@@ -352,7 +352,7 @@ fn a_full_log_ends_the_session(fixture: &Fixture) {
     };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     until("the end of the session", || {
-        let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
+        let _ = provider.write(&event(1), &[&[0; 1_000]]);
         fixture.connect().query(&session.id).is_err()
     });
     let mut controller = fixture.connect();
@@ -374,7 +374,7 @@ fn a_circular_log_keeps_the_newest(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let path = config.log_file.unwrap();
     for number in 0..4_000u16 {
-        until("the write succeeds", || provider.write(&event(number, 4, 1), &[&[0; 200]]).is_ok());
+        until("the write succeeds", || provider.write(&event(number), &[&[0; 200]]).is_ok());
         if number % 500 == 0 {
             assert!(std::fs::metadata(&path).unwrap().len() <= 128 << 10);
         }
@@ -400,9 +400,7 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
     let mut answers = Vec::new();
     until("an event is lost", || {
         for _ in 0..10 {
-            answers.push(
-                provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS),
-            );
+            answers.push(provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS));
         }
         fixture.connect().flush(&session.id, None).unwrap();
         answers.last() == Some(&LOG_FILE_FULL)
@@ -413,10 +411,10 @@ fn fill_store(fixture: &Fixture) -> (crate::stage::Session, Vec<Status>) {
 fn first_consumer_gets_stored_events(fixture: &Fixture) {
     let config = SessionConfig { log_file_mode: REAL_TIME, log_file: None, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
+    provider.write(&event(41), &[b"early"]).unwrap();
     fixture.connect().flush(&session.id, None).unwrap();
     let trace = Trace::live(&session.properties.config.name).unwrap();
-    provider.write(&event(42, 4, 1), &[b"late"]).unwrap();
+    provider.write(&event(42), &[b"late"]).unwrap();
     fixture.stop(session);
     let mut ids = Vec::new();
     consumer::process(vec![trace], |item| {
@@ -444,7 +442,7 @@ fn flush_timer_writes_the_file(fixture: &Fixture) {
         &EnableParams::default(),
     );
     let before = fixture.query(&session).buffers_written;
-    provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
+    provider.write(&event(1), &[b"one small event"]).unwrap();
     until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }

@@ -88,7 +88,7 @@ fn process_path(path: &Path, pid: u32) -> PathBuf {
 fn private_session_runs_in_provider_processes(fixture: &Fixture) {
     let (session, provider, guid, path) = start_in_this_process(fixture);
     assert_eq!(session.properties.config.guid, guid);
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     let end = fixture.stop(session);
     assert_eq!((end.events, event_ids(&path)), (1, vec![1]));
 }
@@ -100,7 +100,7 @@ fn private_session_needs_a_provider_guid(fixture: &Fixture) {
 fn later_processes_write_numbered_files(fixture: &Fixture) {
     let (session, provider, guid, path) = start_in_this_process(fixture);
     let mut other = OtherProcess::start(guid, None);
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     other.write(2);
     assert_eq!(fixture.stop(session).events, 2);
     assert_eq!((event_ids(&path), event_ids(&process_path(&path, other.id()))), (vec![1], vec![2]));
@@ -112,7 +112,7 @@ fn private_session_waits_for_its_provider(fixture: &Fixture) {
     fixture.enable(&session, guid, &EnableParams::default());
     let path = session.properties.config.log_file.clone().unwrap();
     let provider = Provider::register(guid, None).unwrap();
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     fixture.stop(session);
     assert_eq!(event_ids(&path), [1]);
 }
@@ -138,7 +138,7 @@ fn participating_processes(fixture: &Fixture, filter: impl Fn(&OtherProcess) -> 
     let config = SessionConfig { filters: vec![filter(&other)], ..private_config(fixture, guid) };
     let session = fixture.start(&config);
     fixture.enable(&session, guid, &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     other.write(2);
     fixture.stop(session);
     let path = config.log_file.unwrap();
@@ -211,10 +211,10 @@ fn private_session_updates_file_and_timer_only(fixture: &Fixture) {
     let update = |update: &Update| fixture.connect().update(&session.id, update);
     let timer = update(&Update { flush_timer: Some(9), ..Update::default() }).unwrap();
     assert_eq!(timer.config.flush_timer, 9);
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     let next = fixture.unique_path();
     update(&Update { log_file: Some(next.clone()), ..Update::default() }).unwrap();
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     for wrong in [
         Update { real_time: Some(true), ..Update::default() },
         Update { maximum_buffers: Some(99), ..Update::default() },
@@ -258,7 +258,7 @@ fn paged_flag_of_private_session_is_ignored(fixture: &Fixture) {
     );
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
-    Provider::register(guid, None).unwrap().write(&event(1, 4, 1), &[]).unwrap();
+    Provider::register(guid, None).unwrap().write(&event(1), &[]).unwrap();
     session.stop().unwrap();
     assert_eq!(event_ids(&config.log_file.unwrap()), [1]);
 }

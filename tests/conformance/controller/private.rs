@@ -41,7 +41,7 @@ fn private_session_gets_events_of_its_process(fixture: &Fixture) {
     let session = PrivateSession::start(&config).unwrap();
     session.enable(guid, &EnableParams::default()).unwrap();
     let provider = Provider::register(guid, None).unwrap();
-    provider.write(&event(1, 4, 1), &[b"own"]).unwrap();
+    provider.write(&event(1), &[b"own"]).unwrap();
     assert_eq!(session.stop().unwrap().events, 1);
     let seen = events_of(&config.log_file.unwrap());
     assert_eq!((seen.len(), seen[0].process), (1, std::process::id()));
@@ -77,7 +77,7 @@ fn private_and_daemon_session_both_get_the_event(fixture: &Fixture) {
     let private = PrivateSession::start(&config).unwrap();
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     private.enable(guid, &EnableParams::default()).unwrap();
-    provider.write(&event(1, 4, 1), &[b"both"]).unwrap();
+    provider.write(&event(1), &[b"both"]).unwrap();
     private.stop().unwrap();
     assert_eq!((fixture.stop_and_read(session).len(), events_of(&config.log_file.unwrap()).len()), (1, 1));
 }

@@ -79,7 +79,7 @@ fn clocks_agree(fixture: &Fixture) {
         let provider = Provider::register(guid, None).unwrap();
         fixture.enable(&session, guid, &EnableParams::default());
         let before = current_time();
-        provider.write(&event(1, 4, 1), &[]).unwrap();
+        provider.write(&event(1), &[]).unwrap();
         let after = current_time();
         fixture.stop_and_read(session);
         let path = config.log_file.unwrap();
@@ -182,7 +182,7 @@ fn statistics_come_back(fixture: &Fixture) {
         "the logger thread does not exist"
     );
     for _ in 0..10 {
-        provider.write(&event(1, 4, 1), &[&[7; 100]]).unwrap();
+        provider.write(&event(1), &[&[7; 100]]).unwrap();
     }
     let end = fixture.stop(session);
     assert_eq!(
@@ -214,7 +214,7 @@ fn losses_are_counted(fixture: &Fixture) {
     let data = vec![1; 60_000];
     let mut refused = 0;
     for _ in 0..2_000 {
-        refused += u64::from(provider.write(&event(1, 4, 1), &[&data]).is_err());
+        refused += u64::from(provider.write(&event(1), &[&data]).is_err());
     }
     let end = fixture.stop(session);
     let kept = events_of(end.config.log_file.as_deref().unwrap()).len() as u64;
@@ -232,7 +232,7 @@ fn buffers_are_added(fixture: &Fixture) {
     let mut max_buffers = at_first;
     until("more buffers", || {
         for _ in 0..10_000 {
-            let _ = provider.write(&event(1, 4, 1), &[&[0; 1_000]]);
+            let _ = provider.write(&event(1), &[&[0; 1_000]]);
         }
         let current_time = buffers();
         assert!(current_time >= max_buffers && current_time <= 200, "{max_buffers}, then {current_time}");
@@ -247,7 +247,7 @@ fn flush_timer_writes_partly_filled_buffers(fixture: &Fixture) {
     let config = SessionConfig { flush_timer: 1, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
     let before = fixture.query(&session).buffers_written;
-    provider.write(&event(1, 4, 1), &[b"one small event"]).unwrap();
+    provider.write(&event(1), &[b"one small event"]).unwrap();
     until("a partly filled buffer in the file", || fixture.query(&session).buffers_written > before);
 }
 
@@ -255,7 +255,7 @@ fn flight_recorder_has_no_flush_timer(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, flush_timer: 1, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     assert_eq!(fixture.query(&session).buffers_written, 0);
 }
@@ -275,7 +275,7 @@ fn flush_threshold_delays_writing(fixture: &Fixture) {
     }
     // Five buffers and a part.
     for _ in 0..22 {
-        provider.write(&event(1, 4, 1), &[&[0; 900]]).unwrap();
+        provider.write(&event(1), &[&[0; 900]]).unwrap();
     }
     until("the full buffers in the file", || fixture.query(&at_once).buffers_written >= 5);
     until("all events are in buffers", || fixture.query(&later).events == 22);
@@ -303,7 +303,7 @@ fn enable_flags_need_a_system_logger(fixture: &Fixture) {
 fn file_size_0_means_no_limit(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for _ in 0..300 {
-        while provider.write(&event(1, 4, 1), &[&[0; 60_000]]).is_err() {
+        while provider.write(&event(1), &[&[0; 60_000]]).is_err() {
             std::thread::yield_now();
         }
     }

@@ -47,11 +47,11 @@ fn the_timer_changes(fixture: &Fixture) {
 fn the_file_switches(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (old, new) = (session.properties.config.log_file.clone().unwrap(), fixture.unique_path());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     let properties =
         update_session(fixture, &session, Update { log_file: Some(new.clone()), ..Update::default() });
     assert_eq!(properties.config.log_file.as_ref(), Some(&new));
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     let ids = |seen: &[crate::stage::RecordedEvent]| {
         seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>()
     };
@@ -77,7 +77,7 @@ fn a_recorder_writes_its_snapshot(fixture: &Fixture) {
     let config =
         SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, log_file: None, ..fixture.config() };
     let (session, provider, _guid) = fixture.start_config_with_provider(&config, &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     let path = fixture.unique_path();
     update_session(fixture, &session, Update { log_file: Some(path.clone()), ..Update::default() });
     assert_eq!(events_of(&path).len(), 1);
@@ -141,6 +141,6 @@ fn missing_folder_keeps_the_session(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let missing = Update { log_file: Some(fixture.folder().join("missing/x.etl")), ..Update::default() };
     assert_eq!(status(fixture.connect().update(&session.id, &missing)), PATH_NOT_FOUND);
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }

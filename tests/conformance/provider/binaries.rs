@@ -89,7 +89,7 @@ fn binary_path_is_recorded(fixture: &Fixture) {
 fn binary_path_precedes_other_events(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     for _ in 0..1_000 {
-        provider.write(&event(1, 4, 1), &[&[0; 100]]).unwrap();
+        provider.write(&event(1), &[&[0; 100]]).unwrap();
     }
     fixture.connect().flush(&session.id, None).unwrap();
     track_binary(&provider);
@@ -161,7 +161,7 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
     };
     let (session, provider, guid) = start_tracked_session(fixture, &config);
     for _ in 0..2 {
-        provider.write(&event(1, 4, 1), &[]).unwrap();
+        provider.write(&event(1), &[]).unwrap();
         fixture.connect().increment(&session.id).unwrap();
     }
     drop(fixture.stop(session));
@@ -175,8 +175,8 @@ fn each_file_has_the_binary_path(fixture: &Fixture) {
     };
     let (session, provider, guid) = start_tracked_session(fixture, &circular);
     for _ in 0..6_000 {
-        let _ = provider.write(&event(1, 4, 1), &[&[0; 500]]);
-        if provider.write(&event(1, 4, 1), &[]).is_err() {
+        let _ = provider.write(&event(1), &[&[0; 500]]);
+        if provider.write(&event(1), &[]).is_err() {
             fixture.connect().flush(&session.id, None).unwrap();
         }
     }
@@ -219,7 +219,7 @@ fn private_sessions_get_the_binary_path(fixture: &Fixture) {
 
 fn binary_path_needs_the_call(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 

@@ -64,13 +64,19 @@ pub(crate) const RULES: &[Rule] = &[
 
 const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
-type ReceivedNotices = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
+/// A notice, with level and flags at that time.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceivedNotice {
+    pub(crate) notice: Notice,
+    pub(crate) level: Option<u8>,
+    pub(crate) flags: Option<u32>,
+}
 
-/// A classic provider that records its notices, with level and flags at that time.
+/// A classic provider that records its notices.
 pub(super) struct ClassicProvider {
     pub(super) control: Guid,
     pub(super) class: Guid,
-    notices: ReceivedNotices,
+    notices: Arc<Mutex<Vec<ReceivedNotice>>>,
     registration: Registration,
 }
 
@@ -80,11 +86,11 @@ impl ClassicProvider {
     }
 
     fn register_control(control: Guid) -> Self {
-        let (class, notices) = (new_guid(), ReceivedNotices::default());
-        let to = Arc::clone(&notices);
+        let (class, notices) = (new_guid(), Arc::<Mutex<Vec<ReceivedNotice>>>::default());
+        let received = Arc::clone(&notices);
         let callback = move |notice: &Notice| {
             let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
-            to.lock().unwrap().push((*notice, level, flags));
+            received.lock().unwrap().push(ReceivedNotice { notice: *notice, level, flags });
             SUCCESS
         };
         let registration = classic::register(control, &[class, control], Box::new(callback)).unwrap();
@@ -95,11 +101,11 @@ impl ClassicProvider {
     pub(super) fn start(fixture: &Fixture, config: &SessionConfig) -> (Session, Self, u64) {
         let (session, provider) = (fixture.start(config), Self::register());
         fixture.enable(&session, provider.control, &EnableParams::default());
-        let logger = provider.last_notice().0.logger;
+        let logger = provider.last_notice().notice.logger;
         (session, provider, logger)
     }
 
-    fn last_notice(&self) -> (Notice, Option<u8>, Option<u32>) {
+    fn last_notice(&self) -> ReceivedNotice {
         *self.notices.lock().unwrap().last().unwrap()
     }
 
@@ -158,8 +164,8 @@ fn classic_requests_have_their_codes(fixture: &Fixture) {
     controller.enable(&session.id, provider.control, EnableCode::CaptureState, &params, 10_000).unwrap();
     fixture.disable(&session, provider.control);
     let notices = provider.notices.lock().unwrap();
-    assert_eq!(notices.iter().map(|(notice, ..)| notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
-    assert!(notices.iter().all(|(notice, ..)| notice.logger == logger));
+    assert_eq!(notices.iter().map(|received| received.notice.request.code()).collect::<Vec<_>>(), [4, 10, 5]);
+    assert!(notices.iter().all(|received| received.notice.logger == logger));
 }
 
 fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
@@ -171,7 +177,7 @@ fn registration_returns_the_status_of_the_callback(fixture: &Fixture) {
     );
     fixture.enable(&session, control, &enable_params(3, 4, 0));
     let provider = ClassicProvider::register_control(control);
-    let (notice, level, flags) = provider.last_notice();
+    let ReceivedNotice { notice, level, flags } = provider.last_notice();
     assert_eq!(
         (notice.request, level, flags),
         (Request::Enable, Some(3), Some(4)),
@@ -195,14 +201,16 @@ fn unregistering_an_unknown_handle_fails(_fixture: &Fixture) {
 
 fn logger_level_and_flags(fixture: &Fixture) {
     let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
+    let received = provider.last_notice();
     assert_eq!(
-        provider.last_notice(),
-        (provider.last_notice().0, Some(0), Some(0)),
+        (received.level, received.flags),
+        (Some(0), Some(0)),
         "level and flags are not those of the session"
     );
     fixture.enable(&session, provider.control, &enable_params(4, 0x1_0000_0003, 7));
+    let received = provider.last_notice();
     assert_eq!(
-        (provider.last_notice().1, provider.last_notice().2),
+        (received.level, received.flags),
         (Some(4), Some(3)),
         "the flags are not the low 32 bits of the mask"
     );
@@ -390,7 +398,7 @@ fn wrong_loggers_are_refused(fixture: &Fixture) {
         assert_eq!(status_of(trace(wrong, &provider.event(1), &[])), INVALID_HANDLE, "{wrong:#x}");
     }
     fixture.stop(session);
-    until("the notice of the end", || provider.last_notice().0.request == Request::Disable);
+    until("the notice of the end", || provider.last_notice().notice.request == Request::Disable);
     assert_eq!(status_of(trace(logger, &provider.event(1), &[])), INVALID_HANDLE);
 }
 
@@ -416,7 +424,7 @@ fn classic_event_without_free_space_is_lost(fixture: &Fixture) {
 fn classic_events_are_not_filtered(fixture: &Fixture) {
     let (session, provider, _) = ClassicProvider::start(fixture, &fixture.config());
     fixture.enable(&session, provider.control, &enable_params(1, 1, 1));
-    let logger = provider.last_notice().0.logger;
+    let logger = provider.last_notice().notice.logger;
     for level in [0, 1, 2, 255] {
         trace(logger, &Event { level, ..provider.event(1) }, &[]).unwrap();
     }
@@ -428,7 +436,7 @@ fn newest_session_gets_the_classic_provider(fixture: &Fixture) {
     trace(first, &provider.event(1), &[]).unwrap();
     let two = fixture.start(&fixture.config());
     fixture.enable(&two, provider.control, &EnableParams::default());
-    let second = provider.last_notice().0.logger;
+    let second = provider.last_notice().notice.logger;
     assert_eq!(
         status_of(trace(first, &provider.event(2), &[])),
         INVALID_HANDLE,

@@ -3,7 +3,7 @@
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;
 use traceweir::{EventDescriptor, Guid, Provider, Status};
-use traceweir_format::spec::event::ExtType;
+use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, ExtType};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::classic::stop_and_map;
@@ -72,8 +72,8 @@ fn read_only_event(fixture: &Fixture, session: Session) -> RecordedEvent {
 fn null_block_with_a_size_is_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let null = |size| DataDescriptor { size, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1, 4, 1), &[block(PAYLOAD, b"x"), null(1)]), INVALID_PARAMETER);
-    assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), null(0)]), SUCCESS);
+    assert_eq!(write(&provider, &event(1), &[block(PAYLOAD, b"x"), null(1)]), INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(2), &[block(PAYLOAD, b"x"), null(0)]), SUCCESS);
     let seen = read_only_event(fixture, session);
     assert_eq!((seen.descriptor.id, &seen.payload[..]), (2, &b"x"[..]));
 }
@@ -81,8 +81,8 @@ fn null_block_with_a_size_is_refused(fixture: &Fixture) {
 fn more_than_128_descriptors_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let blocks = vec![block(PAYLOAD, b"b"); 129];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), INVALID_PARAMETER);
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks[1..]), SUCCESS);
+    assert_eq!(write(&provider, &event(1), &blocks), INVALID_PARAMETER);
+    assert_eq!(write(&provider, &event(1), &blocks[1..]), SUCCESS);
     assert_eq!(read_only_event(fixture, session).payload, [b'b'; 128]);
 }
 
@@ -90,11 +90,11 @@ fn data_beyond_64_kib_is_refused(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     let large = vec![7; 40_000];
     assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]),
+        write(&provider, &event(1), &[block(PAYLOAD, &large), block(PAYLOAD, &large)]),
         ARITHMETIC_OVERFLOW
     );
     assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, &large), block(PAYLOAD, &large)]),
+        write(&provider, &event(1), &[block(EVENT_METADATA, &large), block(PAYLOAD, &large)]),
         ARITHMETIC_OVERFLOW
     );
     assert!(fixture.stop_and_read(session).is_empty());
@@ -109,7 +109,7 @@ fn types_are_ignored(fixture: &Fixture) {
         block(77, b"d"),
         block(EVENT_METADATA, b"e"),
     ];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    assert_eq!(write(&provider, &event(1), &blocks), SUCCESS);
     let seen = read_only_event(fixture, session);
     assert_eq!((&seen.payload[..], seen.items.len()), (&b"abcde"[..], 0));
 }
@@ -118,20 +118,20 @@ fn metadata_without_traits_is_payload(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let traits = TraitsBuilder::new("Name").finish().unwrap().to_vec();
     let metadata = b"\x06\0\0ab\0";
-    let descriptor = EventDescriptor { channel: 11, ..event(0, 4, 1) };
+    let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..event(0) };
     let blocks =
         [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")];
     assert_eq!(write(&provider, &descriptor, &blocks), SUCCESS);
     let seen = read_only_event(fixture, session);
     assert_eq!(seen.payload, [&traits[..], metadata, b"data"].concat());
-    assert_eq!((seen.items.len(), seen.descriptor.channel), (0, 11));
+    assert_eq!((seen.items.len(), seen.descriptor.channel), (0, CHANNEL_TRACELOGGING));
 }
 
 fn typed_payload_blocks_are_joined(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     let blocks =
         [block(PAYLOAD, b"one"), block(EVENT_METADATA, b"m"), block(PAYLOAD, b""), block(PAYLOAD, b"two")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
+    assert_eq!(write(&provider, &event(1), &blocks), SUCCESS);
     assert_eq!(read_only_event(fixture, session).payload, b"onetwo");
 }
 
@@ -139,7 +139,7 @@ fn event_metadata_becomes_an_item(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     let metadata = b"\x06\0\0ab\0";
     assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")]),
+        write(&provider, &event(1), &[block(EVENT_METADATA, metadata), block(PAYLOAD, b"data")]),
         SUCCESS
     );
     let seen = read_only_event(fixture, session);
@@ -152,8 +152,8 @@ fn provider_metadata_becomes_an_item(fixture: &Fixture) {
     let traits = TraitsBuilder::new("OfTheEvent").finish().unwrap().to_vec();
     let blocks =
         [block(PROVIDER_METADATA, &traits), block(EVENT_METADATA, b"\x06\0\0ab\0"), block(PAYLOAD, b"data")];
-    assert_eq!(write(&provider, &event(1, 4, 1), &blocks), SUCCESS);
-    assert_eq!(write(&provider, &event(2, 4, 1), &blocks[2..]), SUCCESS);
+    assert_eq!(write(&provider, &event(1), &blocks), SUCCESS);
+    assert_eq!(write(&provider, &event(2), &blocks[2..]), SUCCESS);
     let seen = fixture.stop_and_read(session);
     let items = [(ExtType::PROV_TRAITS, traits), (ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())];
     assert_eq!(seen[0].items, items);
@@ -165,7 +165,7 @@ fn traits_replace_provider_metadata(fixture: &Fixture) {
     let traits = TraitsBuilder::new("OfTheProvider").finish().unwrap().to_vec();
     provider.set_traits(&traits).unwrap();
     assert_eq!(
-        write(&provider, &event(1, 4, 1), &[block(PROVIDER_METADATA, b"other"), block(PAYLOAD, b"data")]),
+        write(&provider, &event(1), &[block(PROVIDER_METADATA, b"other"), block(PAYLOAD, b"data")]),
         SUCCESS
     );
     let seen = read_only_event(fixture, session);
@@ -174,13 +174,10 @@ fn traits_replace_provider_metadata(fixture: &Fixture) {
 
 fn time_stamp_override_is_used(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
-    assert_eq!(write(&provider, &event(1, 4, 1), &[]), SUCCESS);
+    assert_eq!(write(&provider, &event(1), &[]), SUCCESS);
     let early = 1_000_i64.to_ne_bytes();
-    assert_eq!(
-        write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(TIME_STAMP, &early)]),
-        SUCCESS
-    );
-    assert_eq!(write(&provider, &event(3, 4, 1), &[block(TIME_STAMP, &i64::MAX.to_ne_bytes())]), SUCCESS);
+    assert_eq!(write(&provider, &event(2), &[block(PAYLOAD, b"x"), block(TIME_STAMP, &early)]), SUCCESS);
+    assert_eq!(write(&provider, &event(3), &[block(TIME_STAMP, &i64::MAX.to_ne_bytes())]), SUCCESS);
     let seen = stop_and_map(fixture, session, |record| {
         (record.descriptor().id, record.time(), record.payload().to_vec())
     });
@@ -193,7 +190,7 @@ fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     for wrong in [0, 1, 4, 7, 9, 16] {
         assert_eq!(
-            write(&provider, &event(1, 4, 1), &[block(TIME_STAMP, &[0; 16][..wrong])]),
+            write(&provider, &event(1), &[block(TIME_STAMP, &[0; 16][..wrong])]),
             INVALID_PARAMETER,
             "{wrong}"
         );
@@ -204,7 +201,7 @@ fn wrong_time_stamp_sizes_are_refused(fixture: &Fixture) {
 fn unknown_descriptor_types_are_refused(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     for kind in 4..=u8::MAX {
-        assert_eq!(write(&provider, &event(1, 4, 1), &[block(kind, b"x")]), INVALID_PARAMETER, "{kind}");
+        assert_eq!(write(&provider, &event(1), &[block(kind, b"x")]), INVALID_PARAMETER, "{kind}");
     }
     assert!(fixture.stop_and_read(session).is_empty());
 }
@@ -213,7 +210,7 @@ fn repeated_descriptor_types_are_refused(fixture: &Fixture) {
     let (session, provider) = start_typed(fixture);
     for kind in [EVENT_METADATA, PROVIDER_METADATA, TIME_STAMP] {
         let twice = [block(kind, b"12345678"), block(PAYLOAD, b"x"), block(kind, b"12345678")];
-        assert_eq!(write(&provider, &event(1, 4, 1), &twice), INVALID_PARAMETER, "{kind}");
+        assert_eq!(write(&provider, &event(1), &twice), INVALID_PARAMETER, "{kind}");
     }
     assert!(fixture.stop_and_read(session).is_empty());
 }
@@ -222,12 +219,12 @@ fn descriptors_are_checked_only_for_listeners(_fixture: &Fixture) {
     let provider = Provider::register(crate::stage::new_guid(), None).unwrap();
     provider.set_information(USE_DESCRIPTOR_TYPE, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
-    assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), SUCCESS);
+    assert_eq!(write(&provider, &event(1), &[wrong]), SUCCESS);
     let handle = provider.handle();
     drop(provider);
     let written = handle.provider().and_then(|found| {
         // SAFETY: a stale registration reads nothing; the block is NULL.
-        unsafe { found.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }
+        unsafe { found.write_descriptors(&event(1), 0, 0, None, None, &[wrong]) }
     });
     assert_eq!(written.unwrap_err().status(), INVALID_HANDLE);
 }
@@ -237,7 +234,7 @@ fn descriptors_accept_all_parameters(fixture: &Fixture) {
     let (activity, related) = (Guid::from_u128(1), Guid::from_u128(2));
     let blocks = [block(PAYLOAD, b"x")];
     let write = |id, exclude, flags| {
-        let descriptor = event(id, 4, 1);
+        let descriptor = event(id);
         // SAFETY: the block describes bytes of a constant.
         let written = unsafe {
             provider.write_descriptors(&descriptor, exclude, flags, Some(&activity), Some(&related), &blocks)

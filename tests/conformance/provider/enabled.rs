@@ -5,7 +5,7 @@ use traceweir::controller::{EnableParams, Filter};
 use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_FILTER_TYPE_EVENT_ID};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, enable_params, event, new_guid};
+use crate::stage::{Fixture, KEYWORD, LEVEL, enable_params, event, event_with, new_guid};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -53,7 +53,7 @@ fn combined_level_0_is_all(fixture: &Fixture) {
 fn keyword_0_is_enabled_unless_all_sessions_ignore_it(fixture: &Fixture) {
     let strict = EnableParams { property: EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, ..EnableParams::default() };
     let (_one, provider, guid) = fixture.start_with_provider(&strict);
-    assert!(!provider.enabled(4, 0) && provider.enabled(4, 1));
+    assert!(!provider.enabled(4, 0) && provider.enabled(LEVEL, KEYWORD));
     let two = fixture.start(&fixture.config());
     fixture.enable(&two, guid, &EnableParams::default());
     assert!(provider.enabled(4, 0));
@@ -66,7 +66,7 @@ fn enabled_event_may_reach_no_session(fixture: &Fixture) {
     let two = fixture.start(&fixture.config());
     fixture.enable(&two, guid, &enable_params(3, 2, 0));
     assert!(provider.enabled(5, 2), "the combined values do not enable the event");
-    assert_eq!(provider.write(&event(1, 5, 2), &[]), Ok(()));
+    assert_eq!(provider.write(&event_with(1, 5, 2), &[]), Ok(()));
     assert_eq!((fixture.stop_and_read(one), fixture.stop_and_read(two)), (vec![], vec![]));
 }
 
@@ -74,7 +74,7 @@ fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
     let (_session, provider, _guid) = fixture.start_with_provider(&enable_params(3, 6, 2));
     for level in [0, 3, 4, 255] {
         for keyword in 0..8 {
-            let is_enabled = provider.event_enabled(&event(1, level, keyword));
+            let is_enabled = provider.event_enabled(&event_with(1, level, keyword));
             assert_eq!(is_enabled, provider.enabled(level, keyword), "{level} {keyword:#b}");
             assert_eq!(is_enabled, level <= 3 && (keyword == 0 || keyword & 2 != 0));
         }
@@ -82,7 +82,7 @@ fn event_enabled_matches_provider_enabled(fixture: &Fixture) {
     let handle = provider.handle();
     drop(provider);
     assert!(
-        !handle.provider().is_ok_and(|found| found.event_enabled(&event(1, 3, 2))),
+        !handle.provider().is_ok_and(|found| found.event_enabled(&event_with(1, 3, 2))),
         "a stale handle is enabled"
     );
 }
@@ -94,9 +94,9 @@ fn event_enabled_applies_id_filters(fixture: &Fixture) {
         ..EnableParams::default()
     };
     let (session, provider, guid) = fixture.start_with_provider(&by_id(1, 7));
-    let enabled = |id| provider.event_enabled(&event(id, 4, 1));
+    let enabled = |id| provider.event_enabled(&event(id));
     assert!(enabled(7) && !enabled(8));
-    assert!(provider.enabled(4, 1), "level and keyword alone disable the event");
+    assert!(provider.enabled(LEVEL, KEYWORD), "level and keyword alone disable the event");
     fixture.enable(&session, guid, &by_id(0, 7));
     assert!(!enabled(7) && enabled(8));
     let plain = fixture.start(&fixture.config());

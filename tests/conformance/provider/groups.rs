@@ -10,8 +10,8 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::rule::{Rule, rule};
 use crate::stage::{
-    CallbackCall, CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, Session, enable_params, event, new_guid,
-    status, until,
+    CallbackCall, CallbackLog, Fixture, INVALID_PARAMETER, SUCCESS, Session, enable_params, event,
+    event_with, new_guid, status, until,
 };
 
 #[rustfmt::skip]
@@ -62,9 +62,9 @@ fn group_enable_reaches_members(fixture: &Fixture) {
     fixture.enable(&session, group, &group_params(enable_params(3, 6, 2)));
     assert!(calls.iter().all(|calls| calls.last().code_level_masks() == (1, 3, 6, 2)));
     for (id, member) in (1..).zip(&members) {
-        member.write(&event(id, 3, 2), &[]).unwrap();
-        member.write(&event(100, 4, 2), &[]).unwrap();
-        member.write(&event(100, 3, 4), &[]).unwrap();
+        member.write(&event_with(id, 3, 2), &[]).unwrap();
+        member.write(&event_with(100, 4, 2), &[]).unwrap();
+        member.write(&event_with(100, 3, 4), &[]).unwrap();
     }
     let ids: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect();
     assert_eq!(ids, [1, 2]);
@@ -76,7 +76,7 @@ fn later_member_is_enabled(fixture: &Fixture) {
     let member =
         Provider::register_with_traits(new_guid(), &member_traits(&group), calls.callback()).unwrap();
     assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 3, 0, 0)]);
-    member.write(&event(1, 3, 1), &[]).unwrap();
+    member.write(&event_with(1, 3, 1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
@@ -99,8 +99,8 @@ fn group_and_direct_enables_combine(fixture: &Fixture) {
     fixture.enable(&session, group, &group_params(enable_params(2, 1, 0)));
     fixture.enable(&session, guid, &enable_params(4, 6, 0));
     assert_eq!(calls.last().code_level_masks(), (1, 4, 7, 0));
-    member.write(&event(1, 2, 1), &[]).unwrap();
-    member.write(&event(2, 4, 2), &[]).unwrap();
+    member.write(&event_with(1, 2, 1), &[]).unwrap();
+    member.write(&event_with(2, 4, 2), &[]).unwrap();
     disable(fixture, &session, group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
     assert_eq!(calls.last().code_level_masks(), (1, 4, 6, 0));
     fixture.enable(&session, group, &group_params(enable_params(2, 1, 0)));
@@ -155,6 +155,6 @@ fn traits_set_later_join_the_group(fixture: &Fixture) {
     assert!(!provider.enabled(1, 1) && calls.all().is_empty());
     provider.set_traits(&member_traits(&group)).unwrap();
     assert_eq!(calls.all().iter().map(CallbackCall::code_level_masks).collect::<Vec<_>>(), [(1, 4, 0, 0)]);
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }

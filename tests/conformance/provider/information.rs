@@ -49,7 +49,7 @@ fn register_provider() -> Provider {
 fn has_types(provider: &Provider) -> bool {
     let wrong = DataDescriptor::of_kind(200, b"x");
     // SAFETY: the block describes bytes of a constant.
-    unsafe { provider.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }.is_err()
+    unsafe { provider.write_descriptors(&event(1), 0, 0, None, None, &[wrong]) }.is_err()
 }
 
 fn wrong_handles_are_invalid_parameters(_fixture: &Fixture) {
@@ -111,7 +111,7 @@ fn set_traits_class_sets_traits_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME)), SUCCESS);
     assert_eq!(set_status(&provider, SET_TRAITS, Some(NAME)), INVALID_PARAMETER, "traits were set twice");
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, NAME.to_vec())]);
 }
 

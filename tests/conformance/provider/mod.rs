@@ -3,7 +3,7 @@
 mod activity;
 mod binaries;
 mod callback;
-mod classic;
+pub(crate) mod classic;
 mod descriptors;
 mod enabled;
 mod groups;

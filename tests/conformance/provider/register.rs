@@ -10,7 +10,9 @@ use traceweir::{Guid, Provider};
 
 use crate::other::{Daemon, OtherProcess};
 use crate::rule::{Rule, rule};
-use crate::stage::{CallbackLog, Fixture, INVALID_HANDLE, enable_params, event, new_guid, until};
+use crate::stage::{
+    CallbackLog, Fixture, INVALID_HANDLE, KEYWORD, LEVEL, enable_params, event, new_guid, until,
+};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -47,10 +49,13 @@ fn guid_can_be_registered_many_times(fixture: &Fixture) {
     fixture.enable(&session, guid, &EnableParams::default());
     assert!(calls.iter().all(|calls| calls.all().len() == 1), "a callback was not called once");
     for (id, provider) in (1..).zip(&providers) {
-        provider.write(&event(id, 4, 1), &[]).unwrap();
+        provider.write(&event(id), &[]).unwrap();
     }
     providers.pop();
-    assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "another registration was disabled");
+    assert!(
+        providers.iter().all(|provider| provider.enabled(LEVEL, KEYWORD)),
+        "another registration was disabled"
+    );
     assert_eq!(fixture.stop_and_read(session).len(), 5);
 }
 
@@ -82,7 +87,7 @@ fn unregistering_a_stale_handle_fails(fixture: &Fixture) {
     let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
     assert_eq!(handle.unregister().unwrap_err().status(), INVALID_HANDLE);
     assert!(next.iter().all(|provider| provider.handle().is_current()));
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session).len(), 1);
 }
 
@@ -128,7 +133,7 @@ fn stale_handles_do_not_write(fixture: &Fixture) {
     let (session, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
     let write = || {
-        let written = handle.provider().and_then(|found| found.write(&event(1, 4, 1), &[]));
+        let written = handle.provider().and_then(|found| found.write(&event(1), &[]));
         written.map_err(|e| e.status())
     };
     assert_eq!(write(), Ok(()));
@@ -141,7 +146,7 @@ fn stale_handles_do_not_write(fixture: &Fixture) {
 fn stale_handles_are_not_enabled(fixture: &Fixture) {
     let (_session, _provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let handle = Provider::register(guid, None).unwrap().into_handle();
-    let is_enabled = || handle.provider().is_ok_and(|found| found.enabled(4, 1));
+    let is_enabled = || handle.provider().is_ok_and(|found| found.enabled(LEVEL, KEYWORD));
     assert!(is_enabled());
     handle.unregister().unwrap();
     assert!(!is_enabled());

@@ -35,7 +35,7 @@ fn check_write_statuses(
     let data = vec![0x5A; 70_000];
     let mut lost = 0;
     for (size, want) in sizes {
-        let written = provider.write_transfer(&event(1, 4, 1), None, related, &[&data[..*size]]);
+        let written = provider.write_transfer(&event(1), None, related, &[&data[..*size]]);
         assert_eq!(written.map_or_else(|e| e.status(), |()| SUCCESS), *want, "{size} bytes of payload");
         // One at a time: a ring needs to hold only two of the largest events.
         fixture.connect().flush(&session.id, None).unwrap();

@@ -6,7 +6,9 @@ use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::{Traits, TraitsBuilder};
 
 use crate::rule::{Rule, rule};
-use crate::stage::{Fixture, INVALID_PARAMETER, RecordedEvent, SUCCESS, event, new_guid, status};
+use crate::stage::{
+    Fixture, INVALID_PARAMETER, KEYWORD, LEVEL, RecordedEvent, SUCCESS, event, new_guid, status,
+};
 
 #[rustfmt::skip]
 pub(crate) const RULES: &[Rule] = &[
@@ -52,13 +54,8 @@ fn traits_are_attached(fixture: &Fixture) {
     let traits = TraitsBuilder::new("Named").add(200, b"own").finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
-    provider
-        .event(&event(2, 4, 1))
-        .metadata(b"\x06\0\0ab\0")
-        .related(&Guid::from_u128(9))
-        .write(&[])
-        .unwrap();
+    provider.write(&event(1), &[b"x"]).unwrap();
+    provider.event(&event(2)).metadata(b"\x06\0\0ab\0").related(&Guid::from_u128(9)).write(&[]).unwrap();
     provider.write_string(4, 1, "text").unwrap();
     let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 3);
@@ -77,12 +74,12 @@ fn traits_of_event(seen: &RecordedEvent) -> Vec<&[u8]> {
 fn traits_are_set_once(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (first, second) = (traits_block(b"first\0", &[]), traits_block(b"second\0", &[]));
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     provider.set_traits(&first).unwrap();
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     assert_eq!(status(provider.set_traits(&second)), INVALID_PARAMETER);
     assert_eq!(status(provider.set_traits(&first)), INVALID_PARAMETER);
-    provider.write(&event(3, 4, 1), &[]).unwrap();
+    provider.write(&event(3), &[]).unwrap();
     let seen = fixture.stop_and_read(session);
     let carried: Vec<_> = seen.iter().map(traits_of_event).collect();
     assert_eq!(carried, [vec![], vec![&first[..]], vec![&first[..]]]);
@@ -106,7 +103,7 @@ fn wrong_traits_are_not_set(fixture: &Fixture) {
     for wrong in [&[][..], &[3, 0, b'x'], &[9, 0, 0]] {
         assert_eq!(status(provider.set_traits(wrong)), INVALID_PARAMETER, "{wrong:?}");
     }
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].items, []);
     assert_eq!(status(provider.set_traits(&traits_block(b"n\0", &[]))), SUCCESS, "a refused call set traits");
 }
@@ -116,7 +113,7 @@ fn decode_guid_replaces_the_provider(fixture: &Fixture) {
     let traits = TraitsBuilder::new("Decoded").decode_guid(&decode).finish().unwrap().to_vec();
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
+    provider.write(&event(1), &[b"x"]).unwrap();
     let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].provider, &seen[0].payload[..]), (decode, &b"x"[..]));
     let items = [(ExtType::CONTROL_GUID, guid.to_bytes().to_vec()), (ExtType::PROV_TRAITS, traits)];
@@ -186,7 +183,7 @@ fn unknown_types_are_kept(fixture: &Fixture) {
         traits_block(b"n\0", &[one_trait(3, b""), one_trait(127, b"?"), one_trait(255, b"mine")].concat());
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].items, [(ExtType::PROV_TRAITS, traits)]);
 }
 
@@ -203,5 +200,5 @@ fn traits_of_65535_bytes_are_registered(fixture: &Fixture) {
         fixture.connect().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed.map(|entry| entry.name), Some("large".to_owned()));
     fixture.enable(&session, guid, &EnableParams::default());
-    assert!(provider.enabled(4, 1), "the daemon lost the connection to this process");
+    assert!(provider.enabled(LEVEL, KEYWORD), "the daemon lost the connection to this process");
 }

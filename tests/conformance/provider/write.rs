@@ -18,7 +18,7 @@ use super::classic::stop_and_map;
 use crate::rule::{Rule, rule};
 use crate::stage::{
     ARITHMETIC_OVERFLOW, CallbackLog, Fixture, INVALID_HANDLE, INVALID_PARAMETER, LOG_FILE_FULL, MORE_DATA,
-    NOT_ENOUGH_MEMORY, SUCCESS, enable_params, event, events_of, header_of, new_guid, until,
+    NOT_ENOUGH_MEMORY, SUCCESS, enable_params, event, event_with, events_of, header_of, new_guid, until,
 };
 
 #[rustfmt::skip]
@@ -71,12 +71,12 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn write_without_session_succeeds(_fixture: &Fixture) {
     let provider = Provider::register(new_guid(), None).unwrap();
-    assert_eq!(provider.write(&event(1, 4, 1), &[b"unheard"]), Ok(()));
+    assert_eq!(provider.write(&event(1), &[b"unheard"]), Ok(()));
 }
 
 fn more_than_128_blocks_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    let write = |blocks| provider.write(&event(1, 4, 1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status());
+    let write = |blocks| provider.write(&event(1), &vec![&b"x"[..]; blocks]).map_err(|e| e.status());
     assert_eq!(write(128), Ok(()));
     assert_eq!(write(129), Err(INVALID_PARAMETER));
     assert_eq!(fixture.stop_and_read(session).len(), 1);
@@ -87,7 +87,7 @@ fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
     let handle = provider.handle();
     let blocks = vec![&b"x"[..]; 129];
     let write = |level| {
-        let written = handle.provider().and_then(|found| found.write(&event(1, level, 1), &blocks));
+        let written = handle.provider().and_then(|found| found.write(&event_with(1, level, 1), &blocks));
         written.map_err(|e| e.status())
     };
     assert_eq!(write(4), Err(INVALID_PARAMETER));
@@ -99,7 +99,7 @@ fn write_checks_handle_then_session_then_parameters(fixture: &Fixture) {
 fn write_without_free_space_is_lost(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let data = vec![1; 60_000];
-    let refused = (0..100_000).find_map(|_| provider.write(&event(1, 4, 1), &[&data]).err());
+    let refused = (0..100_000).find_map(|_| provider.write(&event(1), &[&data]).err());
     assert_eq!(refused.map(|e| e.status()), Some(NOT_ENOUGH_MEMORY));
     let end = fixture.stop(session);
     assert!(end.lost_by_cause.no_room >= 1, "{:?}", end.lost_by_cause);
@@ -118,7 +118,7 @@ fn full_real_time_store_refuses_writes(fixture: &Fixture) {
     let session = fixture.start(&config);
     let provider = Provider::register(guid, None).unwrap();
     fixture.enable(&session, guid, &EnableParams::default());
-    let write = || provider.write(&event(1, 4, 1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS);
+    let write = || provider.write(&event(1), &[&[0; 1_000]]).map_or_else(|e| e.status(), |()| SUCCESS);
     let fill = || {
         until("the store is full", || {
             fixture.connect().flush(&session.id, None).unwrap();
@@ -143,7 +143,7 @@ fn first_failure_is_returned(fixture: &Fixture) {
     let (large, provider, guid) = fixture.start_with_provider(&EnableParams::default());
     let small = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
     fixture.enable(&small, guid, &EnableParams::default());
-    let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
+    let written = provider.write(&event(1), &[&[0; 10_000]]);
     assert_eq!(written.map_err(|e| e.status()), Err(MORE_DATA));
     assert_eq!(fixture.stop(small).events_lost, 1);
     drop(large);
@@ -162,7 +162,7 @@ fn write_to_small_and_large(fixture: &Fixture, of_large: u32, of_small: u32) -> 
     // one is checked.
     let sessions = [fixture.start(&with(of_large, 64)), fixture.start(&with(of_small, 4))];
     sessions.iter().for_each(|session| fixture.enable(session, guid, &EnableParams::default()));
-    let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
+    let written = provider.write(&event(1), &[&[0; 10_000]]);
     let outcome = sessions.map(|session| {
         let end = fixture.stop(session);
         (end.events_lost, events_of(&end.config.log_file.unwrap()).len())
@@ -192,7 +192,7 @@ fn free_space_is_checked_in_all_sessions_first(fixture: &Fixture) {
     let two = fixture.start(&SessionConfig { buffer_size: 4, ..fixture.config() });
     fixture.enable(&two, guid, &EnableParams::default());
     for size in [100, 10_000, 100] {
-        let _ = provider.write(&event(1, 4, 1), &[&vec![0; size]]);
+        let _ = provider.write(&event(1), &[&vec![0; size]]);
     }
     let payloads =
         |session| fixture.stop_and_read(session).iter().map(|seen| seen.payload.len()).collect::<Vec<_>>();
@@ -202,7 +202,7 @@ fn free_space_is_checked_in_all_sessions_first(fixture: &Fixture) {
 fn all_write_functions_write_the_same(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
-    let (descriptor, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
+    let (descriptor, data) = (event(1), [&b"the"[..], b"data"]);
     provider.write(&descriptor, &data).unwrap();
     provider.event(&descriptor).flags(1).write(&data).unwrap();
     provider.write_transfer(&descriptor, Some(&activity), Some(&related), &data).unwrap();
@@ -224,9 +224,9 @@ fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
     let chain = chain_of(&calls.last());
     let bit = |data: &[u8]| chain.iter().find(|(bytes, _)| bytes == data).unwrap().1;
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
-        provider.event(&event(id, 4, 1)).exclude(exclude).write(&[]).unwrap();
+        provider.event(&event(id)).exclude(exclude).write(&[]).unwrap();
     }
-    provider.event(&event(5, 4, 1)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
+    provider.event(&event(5)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
     let ids =
         |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
@@ -234,7 +234,7 @@ fn excluded_session_does_not_get_the_event(fixture: &Fixture) {
 
 fn no_faulting_changes_nothing(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.event(&event(1, 4, 1)).flags(1).write(&[b"x"]).unwrap();
+    provider.event(&event(1)).flags(1).write(&[b"x"]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].payload, b"x");
 }
 
@@ -245,7 +245,7 @@ fn in_private_events_can_be_excluded(fixture: &Fixture) {
     let with = fixture.start(&fixture.config());
     fixture.enable(&with, guid, &EnableParams::default());
     for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
-        provider.event(&event(id, 4, 1)).flags(flags).write(&[]).unwrap();
+        provider.event(&event(id)).flags(flags).write(&[]).unwrap();
     }
     let ids =
         |session| fixture.stop_and_read(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
@@ -255,7 +255,7 @@ fn in_private_events_can_be_excluded(fixture: &Fixture) {
 fn other_write_flags_are_refused(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
-        let written = provider.event(&event(1, 4, 1)).flags(flags).write(&[]);
+        let written = provider.event(&event(1)).flags(flags).write(&[]);
         assert_eq!(written.map_err(|e| e.status()), Err(INVALID_PARAMETER), "{flags:#x}");
     }
     assert_eq!(fixture.stop_and_read(session), []);
@@ -265,7 +265,7 @@ fn other_write_flags_are_refused(fixture: &Fixture) {
 #[inline(never)]
 fn write_from_nested_calls(provider: &Provider, depth: u32) {
     if depth == 0 {
-        provider.write(&event(1, 4, 1), &[]).unwrap();
+        provider.write(&event(1), &[]).unwrap();
     } else {
         write_from_nested_calls(provider, depth - 1);
     }
@@ -289,13 +289,13 @@ fn stack_is_limited_to_192_frames(fixture: &Fixture) {
 
 fn cpu_times_are_zero(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
     assert_eq!(stop_and_map(fixture, session, |record| record.cpu_times()), [Some((0, 0))]);
 }
 
 fn blocks_are_joined(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.write(&event(7, 4, 1), &[b"one", b"", b"two"]).unwrap();
+    provider.write(&event(7), &[b"one", b"", b"two"]).unwrap();
     let seen = fixture.stop_and_read(session);
     assert_eq!(seen.len(), 1);
     assert_eq!((seen[0].descriptor.id, &seen[0].payload[..]), (7, &b"onetwo"[..]));
@@ -312,8 +312,8 @@ fn with_activity<T>(id: Guid, work: impl FnOnce() -> T) -> T {
 fn thread_activity_is_the_default(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let thread_activity = Guid::from_u128(0xAC);
-    with_activity(thread_activity, || provider.write(&event(1, 4, 1), &[])).unwrap();
-    provider.write(&event(2, 4, 1), &[]).unwrap();
+    with_activity(thread_activity, || provider.write(&event(1), &[])).unwrap();
+    provider.write(&event(2), &[]).unwrap();
     let seen = fixture.stop_and_read(session);
     assert_eq!((seen[0].activity, seen[1].activity), (Some(thread_activity), None));
 }
@@ -322,7 +322,7 @@ fn transfer_writes_both_activities(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
     let (thread_activity, given, related) = (Guid::from_u128(1), Guid::from_u128(2), Guid::from_u128(3));
     with_activity(thread_activity, || {
-        provider.write_transfer(&event(1, 4, 1), Some(&given), Some(&related), &[b"x"])
+        provider.write_transfer(&event(1), Some(&given), Some(&related), &[b"x"])
     })
     .unwrap();
     let seen = fixture.stop_and_read(session);
@@ -333,7 +333,7 @@ fn transfer_writes_both_activities(fixture: &Fixture) {
 
 fn no_related_activity_means_no_item(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.write_transfer(&event(1, 4, 1), Some(&Guid::from_u128(2)), None, &[]).unwrap();
+    provider.write_transfer(&event(1), Some(&Guid::from_u128(2)), None, &[]).unwrap();
     assert_eq!(fixture.stop_and_read(session)[0].items, []);
 }
 
@@ -358,7 +358,7 @@ fn header_names_process_and_thread(fixture: &Fixture) {
     let thread = std::thread::scope(|scope| {
         scope
             .spawn(|| {
-                provider.write(&event(1, 4, 1), &[]).unwrap();
+                provider.write(&event(1), &[]).unwrap();
                 let link = std::fs::read_link("/proc/thread-self").unwrap();
                 link.file_name().unwrap().to_str().unwrap().parse::<u32>().unwrap()
             })
@@ -371,8 +371,8 @@ fn header_names_process_and_thread(fixture: &Fixture) {
 
 fn stored_flags_are_extended_info_and_string_only(fixture: &Fixture) {
     let (session, provider, _guid) = fixture.start_with_provider(&EnableParams::default());
-    provider.write(&event(1, 4, 1), &[]).unwrap();
-    provider.write_transfer(&event(1, 4, 1), None, Some(&Guid::from_u128(3)), &[]).unwrap();
+    provider.write(&event(1), &[]).unwrap();
+    provider.write_transfer(&event(1), None, Some(&Guid::from_u128(3)), &[]).unwrap();
     provider.write_string(4, 1, "text").unwrap();
     let flags: Vec<u16> = fixture.stop_and_read(session).iter().map(|seen| seen.flags).collect();
     assert_eq!(flags, [0, EVENT_HEADER_FLAG_EXTENDED_INFO, EVENT_HEADER_FLAG_STRING_ONLY]);

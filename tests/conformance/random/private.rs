@@ -19,7 +19,7 @@ use super::model::{EnabledProviders, ExpectedEvents, KeptEvents, ModelSession};
 use super::providers::REGISTRATION_TIME;
 use crate::stage::{
     ALREADY_EXISTS, E_FAIL, INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NO_SYSTEM_RESOURCES,
-    SUCCESS, enable_params, event, status, unique_number,
+    SUCCESS, enable_params, event_with, status, unique_number,
 };
 
 /// A private session that this process started.
@@ -188,7 +188,7 @@ impl Actor<'_> {
 fn write_events_for(max_level: u8, any: u64, provider: &Provider) -> ExpectedEvents {
     let mut expected = ExpectedEvents::default();
     for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
-        let is_written = provider.write(&event(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
+        let is_written = provider.write(&event_with(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();
         let is_due = level <= max_level && (keyword == 0 || keyword & any != 0);
         let list = if is_written { &mut expected.required } else { &mut expected.possible };
         list.extend(is_due.then_some(number));

@@ -14,7 +14,7 @@ use super::actor::{Actor, MAX_REGISTRATIONS, NAMES, PROVIDERS, UNREGISTER_NOTICE
 use super::model::{EnabledProviders, MEMBER, Request, WrittenEvent};
 use crate::stage::{
     INSTANCE_NOT_FOUND, INVALID_FUNCTION, INVALID_PARAMETER, NOT_ENOUGH_MEMORY, SUCCESS, enable_params,
-    event, status,
+    event_with, status,
 };
 
 /// A filter type that only providers understand.
@@ -243,7 +243,7 @@ impl Actor<'_> {
             self.event += 1;
             let number = self.event;
             let Some(registration) = self.registered[provider].get(instance) else { return };
-            let descriptor = event(offered.id, offered.level, offered.keyword);
+            let descriptor = event_with(offered.id, offered.level, offered.keyword);
             let outcome =
                 registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status());
             self.listeners().for_each(|to| to.record_write(provider, &offered, number, outcome.is_none()));

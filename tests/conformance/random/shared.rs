@@ -53,7 +53,7 @@ impl Actor<'_> {
             _ => drop(self.shared.pop()),
         }
         for provider in &self.shared {
-            let _ = provider.write(&event(1, 4, 1), &[b"shared"]);
+            let _ = provider.write(&event(1), &[b"shared"]);
         }
     }
 
