@@ -267,7 +267,7 @@ impl Client {
         process::keep_module_loaded();
         if !is_original_process {
             process::close_inherited_sockets();
-            Handle::iter_current().for_each(|h| h.slot().abandon_registering());
+            Handle::iter_current().for_each(|handle| handle.slot().abandon_registering());
         }
         Self {
             shared: Mutex::default(),
@@ -467,8 +467,9 @@ impl Client {
     fn end_sessions(&self, is_ended: impl Fn(&OpenSession) -> bool) -> EndedSessions {
         let mut shared = self.lock();
         let outlets = shared.outlets.remove(is_ended);
-        let changed =
-            Handle::iter_current().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
+        let changed = Handle::iter_current()
+            .filter(|handle| outlets != 0 && handle.slot().disable_sessions(outlets))
+            .collect();
         drop(shared);
         let mut writers_finished = true;
         for outlet in outlets::outlet_numbers(outlets) {
@@ -507,7 +508,7 @@ extern "C" fn after_fork() {
     if !fork::is_forked() || Handle::iter_current().next().is_none() {
         return;
     }
-    let is_traced = Handle::iter_current().any(|h| h.slot().is_active());
+    let is_traced = Handle::iter_current().any(|handle| handle.slot().is_active());
     let client = Client::get();
     let mut shared = client.lock();
     client.start_thread(&mut shared, if is_traced { Duration::ZERO } else { FORK_DELAY });

@@ -425,7 +425,7 @@ impl Handle {
         TABLE
             .iter()
             .map(|slot| Self { slot, generation: slot.generation.load(Ordering::Acquire) })
-            .filter(|h| h.generation & 1 == 1)
+            .filter(|handle| handle.generation & 1 == 1)
     }
 
     #[inline(always)]

@@ -121,7 +121,7 @@ impl PrivateSession {
         let (outlet, ticket, tracks) = (open.outlet, open.ticket, open.tracks_binaries);
         let mut changed = Vec::new();
         let mut refused = None;
-        for handle in Handle::iter_current().filter(|h| h.slot().provider() == provider) {
+        for handle in Handle::iter_current().filter(|handle| handle.slot().provider() == provider) {
             let change = shared.enable(handle, outlet, ticket, params);
             if change != EnableChange::None {
                 changed.push(handle);
@@ -144,7 +144,9 @@ impl PrivateSession {
         open.enables.retain(|(p, _)| *p != provider);
         let outlet = open.outlet;
         let changed = Handle::iter_current()
-            .filter(|h| h.slot().provider() == provider && h.slot().disable_sessions(1 << outlet))
+            .filter(|handle| {
+                handle.slot().provider() == provider && handle.slot().disable_sessions(1 << outlet)
+            })
             .collect();
         drop(shared);
         client.run_callbacks(changed, Guid::NULL, None);
@@ -158,7 +160,7 @@ impl PrivateSession {
         let client = self.client()?;
         check_filters(provider, &params.filters)?;
         let handles: Vec<Handle> =
-            Handle::iter_current().filter(|h| h.slot().provider() == provider).collect();
+            Handle::iter_current().filter(|handle| handle.slot().provider() == provider).collect();
         let mut shared = client.lock();
         let open = shared.find_private(self.id)?;
         if handles.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
@@ -265,8 +267,8 @@ impl PrivateSession {
 /// descriptors.
 fn find_session(client: &Client, id: u64) -> Result<Session> {
     let shared = client.lock();
-    let found = shared.private_sessions.iter().find(|r| r.id == id);
-    found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
+    let found = shared.private_sessions.iter().find(|running| running.id == id);
+    found.and_then(|running| running.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
 }
 
 fn no_thread_error() -> Error {
@@ -340,8 +342,8 @@ fn start_session(
                 .lock()
                 .private_sessions
                 .iter_mut()
-                .filter(|r| r.id == id)
-                .for_each(|r| r.session = Some(session.clone()));
+                .filter(|running| running.id == id)
+                .for_each(|running| running.session = Some(session.clone()));
             open_outlet(client, id, &session)
         });
     if let Err(e) = begun {
@@ -375,7 +377,7 @@ fn finish_session(client: &'static Client, id: u64, timeout: Duration) -> Option
     client.run_callbacks(closed.changed, Guid::NULL, None);
     let stop = move || {
         let mut shared = client.lock();
-        let at = shared.private_sessions.iter().position(|r| r.id == id)?;
+        let at = shared.private_sessions.iter().position(|running| running.id == id)?;
         let session = shared.private_sessions.swap_remove(at).session;
         drop(shared);
         let answer = Promise::new();
@@ -391,7 +393,7 @@ pub(super) fn finish_all(client: &'static Client) {
     let deadline = Instant::now() + EXIT_TIMEOUT;
     let Some(ids) = client
         .try_lock_for(Duration::from_secs(1))
-        .map(|s| s.private_sessions.iter().map(|r| r.id).collect::<Vec<_>>())
+        .map(|s| s.private_sessions.iter().map(|running| running.id).collect::<Vec<_>>())
     else {
         return;
     };
@@ -410,13 +412,17 @@ impl SharedState {
     /// session writes its file.
     fn reserve_private(&mut self, file: Option<FileId>, started_by_controller: bool) -> Result<u64> {
         let maximum = if started_by_controller { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
-        if self.private_sessions.iter().filter(|r| r.started_by_controller == started_by_controller).count()
+        if self
+            .private_sessions
+            .iter()
+            .filter(|running| running.started_by_controller == started_by_controller)
+            .count()
             >= maximum
         {
             let reason = format!("this process has {maximum} private sessions already");
             return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        if self.private_sessions.iter().any(|r| r.uses_file(file)) {
+        if self.private_sessions.iter().any(|running| running.uses_file(file)) {
             return Err(Error::refused(
                 Status::ERROR_BAD_PATHNAME,
                 "another private session writes this file",
@@ -425,7 +431,8 @@ impl SharedState {
         self.private_sessions_started += 1;
         // The logger id is the lowest free one; the bits above distinguish sessions with one logger
         // id.
-        let is_taken = |logger: u64| self.private_sessions.iter().any(|r| r.id & 0xFFFF == logger);
+        let is_taken =
+            |logger: u64| self.private_sessions.iter().any(|running| running.id & 0xFFFF == logger);
         let logger = (1..).find(|l| !is_taken(*l)).unwrap_or(1);
         let id = self.private_sessions_started << 16 | logger;
         self.private_sessions.push(RunningPrivateSession {

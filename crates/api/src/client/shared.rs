@@ -236,7 +236,8 @@ impl SharedState {
     pub(super) fn record_answer(&mut self, peer: u64, registration: u32, refused: Option<(Status, String)>) {
         let before = self.awaited_registrations.len();
         self.awaited_registrations.retain(|awaited| *awaited != AwaitedAnswer { peer, registration });
-        let is_waited_for = Handle::from_number(registration).is_some_and(|h| h.slot().is_registering());
+        let is_waited_for =
+            Handle::from_number(registration).is_some_and(|handle| handle.slot().is_registering());
         if self.awaited_registrations.len() < before && is_waited_for {
             self.verdicts.push((registration, refused));
         }
@@ -305,7 +306,7 @@ impl SharedState {
     /// provider.
     pub(super) fn enable_for_private_sessions(&mut self, handle: Handle) {
         let provider = handle.slot().provider();
-        for open in self.outlets.open.iter().filter(|o| o.owner == SessionOwner::Private) {
+        for open in self.outlets.open.iter().filter(|open| open.owner == SessionOwner::Private) {
             for (_, params) in open.enables.iter().filter(|(p, _)| *p == provider) {
                 handle.enable_session(open.outlet, open.ticket, params);
             }

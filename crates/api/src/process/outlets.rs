@@ -93,16 +93,16 @@ impl OutletTable {
 
     /// Finds the session of an owner.
     pub(crate) fn find(&mut self, owner: SessionOwner, session: u64) -> Option<&mut OpenSession> {
-        self.open.iter_mut().find(|o| o.owner == owner && o.session == session)
+        self.open.iter_mut().find(|open| open.owner == owner && open.session == session)
     }
 
     /// Removes sessions and returns the bits of their outlets, which stay in use until they are
     /// freed.
     pub(crate) fn remove(&mut self, which: impl Fn(&OpenSession) -> bool) -> u64 {
         let mut bits = 0;
-        self.open.retain(|o| {
-            let is_removed = which(o);
-            bits |= u64::from(is_removed) << o.outlet;
+        self.open.retain(|open| {
+            let is_removed = which(open);
+            bits |= u64::from(is_removed) << open.outlet;
             !is_removed
         });
         bits

@@ -62,7 +62,7 @@ impl ControlThread {
                 } else {
                     // The daemon made memory before it read about this process's memory, which is
                     // dropped.
-                    let _ = self.client.end_sessions(|o| o.owner == owner && o.session == session);
+                    let _ = self.client.end_sessions(|open| open.owner == owner && open.session == session);
                     if let Err(failure) = self.map_region(owner, session, &params, descriptors) {
                         self.report_failure(index, 0, session, failure);
                     }
@@ -199,7 +199,7 @@ impl ControlThread {
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
-        shared.unusable_sessions.retain(|r| (r.owner, r.session) != (owner, session));
+        shared.unusable_sessions.retain(|unusable| (unusable.owner, unusable.session) != (owner, session));
         let opened = shared.open_region(owner, session, params, descriptors, self.wakers);
         opened.map_err(|e| {
             let (status, reason) = (e.status(), e.to_string());
@@ -219,7 +219,9 @@ impl ControlThread {
     ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
         let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
-        let Some((outlet, ticket)) = shared.outlets.find(owner, session).map(|o| (o.outlet, o.ticket)) else {
+        let Some((outlet, ticket)) =
+            shared.outlets.find(owner, session).map(|open| (open.outlet, open.ticket))
+        else {
             return shared.check_session_usable(owner, session);
         };
         let change = match code {
@@ -267,8 +269,11 @@ impl ControlThread {
         let owner = SessionOwner::Peer(self.peers[index].id);
         self.peers[index].offered_regions.retain(|offered| offered.session != session);
         self.peers[index].early_enables.retain(|early| early.session != session);
-        let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
-        self.client.lock().unusable_sessions.retain(|r| (r.owner, r.session) != (owner, session));
+        let closed = self.client.end_sessions(|open| open.owner == owner && open.session == session);
+        self.client
+            .lock()
+            .unusable_sessions
+            .retain(|unusable| (unusable.owner, unusable.session) != (owner, session));
         if !closed.writers_finished {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
             let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
@@ -283,8 +288,8 @@ impl ControlThread {
     /// Ends the sessions of a daemon that is gone.
     pub(super) fn end_sessions_of_peer(&self, peer: u64) {
         let owner = SessionOwner::Peer(peer);
-        let closed = self.client.end_sessions(|o| o.owner == owner);
-        self.client.lock().unusable_sessions.retain(|r| r.owner != owner);
+        let closed = self.client.end_sessions(|open| open.owner == owner);
+        self.client.lock().unusable_sessions.retain(|unusable| unusable.owner != owner);
         self.run_callbacks(closed.changed, Guid::NULL, None);
     }
 }
@@ -319,7 +324,11 @@ impl SharedState {
     /// Checks an order for a session that is not open here: it has ended, which is no error, or was
     /// never opened.
     fn check_session_usable(&self, owner: SessionOwner, session: u64) -> Result<(), OrderFailure> {
-        match self.unusable_sessions.iter().find(|r| (r.owner, r.session) == (owner, session)) {
+        match self
+            .unusable_sessions
+            .iter()
+            .find(|unusable| (unusable.owner, unusable.session) == (owner, session))
+        {
             Some(r) => Err(OrderFailure { registration: None, status: r.status, reason: r.reason.clone() }),
             None => Ok(()),
         }

@@ -34,14 +34,14 @@ impl ReservedFile {
         shared
             .private_sessions
             .iter_mut()
-            .filter(|r| r.id == self.session)
-            .for_each(|r| r.file = self.identity);
+            .filter(|running| running.id == self.session)
+            .for_each(|running| running.file = self.identity);
     }
 
     /// Ends the reservation. An unused file is removed if it is new.
     pub(super) fn release(self, is_unused: bool) {
         let mut shared = self.client.lock();
-        for running in shared.private_sessions.iter_mut().filter(|r| r.id == self.session) {
+        for running in shared.private_sessions.iter_mut().filter(|running| running.id == self.session) {
             running.reserved.retain(|id| Some(*id) != self.identity);
         }
         drop(shared);
@@ -55,8 +55,10 @@ impl ReservedFile {
         let log = OpenedLogFile::open(path)?;
         let identity = file_id(log.file());
         let mut shared = client.lock();
-        let is_in_use = shared.private_sessions.iter().any(|r| r.uses_file(identity));
-        if !is_in_use && let Some(running) = shared.private_sessions.iter_mut().find(|r| r.id == session) {
+        let is_in_use = shared.private_sessions.iter().any(|running| running.uses_file(identity));
+        if !is_in_use
+            && let Some(running) = shared.private_sessions.iter_mut().find(|running| running.id == session)
+        {
             running.reserved.extend(identity);
             return Ok(Self { client, session, log, identity });
         }
