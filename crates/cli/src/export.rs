@@ -19,7 +19,7 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::class_name;
 
-use crate::cli::{Format, Show};
+use crate::cli::{OutputFormat, ShownParts};
 use crate::event::Event;
 
 /// Writes events in one format.
@@ -33,12 +33,12 @@ pub(crate) trait Sink {
 }
 
 /// Returns the sink of a format.
-pub(crate) fn sink(format: Format, style: Style, show: Show, colour: bool) -> Box<dyn Sink + Send> {
+pub(crate) fn sink(format: OutputFormat, style: Style, show: ShownParts, colour: bool) -> Box<dyn Sink + Send> {
     match format {
-        Format::Text => Box::new(Text::new(style, show, colour)),
-        Format::Jsonl => Box::new(json::Json::new(style)),
-        Format::Csv => Box::new(csv::Csv::new(style, show)),
-        Format::Xml => Box::new(xml::Xml::new(style)),
+        OutputFormat::Text => Box::new(Text::new(style, show, colour)),
+        OutputFormat::Jsonl => Box::new(json::Json::new(style)),
+        OutputFormat::Csv => Box::new(csv::Csv::new(style, show)),
+        OutputFormat::Xml => Box::new(xml::Xml::new(style)),
     }
 }
 

@@ -5,7 +5,7 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel;
 use traceweir_format::time::FileTime;
 
-use crate::cli::{EventFilters, Filters};
+use crate::cli::{EventFilterArgs, FilterArgs};
 use crate::event::Event;
 use crate::text::matches;
 
@@ -36,7 +36,7 @@ enum Name {
 
 impl Filter {
     /// Creates the filter from arguments; offsets count from `start`.
-    pub(crate) fn new(typed: &Filters, start: FileTime) -> Self {
+    pub(crate) fn new(typed: &FilterArgs, start: FileTime) -> Self {
         let provider = |text: &String| match text.parse() {
             Ok(guid) => Name::Guid(guid),
             Err(_) => Name::Pattern(text.to_lowercase()),
@@ -48,7 +48,7 @@ impl Filter {
     }
 
     /// Creates the filter without providers.
-    pub(crate) fn for_all_providers(typed: &EventFilters, start: FileTime) -> Self {
+    pub(crate) fn for_all_providers(typed: &EventFilterArgs, start: FileTime) -> Self {
         let event = |text: &String| match text.parse() {
             Ok(id) => Name::Id(id),
             Err(_) => Name::Pattern(text.to_lowercase()),
@@ -71,7 +71,7 @@ impl Filter {
     /// Creates a filter on event names or ids only.
     pub(crate) fn by_event(names: &[String]) -> Self {
         Self::for_all_providers(
-            &EventFilters { event: names.to_vec(), ..EventFilters::default() },
+            &EventFilterArgs { event: names.to_vec(), ..EventFilterArgs::default() },
             FileTime::default(),
         )
     }

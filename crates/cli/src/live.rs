@@ -20,7 +20,7 @@ use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::FileTime;
 
-use crate::cli::Schemas;
+use crate::cli::SchemaArgs;
 use crate::event::{Event, EventContext, Flow, describe};
 use crate::output::Output;
 use crate::schema_files::load_traced_programs;
@@ -33,7 +33,7 @@ const FLUSH_DELAY: Duration = Duration::from_millis(10);
 /// or `each` stops.
 pub(crate) fn read(
     trace: consumer::Trace,
-    schemas: &Schemas,
+    schemas: &SchemaArgs,
     mut wanted: impl FnMut(&Record<'_>, FileTime) -> bool,
     mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
 ) -> Result<Lost> {

@@ -6,7 +6,7 @@ use anstream::eprintln;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 
-use crate::cli::{Format, Show};
+use crate::cli::{OutputFormat, ShownParts};
 use crate::event::{Event, Flow};
 use crate::export::{self, Sink};
 use crate::filter::Filter;
@@ -24,7 +24,7 @@ pub(crate) struct Printer<'f> {
 }
 
 impl<'f> Printer<'f> {
-    pub(crate) fn new(filter: &'f Filter, format: Format, style: Style, show: Show, colour: bool) -> Self {
+    pub(crate) fn new(filter: &'f Filter, format: OutputFormat, style: Style, show: ShownParts, colour: bool) -> Self {
         let sink = export::sink(format, style, show, colour);
         let left = filter.head.unwrap_or(u64::MAX);
         Self { filter, grep: Grep::new(filter, style), sink, left, tally: Tally::default() }

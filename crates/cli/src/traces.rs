@@ -26,7 +26,7 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::cli::Schemas;
+use crate::cli::SchemaArgs;
 use crate::event::{Event, EventContext, Flow, describe};
 use crate::exit::{self, Outcome};
 use crate::images::Images;
@@ -73,7 +73,7 @@ impl Reading {
 }
 
 impl Traces {
-    pub(crate) fn open(paths: &[PathBuf], schemas: &Schemas, data_on_terminal: bool) -> Result<Self> {
+    pub(crate) fn open(paths: &[PathBuf], schemas: &SchemaArgs, data_on_terminal: bool) -> Result<Self> {
         let inputs = input::open_all(paths)?;
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
@@ -299,7 +299,7 @@ fn collect_defects<'t>(
 }
 
 /// Loads the schemas that the command line names.
-pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
+pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &SchemaArgs) -> Result<()> {
     for path in &schemas.manifest {
         let is_folder = path.is_dir();
         for file in manifest_files(path)? {

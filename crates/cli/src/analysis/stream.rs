@@ -17,7 +17,7 @@ use super::fields::read_numbers;
 use super::scheduler::ContextSwitch;
 use super::stack_owners::EventsWithStacks;
 use super::trace_facts::TraceFacts;
-use crate::cli::Schemas;
+use crate::cli::SchemaArgs;
 use crate::event::{EventContext, Flow, describe};
 use crate::filter::Filter;
 use crate::schema_files::load_traced_programs;
@@ -87,7 +87,7 @@ impl Analysis {
         files: &[PathBuf],
         (from, to): (Option<Moment>, Option<Moment>),
         symbols: &SymbolArgs,
-        schemas: &Schemas,
+        schemas: &SchemaArgs,
         needed: NeededEvents,
     ) -> Result<Self> {
         let mut traces = Traces::open(files, schemas, false)?;

@@ -41,7 +41,7 @@ own daemon accepts no other users, so lists have no effect there.";
 /// Arguments of `weir access`.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_ACCESS, after_help = "weir access --help lists objects and rights, with examples")]
-pub(crate) struct Access {
+pub(crate) struct AccessArgs {
     #[command(subcommand)]
     pub(crate) verb: AccessVerb,
 }
@@ -49,21 +49,21 @@ pub(crate) struct Access {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccessVerb {
     /// List the objects that have an access list of their own
-    List(AccessList),
+    List(AccessListArgs),
     /// Show the access list that applies to an object
-    Show(AccessShow),
+    Show(AccessShowArgs),
     /// Grant rights on an object to users or groups
     #[command(after_long_help = AFTER_ACCESS)]
-    Grant(AccessEntry),
+    Grant(AccessEntryArgs),
     /// Deny rights on an object; a denial overrides every grant
     #[command(after_long_help = AFTER_ACCESS)]
-    Deny(AccessEntry),
+    Deny(AccessEntryArgs),
     /// Remove the access list of an object, so that the default applies again
-    Remove(AccessRemove),
+    Remove(AccessRemoveArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AccessList {
+pub(crate) struct AccessListArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -72,7 +72,7 @@ pub(crate) struct AccessList {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AccessShow {
+pub(crate) struct AccessShowArgs {
     /// Session, provider or group, by name or id; default: the list for all others
     pub(crate) object: String,
     /// Print one JSON object
@@ -84,7 +84,7 @@ pub(crate) struct AccessShow {
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("who").required(true).multiple(true).args(["users", "groups", "everyone"]))]
-pub(crate) struct AccessEntry {
+pub(crate) struct AccessEntryArgs {
     /// Session, provider or group, by name or id; default: the list for all others
     pub(crate) object: String,
     /// Rights: query, create-realtime, create-file, enable, log, consume, register, join-group,
@@ -108,7 +108,7 @@ pub(crate) struct AccessEntry {
     pub(crate) system: bool,
 }
 
-impl AccessEntry {
+impl AccessEntryArgs {
     /// Returns which daemon to use; `--user` names a user account here, not a daemon.
     pub(crate) fn daemon_choice(&self) -> DaemonChoice {
         DaemonChoice { system: self.system, user: false }
@@ -116,7 +116,7 @@ impl AccessEntry {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AccessRemove {
+pub(crate) struct AccessRemoveArgs {
     /// Session, provider or group, by name or id; default: return to the built-in list for all
     /// others
     pub(crate) object: String,

@@ -30,7 +30,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Ask {
+pub(crate) struct AskArgs {
     /// Classes to query: number, or name with or without the prefix Trace [default: all]
     #[arg(value_name = "CLASS", value_parser = parse)]
     pub(crate) classes: Vec<InfoClass>,

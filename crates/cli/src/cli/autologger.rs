@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::number::{buffers, kib, mib, seconds};
 use super::shape::parse_mode;
-use super::{ClockName, DaemonChoice, Providers};
+use super::{ClockName, DaemonChoice, ProviderArgs};
 use crate::grammar::GRAMMAR;
 
 const AFTER_AUTOLOGGER: &str = "\
@@ -22,7 +22,7 @@ its files in /etc/traceweir/autologger.d, your own in ~/.config/traceweir/autolo
 /// Arguments of `weir autologger`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_AUTOLOGGER)]
-pub(crate) struct Autologger {
+pub(crate) struct AutologgerArgs {
     #[command(subcommand)]
     pub(crate) verb: AutologgerVerb,
 }
@@ -51,7 +51,7 @@ pub(crate) struct AddAutologger {
     /// Name of the session and of its definition file
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) providers: ProviderArgs,
     /// Manifest file that defines names of providers and keywords
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Vec<PathBuf>,

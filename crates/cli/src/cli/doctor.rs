@@ -20,7 +20,7 @@ Exit status: 0 if events of programs work and every --need is met, otherwise 77.
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Exit with status 77 unless this works; may be repeated
     #[arg(long, value_enum, value_name = "NEED")]
     pub(crate) need: Vec<Need>,

@@ -11,7 +11,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct ErrorText {
+pub(crate) struct ErrorArgs {
     /// Codes to explain: Win32 (4201, 0x1069), HRESULT (0x80071069, -2147020695), NTSTATUS
     /// (0xC0000296), or a published name
     #[arg(required = true, value_name = "CODE|NAME", allow_negative_numbers = true, value_parser = parse)]

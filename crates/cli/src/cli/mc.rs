@@ -14,7 +14,7 @@ Example:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Mc {
+pub(crate) struct McArgs {
     /// Manifest to compile
     #[arg(value_name = "FILE.man")]
     pub(crate) file: PathBuf,

@@ -16,7 +16,7 @@ use crate::text::parse_duration;
 
 /// Providers given with `-p` and `--provider-file`.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Providers {
+pub(crate) struct ProviderArgs {
     /// Provider to enable, in every process that registers it; may be repeated, and may be a list
     /// separated by commas
     #[arg(short, long, value_name = "PROVIDER", value_parser = parse_providers)]
@@ -26,7 +26,7 @@ pub(crate) struct Providers {
     pub(crate) provider_file: Vec<PathBuf>,
 }
 
-impl Providers {
+impl ProviderArgs {
     /// Resolves the providers with the names that these manifests define. A mistake ends the
     /// program with a usage error.
     pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<EnableRequest>> {
@@ -82,7 +82,7 @@ Examples:
     override_usage = "weir enable [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
-pub(crate) struct Enable {
+pub(crate) struct EnableArgs {
     /// Enable only events of this level or more severe: 0 to 255, critical, error, warning, info,
     /// verbose, or a name of --manifest [default: all]
     #[arg(long, value_parser = parse_severity)]
@@ -99,10 +99,10 @@ pub(crate) struct Enable {
     pub(crate) pid: Vec<u32>,
     // Flattened last, because its help heading also applies to arguments that follow.
     #[command(flatten)]
-    pub(crate) targets: SessionProviders,
+    pub(crate) targets: SessionProviderArgs,
 }
 
-impl Enable {
+impl EnableArgs {
     /// Resolves the providers. Options override what a provider specification contains.
     pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
         let mut all = self.targets.wanted(known)?;
@@ -137,9 +137,9 @@ Examples:
     override_usage = "weir disable [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("disabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
-pub(crate) struct Disable {
+pub(crate) struct DisableArgs {
     #[command(flatten)]
-    pub(crate) targets: SessionProviders,
+    pub(crate) targets: SessionProviderArgs,
 }
 
 const AFTER_CAPTURE: &str = "\
@@ -156,21 +156,21 @@ A provider may have no state to write.";
     override_usage = "weir capture-state [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("asked").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
-pub(crate) struct CaptureState {
+pub(crate) struct CaptureStateArgs {
     #[command(flatten)]
-    pub(crate) targets: SessionProviders,
+    pub(crate) targets: SessionProviderArgs,
 }
 
 /// A session, providers in it, and how to wait for the processes.
 #[derive(Debug, Args)]
-pub(crate) struct SessionProviders {
+pub(crate) struct SessionProviderArgs {
     /// Name of the session
     pub(crate) name: String,
     /// Provider, as with -p
     #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
     pub(crate) named: Vec<ProviderList>,
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) providers: ProviderArgs,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
     /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
@@ -185,7 +185,7 @@ pub(crate) struct SessionProviders {
     pub(crate) daemon_choice: DaemonChoice,
 }
 
-impl SessionProviders {
+impl SessionProviderArgs {
     /// Resolves the providers with the names in `known`.
     pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
         let mut all = wanted(&self.named, &[], known)?;
@@ -203,7 +203,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_PROVIDERS)]
-pub(crate) struct ListProviders {
+pub(crate) struct ListProvidersArgs {
     /// Show only providers of this name (case-insensitive, wildcards * and ?) or GUID
     pub(crate) pattern: Option<String>,
     /// Print one JSON object per line; docs/cli-json.md lists the fields

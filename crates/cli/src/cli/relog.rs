@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Files, Filters, Schemas};
+use super::{InputFiles, FilterArgs, SchemaArgs};
 use crate::text::{Moment, parse_moment};
 
 /// The longest text of a mark, in bytes.
@@ -27,9 +27,9 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Relog {
+pub(crate) struct RelogArgs {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: InputFiles,
     /// File to write; it appears only when it is complete
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
@@ -53,15 +53,15 @@ pub(crate) struct Relog {
     #[arg(long)]
     pub(crate) bare: bool,
     #[command(flatten)]
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: SchemaArgs,
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    pub(crate) filters: FilterArgs,
 }
 
-impl Relog {
+impl RelogArgs {
     /// Returns every path that is read, so that the output does not overwrite one of them.
     pub(crate) fn inputs(&self) -> Vec<PathBuf> {
-        let Schemas { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
+        let SchemaArgs { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
         self.files.files.iter().chain(manifest).chain(tmf).chain(pdb).cloned().collect()
     }
 }

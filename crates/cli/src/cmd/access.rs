@@ -18,7 +18,7 @@ use traceweir::controller::access::{
 };
 use traceweir_daemon::{RuntimeDir, Scope};
 
-use crate::cli::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb, DaemonChoice};
+use crate::cli::{AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb, DaemonChoice};
 use crate::exit::Outcome;
 use crate::grammar::parse_provider;
 use crate::output::Output;
@@ -39,7 +39,7 @@ const PROVIDER_RIGHTS: Rights = Rights(
 );
 
 /// Runs `weir access`.
-pub(super) fn run(options: &Access) -> Result<Outcome> {
+pub(super) fn run(options: &AccessArgs) -> Result<Outcome> {
     match &options.verb {
         AccessVerb::List(options) => list(options),
         AccessVerb::Show(options) => show(options),
@@ -108,7 +108,7 @@ fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
 }
 
 /// Runs `weir access grant` and `deny`.
-fn add_entries(options: &AccessEntry, allow: bool) -> Result<Outcome> {
+fn add_entries(options: &AccessEntryArgs, allow: bool) -> Result<Outcome> {
     let people = people::sids(&options.users, &options.groups, options.everyone)?;
     let rights = options.rights.iter().fold(Rights::NONE, |all, right| all | *right);
     let mut controller = connect_to_change(options.daemon_choice())?;
@@ -145,7 +145,7 @@ fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
 }
 
 /// Runs `weir access remove`.
-fn remove(options: &AccessRemove) -> Result<Outcome> {
+fn remove(options: &AccessRemoveArgs) -> Result<Outcome> {
     let mut controller = connect_to_change(options.daemon_choice)?;
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let had_one = controller.access_lists()?.contains(&object.guid);
@@ -171,7 +171,7 @@ fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
 }
 
 /// Runs `weir access list`.
-fn list(options: &AccessList) -> Result<Outcome> {
+fn list(options: &AccessListArgs) -> Result<Outcome> {
     let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
     let objects = controller.access_lists()?;
     let names = names(&mut controller)?;
@@ -216,7 +216,7 @@ fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
 }
 
 /// Runs `weir access show`.
-fn show(options: &AccessShow) -> Result<Outcome> {
+fn show(options: &AccessShowArgs) -> Result<Outcome> {
     let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let list = controller.access(object.guid)?;

@@ -13,7 +13,7 @@ use traceweir::controller::info::{Answer, InfoClass, Query, query_idle_system};
 use traceweir::{Error, Guid, Session, Status};
 use traceweir_format::spec::info::{About, software_source};
 
-use crate::cli::{Ask, misuse};
+use crate::cli::{AskArgs, misuse};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::sessions;
@@ -50,7 +50,7 @@ impl ClassAnswer {
 }
 
 /// Runs `weir ask`.
-pub(super) fn run(options: &Ask) -> Result<Outcome> {
+pub(super) fn run(options: &AskArgs) -> Result<Outcome> {
     let classes = classes_to_query(options);
     let (mut daemon, session) = match &options.session {
         Some(name) => {
@@ -79,7 +79,7 @@ pub(super) fn run(options: &Ask) -> Result<Outcome> {
 
 /// Returns the classes named on the command line, else all about the session or all about the
 /// system.
-fn classes_to_query(options: &Ask) -> Vec<InfoClass> {
+fn classes_to_query(options: &AskArgs) -> Vec<InfoClass> {
     let has_session = options.session.is_some();
     if let Some(class) = options.classes.iter().find(|class| is_about_session(**class) && !has_session) {
         misuse(&format!("{} is about a session: name one with --session", class.name()));

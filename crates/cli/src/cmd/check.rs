@@ -10,7 +10,7 @@ use anyhow::Result;
 use traceweir_decode::format::json_string;
 use traceweir_format::etl::{self, Finding, Rule};
 
-use crate::cli::Check;
+use crate::cli::CheckArgs;
 use crate::exit::{self, Outcome};
 use crate::input::{self, Input};
 use crate::output::Output;
@@ -20,7 +20,7 @@ use crate::text::grouped;
 const SHOWN: u64 = 100_000;
 
 /// Runs `weir check`.
-pub(super) fn run(options: &Check) -> Result<Outcome> {
+pub(super) fn run(options: &CheckArgs) -> Result<Outcome> {
     let mut output = Output::open(None)?;
     exit::for_each(&options.files.files, |path| check(path, options.json, &mut output))
 }

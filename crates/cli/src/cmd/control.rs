@@ -12,7 +12,7 @@ use traceweir::session::{ProviderInfo, SessionSummary};
 use traceweir::{Error, LogFileMode, Status};
 
 use super::answer::{self, Answer};
-use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
+use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, QueryArgs, StopArgs, OnOff, UpdateArgs};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Waiting;
@@ -20,7 +20,7 @@ use crate::sessions::{self, KernelState, SessionState, controller_of};
 use crate::text::{counted, grouped, plain, plain_path, shell};
 
 /// Runs `weir stop`.
-pub(super) fn stop(options: &Stop) -> Result<Answer> {
+pub(super) fn stop(options: &StopArgs) -> Result<Answer> {
     let (controller, session) = controller_of(options.daemon_choice, &options.name)?;
     // Read before the session stops, because stopping disconnects its consumers.
     let is_watched = session.query().is_ok_and(|p| p.consumers > 0);
@@ -46,7 +46,7 @@ pub(super) fn stop(options: &Stop) -> Result<Answer> {
 }
 
 /// Runs `weir query`. With `--json` it always prints an object: the session, or the error.
-pub(super) fn query(options: &Query) -> Result<Outcome> {
+pub(super) fn query(options: &QueryArgs) -> Result<Outcome> {
     let (mut controller, session) = match controller_of(options.daemon_choice, &options.name) {
         Ok(found) => found,
         Err(error) => return answer::print(options.json, Err(error)),
@@ -96,7 +96,7 @@ fn already_ended(ended: &SessionSummary) -> anyhow::Error {
 }
 
 /// Runs `weir flush`.
-pub(super) fn flush(options: &Flush) -> Result<Answer> {
+pub(super) fn flush(options: &FlushArgs) -> Result<Answer> {
     let (_, session) = controller_of(options.daemon_choice, &options.name)?;
     let flushed = match absolute(options.output.as_ref())? {
         Some(file) => session.snapshot(file),
@@ -119,7 +119,7 @@ pub(super) fn flush(options: &Flush) -> Result<Answer> {
 }
 
 /// Runs `weir update`.
-pub(super) fn update(options: &Update) -> Result<Answer> {
+pub(super) fn update(options: &UpdateArgs) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
     let flush_timer = options.flush_timer.filter(|seconds| *seconds != 0);
     let log_file = absolute(options.output.as_ref())?;
@@ -137,7 +137,7 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
         update = update.maximum_buffers(buffers);
     }
     if let Some(switch) = options.real_time {
-        update = update.real_time(switch == Switch::On);
+        update = update.real_time(switch == OnOff::On);
     }
     if let Some(file) = log_file {
         update = update.log_file(file);
@@ -194,7 +194,7 @@ fn buffer_count_note(asked: u32, now: &SessionSummary) -> Option<String> {
 }
 
 /// Runs `weir increment`.
-pub(super) fn increment(options: &Increment) -> Result<Answer> {
+pub(super) fn increment(options: &IncrementArgs) -> Result<Answer> {
     let (_, session) = controller_of(options.daemon_choice, &options.name)?;
     let about = || format!("cannot switch to the next file of session {}", plain(&options.name));
     let finished = session.query().with_context(about)?.log_file;
@@ -210,7 +210,7 @@ pub(super) fn increment(options: &Increment) -> Result<Answer> {
 }
 
 /// Runs `weir convert-to-realtime`.
-pub(super) fn convert(options: &ConvertToRealtime) -> Result<Answer> {
+pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<Answer> {
     let (_, session) = controller_of(options.daemon_choice, &options.name)?;
     let about = || about("convert", &options.name);
     let file = session.query().with_context(about)?.log_file;

@@ -19,14 +19,14 @@ use rustix::net::{AddressFamily, SocketType};
 use traceweir_daemon::settings::Settings;
 use traceweir_daemon::{Folders, Options, RuntimeDir, Scope, Stopper, close_inherited, run_with_ready};
 
-use crate::cli::Daemon;
+use crate::cli::DaemonArgs;
 use crate::exit::Outcome;
 
 /// Seconds that a daemon started on demand stays without work.
 const ON_DEMAND_IDLE_EXIT_SECONDS: u64 = 60;
 
 /// Runs `weir daemon`.
-pub(super) fn run(options: &Daemon) -> Result<Outcome> {
+pub(super) fn run(options: &DaemonArgs) -> Result<Outcome> {
     if options.on_demand {
         // The process that caused the start did not mean to share its locks and pipes.
         close_inherited();
@@ -58,7 +58,7 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-fn runtime(options: &Daemon) -> Result<RuntimeDir> {
+fn runtime(options: &DaemonArgs) -> Result<RuntimeDir> {
     if let Some(folder) = &options.runtime_dir {
         return Ok(RuntimeDir::from_path(&std::path::absolute(folder)?));
     }

@@ -29,7 +29,7 @@ use traceweir_decode::format::Style;
 pub(super) use shop::serve;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
 
-use crate::cli::{DaemonChoice, Demo, Format, Schemas, Show};
+use crate::cli::{DaemonChoice, DemoArgs, OutputFormat, SchemaArgs, ShownParts};
 use crate::event::Flow;
 use crate::exit::Outcome;
 use crate::filter::Filter;
@@ -47,12 +47,12 @@ const ORDERS_PER_SHOP: u32 = 2;
 const DAEMON_START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `weir demo`.
-pub(super) fn run(options: &Demo) -> Result<Outcome> {
+pub(super) fn run(options: &DemoArgs) -> Result<Outcome> {
     if options.stage { stage(options) } else { run_processes(options) }
 }
 
 /// Starts the daemon and the recording process, and cleans up after them.
-fn run_processes(options: &Demo) -> Result<Outcome> {
+fn run_processes(options: &DemoArgs) -> Result<Outcome> {
     let path = create_output(options)?;
     // Ctrl-C reaches all processes of the demo; this one stays to clean up.
     signals::on_interrupt(|_| {})?;
@@ -80,7 +80,7 @@ fn run_processes(options: &Demo) -> Result<Outcome> {
 
 /// Creates the trace file and returns its path. An existing file is removed and never written
 /// through, because other users may write to the temporary folder.
-fn create_output(options: &Demo) -> Result<PathBuf> {
+fn create_output(options: &DemoArgs) -> Result<PathBuf> {
     let fresh = |path: &Path| match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
         _ => File::options().write(true).create_new(true).open(path).map(drop),
@@ -121,7 +121,7 @@ impl Drop for Helper {
 }
 
 /// Runs the session and shows its events.
-fn stage(options: &Demo) -> Result<Outcome> {
+fn stage(options: &DemoArgs) -> Result<Outcome> {
     let Some(path) = &options.output else { bail!("--stage needs -o") };
     await_daemon()?;
     let plan = SessionPlan {
@@ -194,13 +194,13 @@ fn show(trace: Trace) -> Result<u64> {
     let screen = Screen::open()?;
     let filter = Filter::default();
     let mut printer =
-        Printer::new(&filter, Format::Text, Style::default(), Show::default(), screen.is_colourful());
+        Printer::new(&filter, OutputFormat::Text, Style::default(), ShownParts::default(), screen.is_colourful());
     let mut events = 0;
     let each = |event: &crate::event::Event<'_>| {
         events += 1;
         screen.write(|out| printer.event(event, out))
     };
-    live::read(trace, &Schemas::default(), |_, _| true, each)?;
+    live::read(trace, &SchemaArgs::default(), |_, _| true, each)?;
     screen.flush()?;
     Ok(events)
 }
@@ -216,7 +216,7 @@ fn summarise_file(stopped: &SessionSummary, live: u64) -> Result<Outcome> {
 
 /// Counts the events of the sample provider in the file.
 fn count(path: &PathBuf) -> Result<u64> {
-    let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), true)?;
+    let mut traces = Traces::open(std::slice::from_ref(path), &SchemaArgs::default(), true)?;
     let mut events = 0;
     traces.read(
         |record, _| record.hook().is_none(),

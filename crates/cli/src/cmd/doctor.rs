@@ -38,7 +38,7 @@ use anyhow::Result;
 use traceweir_daemon::RuntimeDir;
 use traceweir_daemon::machine::{Counter, counters, is_restartable};
 
-use crate::cli::{Doctor, Need};
+use crate::cli::{DoctorArgs, Need};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::sessions;
@@ -54,7 +54,7 @@ const MAX_SOCKETS: usize = 4096;
 const NOT_PERMITTED: u8 = 77;
 
 /// Runs `weir doctor`.
-pub(super) fn run(options: &Doctor) -> Result<Outcome> {
+pub(super) fn run(options: &DoctorArgs) -> Result<Outcome> {
     let facts = SystemFacts {
         is_restartable: is_restartable(),
         counter: Counter::best(),
@@ -93,7 +93,7 @@ fn outcome(checks: &[Check], asked: &[Need]) -> Outcome {
 }
 
 /// Collects what the daemon that would be used knows about a process.
-fn daemon_view(options: &Doctor, folders: &[Folder], pid: u32) -> DaemonView {
+fn daemon_view(options: &DoctorArgs, folders: &[Folder], pid: u32) -> DaemonView {
     let runs = |folder: &&Folder| matches!(folder.state, FolderState::Running(_));
     let startable = || folders.iter().find(|folder| matches!(folder.state, FolderState::Startable));
     let folder = folders.iter().find(runs).or_else(startable).or_else(|| folders.last());

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use traceweir_decode::format::Style;
 
 use self::joined::Lines;
-use crate::cli::{Dump, Format, Show};
+use crate::cli::{DumpArgs, OutputFormat, ShownParts};
 use crate::exit::Outcome;
 use crate::filter::Filter;
 use crate::input::is_same_file;
@@ -19,10 +19,10 @@ use crate::symbols;
 use crate::traces::Traces;
 
 /// Runs `weir dump`.
-pub(super) fn run(options: &Dump) -> Result<Outcome> {
+pub(super) fn run(options: &DumpArgs) -> Result<Outcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
     let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
-    if options.show.stacks && options.format == Format::Text {
+    if options.show.stacks && options.format == OutputFormat::Text {
         traces.learn_images();
     }
     if options.names_functions() {
@@ -36,7 +36,7 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     }
     let mut output = Output::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
-    if options.show.stacks && options.format == Format::Text {
+    if options.show.stacks && options.format == OutputFormat::Text {
         return with_stacks(options, &mut traces, &filter, &mut output);
     }
     let mut printer = Printer::new(&filter, options.format, style, options.show, output.is_colourful());
@@ -58,9 +58,9 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
 
 /// Like [`run`], but prints the stacks of kernel events, which are separate events, below the
 /// events that they belong to.
-fn with_stacks(options: &Dump, traces: &mut Traces, filter: &Filter, output: &mut Output) -> Result<Outcome> {
+fn with_stacks(options: &DumpArgs, traces: &mut Traces, filter: &Filter, output: &mut Output) -> Result<Outcome> {
     let style = Style { numeric: options.numeric };
-    let show = Show { stacks: false, ..options.show };
+    let show = ShownParts { stacks: false, ..options.show };
     let printer = Printer::new(filter, options.format, style, show, output.is_colourful());
     let lines = RefCell::new(Lines::new(printer, filter));
     let reading = traces.read(

@@ -10,13 +10,13 @@ use traceweir::{ControlCode, EnableProperties, Guid, Session};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use super::answer::Answer;
-use crate::cli::{Enable, SessionProviders};
+use crate::cli::{EnableArgs, SessionProviderArgs};
 use crate::grammar::{EnableRequest, ManifestNames};
 use crate::sessions::{self, controller_of, warn_of_delay};
 use crate::text::plain;
 
 /// Runs `weir enable`.
-pub(super) fn enable(options: &Enable) -> Result<Answer> {
+pub(super) fn enable(options: &EnableArgs) -> Result<Answer> {
     let targets = &options.targets;
     let mut known = ManifestNames::load(&targets.manifest)?;
     // Reports usage errors before connecting to a daemon.
@@ -69,7 +69,7 @@ fn enabled_in(controller: &mut Controller, session: &Session) -> Vec<(String, Gu
 }
 
 /// Runs `weir disable`.
-pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
+pub(super) fn disable(options: &SessionProviderArgs) -> Result<Answer> {
     send_request(options, "disable", ControlCode::Disable, |request, wanted| {
         // The only relevant property is whether a group is meant.
         request.properties(EnableProperties::new(wanted.property))
@@ -77,14 +77,14 @@ pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
 }
 
 /// Runs `weir capture-state`.
-pub(super) fn capture_state(options: &SessionProviders) -> Result<Answer> {
+pub(super) fn capture_state(options: &SessionProviderArgs) -> Result<Answer> {
     send_request(options, "capture the state of", ControlCode::CaptureState, |request, wanted| {
         wanted.set_up(request, &[])
     })
 }
 
 fn send_request(
-    options: &SessionProviders,
+    options: &SessionProviderArgs,
     verb: &str,
     code: ControlCode,
     set_up: impl for<'s> Fn(session::Enable<'s>, &EnableRequest) -> session::Enable<'s>,

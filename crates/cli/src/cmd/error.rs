@@ -4,13 +4,13 @@ use anyhow::{Result, anyhow};
 use traceweir::Status;
 
 use crate::advice::advice;
-use crate::cli::{ErrorText, NamedStatus, StatusCode};
+use crate::cli::{ErrorArgs, NamedStatus, StatusCode};
 use crate::exit::{Outcome, print};
 use crate::output::Output;
 use crate::text::Object;
 
 /// Runs `weir error`. Unknown codes are errors; the others are still printed.
-pub(super) fn run(options: &ErrorText) -> Result<Outcome> {
+pub(super) fn run(options: &ErrorArgs) -> Result<Outcome> {
     let mut output = Output::open(None)?;
     let mut unknown = Vec::new();
     for code in &options.codes {

@@ -21,7 +21,7 @@ use anstream::eprintln;
 use anyhow::{Result, bail};
 
 use crate::analysis::{Analysis, NeededEvents};
-use crate::cli::{Flame, FlameKind};
+use crate::cli::{FlameArgs, FlameKind};
 use crate::exit::Outcome;
 use crate::input::is_same_file;
 use crate::output::Output;
@@ -37,7 +37,7 @@ enum FlameFormat {
 }
 
 /// Runs `weir flame`.
-pub(super) fn run(options: &Flame) -> Result<Outcome> {
+pub(super) fn run(options: &FlameArgs) -> Result<Outcome> {
     let format = output_format(options);
     let output = options.output.as_deref();
     check_output(options, format)?;
@@ -77,7 +77,7 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
 }
 
 /// Returns the extension of the output file in lower case.
-fn output_extension(options: &Flame) -> Option<String> {
+fn output_extension(options: &FlameArgs) -> Option<String> {
     options
         .output
         .as_deref()
@@ -87,7 +87,7 @@ fn output_extension(options: &Flame) -> Option<String> {
 }
 
 /// Returns the format that an option selects, else that of the file extension.
-fn output_format(options: &Flame) -> FlameFormat {
+fn output_format(options: &FlameArgs) -> FlameFormat {
     match output_extension(options).as_deref() {
         _ if options.collapsed => FlameFormat::Collapsed,
         _ if options.speedscope => FlameFormat::Speedscope,
@@ -98,7 +98,7 @@ fn output_format(options: &Flame) -> FlameFormat {
 }
 
 /// Rejects an output that is an input or a terminal, or whose extension is that of a picture.
-fn check_output(options: &Flame, format: FlameFormat) -> Result<()> {
+fn check_output(options: &FlameArgs, format: FlameFormat) -> Result<()> {
     let Some(output) = options.output.as_deref().filter(|path| path.as_os_str() != "-") else {
         if format == FlameFormat::Html && std::io::stdout().is_terminal() {
             bail!("name the page with -o, such as -o flame.html");

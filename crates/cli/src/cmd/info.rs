@@ -14,7 +14,7 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::text::until_nul8;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
-use crate::cli::Info;
+use crate::cli::InfoArgs;
 use crate::event::{Event, Flow};
 use crate::exit::{self, Outcome};
 use crate::input::Input;
@@ -36,12 +36,12 @@ struct Survey {
 }
 
 /// Runs `weir info`.
-pub(super) fn run(options: &Info) -> Result<Outcome> {
+pub(super) fn run(options: &InfoArgs) -> Result<Outcome> {
     let mut output = Output::open(None)?;
     exit::for_each(&options.files.files, |path| show_file(path, options, &mut output))
 }
 
-fn show_file(path: &PathBuf, options: &Info, output: &mut Output) -> Result<Outcome> {
+fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut Output) -> Result<Outcome> {
     let mut traces = Traces::open(std::slice::from_ref(path), &options.schemas, false)?;
     let mut surveys: Vec<Survey> = traces.inputs.iter().map(|_| Survey::default()).collect();
     let reading = traces.read(

@@ -6,16 +6,16 @@ use traceweir::controller::Controller;
 use traceweir::session::SessionSummary;
 
 use super::providers;
-use crate::cli::{List, ListProviders};
+use crate::cli::{ListArgs, ListProvidersArgs};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::sessions::{self, SessionState, is_at_limit, mode_names};
 use crate::text::{grouped, lines, plain, table};
 
 /// Runs `weir list`.
-pub(super) fn run(options: &List) -> Result<Outcome> {
+pub(super) fn run(options: &ListArgs) -> Result<Outcome> {
     if options.providers {
-        return providers::run(&ListProviders {
+        return providers::run(&ListProvidersArgs {
             pattern: None,
             json: options.json,
             daemon_choice: options.daemon_choice,

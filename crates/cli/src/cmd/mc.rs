@@ -4,11 +4,11 @@ use anstream::println;
 use anyhow::Result;
 use traceweir_build::{COptions, Manifest};
 
-use crate::cli::Mc;
+use crate::cli::McArgs;
 use crate::exit::Outcome;
 
 /// Runs `weir mc`.
-pub(super) fn run(options: &Mc) -> Result<Outcome> {
+pub(super) fn run(options: &McArgs) -> Result<Outcome> {
     let manifest = Manifest::open_in(&options.file, &options.culture)?;
     let all = !options.c && !options.rust;
     let mut made = Vec::new();

@@ -11,7 +11,7 @@ use anyhow::Result;
 use traceweir::session::{ProviderEnable, ProviderInfo, SessionSummary};
 use traceweir::{Guid, SessionId};
 
-use crate::cli::ListProviders;
+use crate::cli::ListProvidersArgs;
 use crate::exit::Outcome;
 use crate::grammar::property_names;
 use crate::output::Output;
@@ -22,7 +22,7 @@ use crate::text::{Object, array, counted, lines, matches, plain, table};
 const SHOWN: usize = 8;
 
 /// Runs `weir providers`.
-pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
+pub(super) fn run(options: &ListProvidersArgs) -> Result<Outcome> {
     let Some(mut controller) = sessions::find(options.daemon_choice)? else {
         let idle = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
                     which then finds running programs";

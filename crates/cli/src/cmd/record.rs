@@ -26,7 +26,7 @@ use traceweir::Guid;
 use traceweir::session::SessionSummary;
 use traceweir_format::spec::system::is_system_provider;
 
-use crate::cli::{self, Record};
+use crate::cli::{self, RecordArgs};
 use crate::exit::{self, Outcome};
 use crate::grammar::EnableRequest;
 use crate::progress::{Counter, Waiting};
@@ -65,7 +65,7 @@ enum End {
 }
 
 /// Runs `weir record`.
-pub(super) fn run(options: &Record) -> Result<Outcome> {
+pub(super) fn run(options: &RecordArgs) -> Result<Outcome> {
     match record(options) {
         Err(error) if !options.command.is_empty() => {
             exit::print(&error);
@@ -75,7 +75,7 @@ pub(super) fn run(options: &Record) -> Result<Outcome> {
     }
 }
 
-fn record(options: &Record) -> Result<Outcome> {
+fn record(options: &RecordArgs) -> Result<Outcome> {
     let wanted = options.providers.wanted(&options.manifest)?;
     check_pid_limits(options, &wanted);
     if let Some(gone) = options.pid.iter().find(|pid| !is_running(**pid)) {
@@ -129,7 +129,7 @@ fn record(options: &Record) -> Result<Outcome> {
 
 /// `--pid` applies to providers only; kernel events cover the whole machine. With kernel events
 /// alone it is a usage error.
-fn check_pid_limits(options: &Record, wanted: &[EnableRequest]) {
+fn check_pid_limits(options: &RecordArgs, wanted: &[EnableRequest]) {
     let is_kernel = |wanted: &EnableRequest| is_system_provider(&wanted.guid);
     let wants_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_kernel);
     if options.pid.is_empty() || !wants_kernel {
@@ -145,7 +145,7 @@ fn check_pid_limits(options: &Record, wanted: &[EnableRequest]) {
 }
 
 /// Starts the command, if there is one, and sends a note when it ends.
-fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
+fn spawn(options: &RecordArgs, notes: &Sender<Note>) -> Result<bool, u8> {
     let Some((program, arguments)) = options.command.split_first() else { return Ok(false) };
     let child = Command::new(program).args(arguments).spawn();
     let mut child: Child = child.map_err(|error| {
@@ -159,7 +159,7 @@ fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
 }
 
 struct Recording<'o> {
-    options: &'o Record,
+    options: &'o RecordArgs,
     /// Providers that are recorded.
     wanted: Vec<EnableRequest>,
     inbox: Receiver<Note>,

@@ -22,7 +22,7 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
-use crate::cli::{Filters, Relog};
+use crate::cli::{FilterArgs, RelogArgs};
 use crate::event::{Event, Flow};
 use crate::exit::{self, Outcome};
 use crate::filter::Filter;
@@ -33,7 +33,7 @@ use crate::traces::{Reading, Traces, walk};
 use marks::Marks;
 
 /// Runs `weir relog`.
-pub(super) fn run(options: &Relog) -> Result<Outcome> {
+pub(super) fn run(options: &RelogArgs) -> Result<Outcome> {
     let path = plain_path(&options.output);
     check_output(options, &path)?;
     let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
@@ -72,7 +72,7 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
 }
 
 /// Rejects an impossible output, or one that only `--force` may replace, before anything is read.
-fn check_output(options: &Relog, path: &str) -> Result<()> {
+fn check_output(options: &RelogArgs, path: &str) -> Result<()> {
     if options.output.as_os_str() == "-" {
         let reason = "the header of a trace is written last, so the output must be a file, not standard output; use ./- for a file of that name";
         return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason).into());
@@ -95,7 +95,7 @@ fn check_span(filter: &Filter) -> Result<()> {
     }
 }
 
-fn settings(options: &Relog, traces: &Traces, filter: &Filter) -> Settings {
+fn settings(options: &RelogArgs, traces: &Traces, filter: &Filter) -> Settings {
     let is_input_compressed = || traces.inputs.iter().any(|input| input.trace.is_compressed());
     let (from, to) = filter.span();
     let compressed = options.compress || !options.decompress && is_input_compressed();
@@ -111,8 +111,8 @@ struct Choice {
 }
 
 impl Choice {
-    fn new(options: &Relog, start: FileTime) -> Self {
-        let dropped = Filters { provider: options.drop.clone(), ..Filters::default() };
+    fn new(options: &RelogArgs, start: FileTime) -> Self {
+        let dropped = FilterArgs { provider: options.drop.clone(), ..FilterArgs::default() };
         Self {
             filter: Filter::new(&options.filters, start),
             dropped: (!options.drop.is_empty()).then(|| Filter::new(&dropped, start)),

@@ -7,7 +7,7 @@ use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use traceweir_format::{Error, etl};
 
-use crate::cli::Repair;
+use crate::cli::RepairArgs;
 use crate::exit::Outcome;
 use crate::input::{self, Input};
 use crate::text::grouped;
@@ -16,7 +16,7 @@ use crate::text::grouped;
 const SHOWN_HOLES: usize = 20;
 
 /// Runs `weir repair`.
-pub(super) fn run(options: &Repair) -> Result<Outcome> {
+pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
     let mut inputs = input::open_all(std::slice::from_ref(&options.file))?;
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
         bail!("{} holds several traces; unpack the one to repair", options.file.display());

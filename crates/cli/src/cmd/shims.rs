@@ -30,7 +30,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::cli::Shims;
+use crate::cli::ShimsArgs;
 use crate::exit::Outcome;
 
 /// Windows libraries with tracing functions.
@@ -52,7 +52,7 @@ fn spellings() -> impl Iterator<Item = String> {
 }
 
 /// Runs `weir shims`.
-pub(super) fn run(options: &Shims) -> Result<Outcome> {
+pub(super) fn run(options: &ShimsArgs) -> Result<Outcome> {
     if options.remove { remove(&options.folder) } else { create_links(options) }
 }
 
@@ -119,7 +119,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-fn create_links(options: &Shims) -> Result<Outcome> {
+fn create_links(options: &ShimsArgs) -> Result<Outcome> {
     let library = find_library(options.lib.as_deref())?;
     let folder = &options.folder;
     fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;

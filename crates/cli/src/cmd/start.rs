@@ -6,13 +6,13 @@ use traceweir::session::SessionSummary;
 use traceweir::{Guid, LogFileMode};
 
 use super::answer::Answer;
-use crate::cli::{self, Start};
+use crate::cli::{self, StartArgs};
 use crate::grammar::EnableRequest;
 use crate::sessions::{self, OwnSession};
 use crate::text::{grouped, plain, plain_path, shell};
 
 /// Runs `weir start`.
-pub(super) fn run(options: &Start) -> Result<Answer> {
+pub(super) fn run(options: &StartArgs) -> Result<Answer> {
     let wanted = options.providers.wanted(&options.manifest)?;
     let mut plan = sessions::plan(&options.name, options.output.as_deref(), &options.shape)?;
     let is_private = sessions::is_private(plan.mode);

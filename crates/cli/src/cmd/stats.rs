@@ -9,7 +9,7 @@ use traceweir_decode::format::{Style, json_string};
 use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 
-use crate::cli::{GroupBy, Stats};
+use crate::cli::{GroupBy, StatsArgs};
 use crate::event::{Event, Flow};
 use crate::exit::Outcome;
 use crate::export::unnamed_event;
@@ -63,7 +63,7 @@ fn truncate_name(name: &str) -> String {
 }
 
 /// Runs `weir stats`.
-pub(super) fn run(options: &Stats) -> Result<Outcome> {
+pub(super) fn run(options: &StatsArgs) -> Result<Outcome> {
     let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
     let filter = Filter::new(&options.filters, traces.start());
     let mut counts = Counts::default();
@@ -131,7 +131,7 @@ impl Counts {
         self.first.zip(self.last).map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e7)
     }
 
-    fn print(&self, options: &Stats) -> String {
+    fn print(&self, options: &StatsArgs) -> String {
         let mut page = String::new();
         if !options.json {
             let (events, bytes) = (grouped(self.all.events), grouped(self.all.bytes));

@@ -15,7 +15,7 @@ use traceweir::LogFileMode;
 use traceweir::consumer::{Closer, Trace};
 use traceweir_decode::format::Style;
 
-use crate::cli::{self, Watch};
+use crate::cli::{self, WatchArgs};
 use crate::exit::{self, Outcome};
 use crate::filter::Filter;
 use crate::grammar::EnableRequest;
@@ -26,7 +26,7 @@ use crate::signals::{self, INTERRUPTED};
 use crate::text::{counted, plain, plain_path};
 
 /// Runs `weir watch`.
-pub(super) fn run(options: &Watch) -> Result<Outcome> {
+pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
     let wanted = options.providers.wanted(&options.schemas.manifest)?;
     if options.session.is_some() && wanted.iter().any(|w| !w.can_match_events()) {
         cli::misuse(
@@ -75,7 +75,7 @@ pub(super) fn run(options: &Watch) -> Result<Outcome> {
 }
 
 /// Prints why events ended that neither a signal nor an option ended.
-fn print_reason_of_end(options: &Watch, own: Option<&Option<Ended>>) {
+fn print_reason_of_end(options: &WatchArgs, own: Option<&Option<Ended>>) {
     match (own, &options.session) {
         (Some(Some(Ended::Before(p))), _) if p.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
@@ -97,7 +97,7 @@ fn is_cut(error: &anyhow::Error) -> bool {
     error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_cut))
 }
 
-fn daemon_ended_error(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
+fn daemon_ended_error(options: &WatchArgs, own: Option<&Option<Ended>>) -> anyhow::Error {
     let at = match own {
         Some(Some(Ended::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
         _ => String::new(),
@@ -109,7 +109,7 @@ fn daemon_ended_error(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::E
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
-fn print(options: &Watch, wanted: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
+fn print(options: &WatchArgs, wanted: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
     let filter = Filter::for_all_providers(&options.filters, trace.header().start_time);
     // A temporary session contains only events of these providers.
@@ -138,7 +138,7 @@ struct Source {
 }
 
 impl Source {
-    fn open(options: &Watch, wanted: &[EnableRequest]) -> Result<Self> {
+    fn open(options: &WatchArgs, wanted: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
             // Looks for the daemon first, for its error message.
             drop(sessions::controller_of(options.daemon_choice, name)?);

@@ -9,7 +9,7 @@ use traceweir_format::header::Record;
 use super::fields::TextFields;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, describe_undecoded, items, push_hex, push_id};
-use crate::cli::Show;
+use crate::cli::ShownParts;
 use crate::event::Event;
 use traceweir_decode::expand::MessageExpander;
 
@@ -27,7 +27,7 @@ pub(super) struct Csv {
 }
 
 impl Csv {
-    pub(super) fn new(style: Style, show: Show) -> Self {
+    pub(super) fn new(style: Style, show: ShownParts) -> Self {
         let (walker, messages, cell) = (Walker::default(), MessageExpander::default(), Vec::new());
         Self { style, items: show.items, stamp: Stamp::new(b'T'), walker, messages, cell }
     }

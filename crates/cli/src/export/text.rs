@@ -15,7 +15,7 @@ use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
 use super::{Sink, Stamp, describe_undecoded, frames, items, push_hex, push_id, unnamed_event};
-use crate::cli::Show;
+use crate::cli::ShownParts;
 use crate::event::Event;
 use traceweir_decode::expand::MessageExpander;
 
@@ -60,7 +60,7 @@ impl Words {
 const SLOTS: usize = 64;
 
 impl Text {
-    pub(crate) fn new(style: Style, show: Show, colour: bool) -> Self {
+    pub(crate) fn new(style: Style, show: ShownParts, colour: bool) -> Self {
         let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
         let (stacks, stamp, last) = (show.stacks, Stamp::new(b' '), Vec::new());
         Self { style, colour, stacks, stamp, walker, messages, message, last }

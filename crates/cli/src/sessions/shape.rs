@@ -17,7 +17,7 @@ use traceweir::controller::info::ClassicEventId;
 use traceweir::session::SessionBuilder;
 use traceweir::{ClockKind, Guid, LogFileMode, Session};
 
-use crate::cli::{self, ClockName, Shape};
+use crate::cli::{self, ClockName, SessionShapeArgs};
 
 const BUFFER_KIB: u32 = 64;
 const LEAST_KIB: u32 = 4 << 10;
@@ -95,7 +95,7 @@ impl SessionPlan {
 }
 
 /// Returns the settings of a new session. Contradicting options end the program with a usage error.
-pub(crate) fn plan(name: &str, file: Option<&Path>, shape: &Shape) -> Result<SessionPlan> {
+pub(crate) fn plan(name: &str, file: Option<&Path>, shape: &SessionShapeArgs) -> Result<SessionPlan> {
     let asked = LogFileMode::new(shape.mode_bits());
     let usual = match file {
         _ if asked.intersects(OUTPUTS) => LogFileMode::NONE,
@@ -164,7 +164,7 @@ impl SessionPlan {
     }
 }
 
-fn check(mode: LogFileMode, file: Option<&Path>, shape: &Shape) {
+fn check(mode: LogFileMode, file: Option<&Path>, shape: &SessionShapeArgs) {
     if mode.contains(LogFileMode::CIRCULAR) && shape.max_size.is_none() {
         cli::misuse("a circular log needs a size: give it with --max-size MIB");
     }
@@ -194,39 +194,39 @@ fn check(mode: LogFileMode, file: Option<&Path>, shape: &Shape) {
 mod tests {
     use super::*;
 
-    fn buffers(shape: &Shape) -> (u32, u32, u32, u64) {
+    fn buffers(shape: &SessionShapeArgs) -> (u32, u32, u32, u64) {
         let plan = plan("a", None, shape).unwrap();
         (plan.buffer_kib, plan.minimum_buffers, plan.maximum_buffers, plan.flush_timer.as_secs())
     }
 
     #[test]
     fn missing_buffer_options_get_defaults() {
-        let shape = Shape::default();
+        let shape = SessionShapeArgs::default();
         assert_eq!(buffers(&shape), (64, 64, 512, 1));
-        assert_eq!(buffers(&Shape { buffer_size: Some(1024), ..Shape::default() }), (1024, 4, 32, 1));
-        assert_eq!(buffers(&Shape { buffer_size: Some(16384), ..Shape::default() }), (16384, 2, 2, 1));
-        assert_eq!(buffers(&Shape { max_buffers: Some(8), ..Shape::default() }), (64, 8, 8, 1));
-        assert_eq!(buffers(&Shape { min_buffers: Some(999), ..Shape::default() }), (64, 999, 999, 1));
-        assert_eq!(buffers(&Shape { flush_timer: Some(0), ..Shape::default() }), (64, 64, 512, 0));
-        let recorder = Shape { buffering: true, ..Shape::default() };
+        assert_eq!(buffers(&SessionShapeArgs { buffer_size: Some(1024), ..SessionShapeArgs::default() }), (1024, 4, 32, 1));
+        assert_eq!(buffers(&SessionShapeArgs { buffer_size: Some(16384), ..SessionShapeArgs::default() }), (16384, 2, 2, 1));
+        assert_eq!(buffers(&SessionShapeArgs { max_buffers: Some(8), ..SessionShapeArgs::default() }), (64, 8, 8, 1));
+        assert_eq!(buffers(&SessionShapeArgs { min_buffers: Some(999), ..SessionShapeArgs::default() }), (64, 999, 999, 1));
+        assert_eq!(buffers(&SessionShapeArgs { flush_timer: Some(0), ..SessionShapeArgs::default() }), (64, 64, 512, 0));
+        let recorder = SessionShapeArgs { buffering: true, ..SessionShapeArgs::default() };
         assert_eq!(buffers(&recorder), (64, 256, 256, 0), "16 MiB");
-        assert_eq!(buffers(&Shape { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
+        assert_eq!(buffers(&SessionShapeArgs { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
     }
 
     #[test]
     fn default_mode_follows_from_output_file() {
-        let mode = |file: Option<&str>, shape: &Shape| {
+        let mode = |file: Option<&str>, shape: &SessionShapeArgs| {
             let plan = plan("a", file.map(Path::new), shape).unwrap();
             (plan.mode, plan.clock)
         };
         let (sequential, real_time) = (LogFileMode::SEQUENTIAL, LogFileMode::REAL_TIME);
         let file = Some("/a.etl");
-        assert_eq!(mode(file, &Shape::default()), (sequential, None));
-        assert_eq!(mode(None, &Shape::default()), (real_time, None));
-        assert_eq!(mode(file, &Shape { real_time: true, ..Shape::default() }), (real_time, None));
-        let global_sequence = Shape { mode: vec![0x8000], ..Shape::default() };
+        assert_eq!(mode(file, &SessionShapeArgs::default()), (sequential, None));
+        assert_eq!(mode(None, &SessionShapeArgs::default()), (real_time, None));
+        assert_eq!(mode(file, &SessionShapeArgs { real_time: true, ..SessionShapeArgs::default() }), (real_time, None));
+        let global_sequence = SessionShapeArgs { mode: vec![0x8000], ..SessionShapeArgs::default() };
         assert_eq!(mode(file, &global_sequence), (sequential | LogFileMode::new(0x8000), None));
-        let append = Shape { append: true, ..Shape::default() };
+        let append = SessionShapeArgs { append: true, ..SessionShapeArgs::default() };
         assert_eq!(mode(file, &append), (LogFileMode::APPEND, Some(ClockKind::SystemTime)));
     }
 }

@@ -17,7 +17,7 @@ use traceweir_format::spec::types::InType;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
-use crate::cli::DemoShop;
+use crate::cli::DemoShopArgs;
 use crate::exit::Outcome;
 
 /// Name of the provider.
@@ -39,7 +39,7 @@ const OUT_BOOLEAN: u8 = 3;
 const OUT_UTF8: u8 = 35;
 
 /// Runs the sample program, in its own process.
-pub(crate) fn serve(options: &DemoShop) -> Result<Outcome> {
+pub(crate) fn serve(options: &DemoShopArgs) -> Result<Outcome> {
     let traits = TraitsBuilder::new(PROVIDER).finish()?.to_vec();
     let is_state_requested = Arc::new(AtomicBool::new(false));
     let request = Arc::clone(&is_state_requested);

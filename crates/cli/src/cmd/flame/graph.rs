@@ -8,7 +8,7 @@ use crate::analysis::{
     CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, Paths, ReportEvent, Scheduler, StackTree,
     TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
-use crate::cli::Flame;
+use crate::cli::FlameArgs;
 use crate::text::{counted, grouped};
 
 /// The unit of a stack's weight.
@@ -64,7 +64,7 @@ pub(super) struct FlameGraph {
 }
 
 impl FlameGraph {
-    pub(super) fn new(options: &Flame, measure: StackMeasure, window: TimeWindow) -> Self {
+    pub(super) fn new(options: &FlameArgs, measure: StackMeasure, window: TimeWindow) -> Self {
         let mut paths = Paths::new(options.by_thread);
         paths.marks_truncated = true;
         Self {

@@ -14,7 +14,7 @@ use crate::analysis::{
     Analysis, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent,
     ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
-use crate::cli::{ReportCpu, Schemas};
+use crate::cli::{ReportCpuArgs, SchemaArgs};
 use crate::exit::Outcome;
 use crate::text::{Object, counted, grouped};
 use crate::traces::Reading;
@@ -26,12 +26,12 @@ const MAX_ROWS: usize = 1 << 19;
 const MAX_INTERVALS: usize = 64;
 
 /// Runs `weir report cpu`.
-pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
+pub(super) fn run(options: &ReportCpuArgs) -> Result<Outcome> {
     let needed = NeededEvents { samples: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
     let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), needed)?;
+        Analysis::open(&selection.files.files, span, &options.symbols, &SchemaArgs::default(), needed)?;
     let mut samples = SampleReport::new(options, analysis.window);
     let reading = analysis.read(|facts, joined| samples.add_event(facts, joined))?;
     samples.check_not_empty()?;
@@ -78,7 +78,7 @@ struct SampleReport {
 }
 
 impl SampleReport {
-    fn new(options: &ReportCpu, window: TimeWindow) -> Self {
+    fn new(options: &ReportCpuArgs, window: TimeWindow) -> Self {
         Self {
             paths: Paths::new(false),
             thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),

@@ -15,7 +15,7 @@ use crate::analysis::{
     Analysis, Latencies, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection,
     TimeWindow, TraceFacts, Transfer,
 };
-use crate::cli::{ReportDisk, Schemas};
+use crate::cli::{ReportDiskArgs, SchemaArgs};
 use crate::exit::Outcome;
 use crate::symbols::SymbolArgs;
 use crate::text::{Object, counted, grouped};
@@ -25,11 +25,11 @@ use crate::traces::Reading;
 const MAX_ROWS: usize = 1 << 17;
 
 /// Runs `weir report disk`.
-pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
+pub(super) fn run(options: &ReportDiskArgs) -> Result<Outcome> {
     let needed = NeededEvents { transfers: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
-    let (symbols, schemas) = (SymbolArgs::default(), Schemas::default());
+    let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
     let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, needed)?;
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut disks = DiskReport { thread_selection, window: analysis.window, ..DiskReport::default() };

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use crate::analysis::{Analysis, Latencies};
-use crate::cli::Tables;
+use crate::cli::TableArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::text::{Object, counted, grouped, plain, table};
@@ -17,11 +17,11 @@ const MAX_NAME_CHARS: usize = 100;
 /// A report that is being written.
 pub(super) struct ReportPage {
     text: String,
-    options: Tables,
+    options: TableArgs,
 }
 
 impl ReportPage {
-    pub(super) fn new(options: Tables) -> Self {
+    pub(super) fn new(options: TableArgs) -> Self {
         Self { text: String::new(), options }
     }
 

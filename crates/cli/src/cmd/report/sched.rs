@@ -15,7 +15,7 @@ use crate::analysis::{
     Analysis, ContextSwitch, Latencies, NeededEvents, NodeId, Occurrence, Paths, ProcessId, ReportEvent,
     RunSpan, Scheduler, StackTree, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
-use crate::cli::{ReportSched, Schemas};
+use crate::cli::{ReportSchedArgs, SchemaArgs};
 use crate::exit::Outcome;
 
 /// Maximum number of threads; further threads are added up in one row.
@@ -24,12 +24,12 @@ const MAX_ROWS: usize = 1 << 17;
 const MAX_NODES: usize = 1 << 19;
 
 /// Runs `weir report sched`.
-pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
+pub(super) fn run(options: &ReportSchedArgs) -> Result<Outcome> {
     let needed = NeededEvents { switches: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
     let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), needed)?;
+        Analysis::open(&selection.files.files, span, &options.symbols, &SchemaArgs::default(), needed)?;
     let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
     let mut report = SchedReport::new(thread_selection, analysis.window);
     let reading = analysis.read(|facts, joined| report.add_event(facts, joined))?;
