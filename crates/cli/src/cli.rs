@@ -21,9 +21,13 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use access::{AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb};
+pub(crate) use access::{
+    AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb,
+};
 pub(crate) use ask::AskArgs;
-pub(crate) use autologger::{AddAutologger, AutologgerArgs, AutologgerVerb, ListAutologgers, NamedAutologger};
+pub(crate) use autologger::{
+    AddAutologger, AutologgerArgs, AutologgerVerb, ListAutologgers, NamedAutologger,
+};
 pub(crate) use daemon_choice::DaemonChoice;
 pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
@@ -31,13 +35,16 @@ pub(crate) use kernel::{KERNEL, KernelChange, KernelEvents};
 pub(crate) use mc::McArgs;
 pub(crate) use number::buffer_size;
 pub(crate) use providers::{
-    CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs, with_long_flags,
+    CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs,
+    expand_logman_flags,
 };
 pub(crate) use relog::RelogArgs;
-pub(crate) use report::{FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs};
+pub(crate) use report::{
+    FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs,
+};
 pub(crate) use sessions::{
-    ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, QueryArgs, RecordArgs, StartArgs, StopArgs, OnOff,
-    UpdateArgs, WatchArgs,
+    ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
+    QueryArgs, RecordArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
 };
 pub(crate) use shape::{ClockName, SessionShapeArgs};
 pub(crate) use shims::ShimsArgs;

@@ -33,7 +33,12 @@ pub(crate) trait Sink {
 }
 
 /// Returns the sink of a format.
-pub(crate) fn sink(format: OutputFormat, style: Style, show: ShownParts, colour: bool) -> Box<dyn Sink + Send> {
+pub(crate) fn sink(
+    format: OutputFormat,
+    style: Style,
+    show: ShownParts,
+    colour: bool,
+) -> Box<dyn Sink + Send> {
     match format {
         OutputFormat::Text => Box::new(Text::new(style, show, colour)),
         OutputFormat::Jsonl => Box::new(json::Json::new(style)),

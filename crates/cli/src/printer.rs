@@ -24,7 +24,13 @@ pub(crate) struct Printer<'f> {
 }
 
 impl<'f> Printer<'f> {
-    pub(crate) fn new(filter: &'f Filter, format: OutputFormat, style: Style, show: ShownParts, colour: bool) -> Self {
+    pub(crate) fn new(
+        filter: &'f Filter,
+        format: OutputFormat,
+        style: Style,
+        show: ShownParts,
+        colour: bool,
+    ) -> Self {
         let sink = export::sink(format, style, show, colour);
         let left = filter.head.unwrap_or(u64::MAX);
         Self { filter, grep: Grep::new(filter, style), sink, left, tally: Tally::default() }

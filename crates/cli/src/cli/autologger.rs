@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::number::{buffers, kib, mib, seconds};
 use super::shape::parse_mode;
 use super::{ClockName, DaemonChoice, ProviderArgs};
-use crate::grammar::GRAMMAR;
+use crate::grammar::PROVIDER_SYNTAX;
 
 const AFTER_AUTOLOGGER: &str = "\
 Examples:
@@ -46,7 +46,7 @@ Examples:
   weir autologger add Live -p MyCompany.App --real-time                  live only: weir watch Live";
 
 #[derive(Debug, Args)]
-#[command(after_help = format!("{AFTER_ADD}\n\n{GRAMMAR}"))]
+#[command(after_help = format!("{AFTER_ADD}\n\n{PROVIDER_SYNTAX}"))]
 pub(crate) struct AddAutologger {
     /// Name of the session and of its definition file
     pub(crate) name: String,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{InputFiles, FilterArgs, SchemaArgs};
+use super::{FilterArgs, InputFiles, SchemaArgs};
 use crate::text::{Moment, parse_moment};
 
 /// The longest text of a mark, in bytes.

@@ -8,9 +8,10 @@ use clap::{ArgGroup, Args, ValueEnum};
 
 use super::number::{buffers, pid, seconds, sessions};
 use super::{
-    DaemonChoice, EventFilterArgs, OutputFormat, KERNEL, KernelChange, KernelEvents, ProviderArgs, SchemaArgs, SessionShapeArgs, ShownParts,
+    DaemonChoice, EventFilterArgs, KERNEL, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
+    SchemaArgs, SessionShapeArgs, ShownParts,
 };
-use crate::grammar::GRAMMAR;
+use crate::grammar::PROVIDER_SYNTAX;
 use crate::text::parse_duration;
 
 const AFTER_START: &str = "\
@@ -23,7 +24,7 @@ Examples:
   weir start K -o k.etl --kernel sched -p MyCompany.App      record kernel and program events";
 
 #[derive(Debug, Args)]
-#[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}\n\n{KERNEL}"))]
+#[command(after_help = PROVIDER_SYNTAX, after_long_help = format!("{AFTER_START}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL}"))]
 pub(crate) struct StartArgs {
     /// Name for the new session
     pub(crate) name: String,
@@ -214,7 +215,7 @@ fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. With
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{EXAMPLES_OF_RECORD}\n\n{GRAMMAR}\n\n{KERNEL}\n\n{AFTER_RECORD}"),
+    after_help = format!("{EXAMPLES_OF_RECORD}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL}\n\n{AFTER_RECORD}"),
     override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]\n       weir record [OPTIONS] --kernel <WHAT> -o <FILE> [-- <CMD>...]",
     group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file", "kernel"]),
 )]
@@ -255,7 +256,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{EXAMPLES_OF_WATCH}\n\n{GRAMMAR}"),
+    after_help = format!("{EXAMPLES_OF_WATCH}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
     group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file"]),
 )]

@@ -166,7 +166,12 @@ mod tests {
 
     #[test]
     fn mode_bits_combine_flags_and_modes() {
-        let shape = SessionShapeArgs { compressed: true, real_time: true, mode: vec![1, 0x8000], ..SessionShapeArgs::default() };
+        let shape = SessionShapeArgs {
+            compressed: true,
+            real_time: true,
+            mode: vec![1, 0x8000],
+            ..SessionShapeArgs::default()
+        };
         assert_eq!(shape.mode_bits(), 0x0400_8101);
     }
 }

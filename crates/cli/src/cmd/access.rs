@@ -18,7 +18,9 @@ use traceweir::controller::access::{
 };
 use traceweir_daemon::{RuntimeDir, Scope};
 
-use crate::cli::{AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb, DaemonChoice};
+use crate::cli::{
+    AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb, DaemonChoice,
+};
 use crate::exit::Outcome;
 use crate::grammar::parse_provider;
 use crate::output::Output;
@@ -96,7 +98,7 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
 
 /// Connects to the daemon whose lists are to be changed, and starts it if needed.
 fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
-    let controller = sessions::find_or_start(daemon_choice)?;
+    let controller = sessions::find_or_start_daemon(daemon_choice)?;
     let is_system_daemon =
         RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     if !is_system_daemon {
@@ -163,7 +165,7 @@ fn remove(options: &AccessRemoveArgs) -> Result<Outcome> {
 
 /// Connects to a running daemon; prints a message if none runs.
 fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
-    let found = sessions::find(daemon_choice)?;
+    let found = sessions::find_daemon(daemon_choice)?;
     if found.is_none() {
         eprintln!("no daemon is running (weir daemon --system or its service starts the system's)");
     }

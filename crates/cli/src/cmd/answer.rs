@@ -76,12 +76,12 @@ fn object(result: &Result<Answer>) -> String {
     object.optional("status_name", status.and_then(Status::name));
     object.optional("error", failure.map(sentence).as_deref());
     let session = answer.and_then(|answer| answer.session.as_ref());
-    let session = session.map(|(properties, state)| sessions::json(properties, *state, &[], None));
+    let session = session.map(|(properties, state)| sessions::format_json(properties, *state, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
-    let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|wanted| {
+    let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|request| {
         let mut object = Object::new();
-        let name = Some(wanted.called()).filter(|name| !name.is_empty());
-        object.text("guid", &wanted.guid.to_string()).optional("name", name);
+        let name = Some(request.storable_name()).filter(|name| !name.is_empty());
+        object.text("guid", &request.guid.to_string()).optional("name", name);
         object.finish()
     });
     object.raw("providers", &array(providers));

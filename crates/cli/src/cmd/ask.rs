@@ -54,10 +54,10 @@ pub(super) fn run(options: &AskArgs) -> Result<Outcome> {
     let classes = classes_to_query(options);
     let (mut daemon, session) = match &options.session {
         Some(name) => {
-            let (controller, session) = sessions::controller_of(options.daemon_choice, name)?;
+            let (controller, session) = sessions::connect_to_session(options.daemon_choice, name)?;
             (Some(controller), Some(session))
         }
-        None => (sessions::find(options.daemon_choice)?, None),
+        None => (sessions::find_daemon(options.daemon_choice)?, None),
     };
     let mut answers = Vec::new();
     for class in classes {

@@ -19,7 +19,7 @@ use crate::cli::{
     AddAutologger, AutologgerVerb, DaemonChoice, ListAutologgers, NamedAutologger, buffer_size,
 };
 use crate::exit::Outcome;
-use crate::grammar::{EnableRequest, Filters};
+use crate::grammar::{EnableFilters, EnableRequest};
 use crate::output::Output;
 use crate::sessions::{self, mode_names};
 use crate::text::{Object, array, lines, plain, plain_path, shell, table};
@@ -82,7 +82,7 @@ fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String 
                 finalises their files); systemctl enable traceweir for each boot"
             .to_owned();
     }
-    let runs = sessions::find(daemon_choice).ok().flatten().is_some();
+    let runs = sessions::find_daemon(daemon_choice).ok().flatten().is_some();
     let pid = std::fs::read_to_string(runtime.lock_file()).unwrap_or_default();
     match pid.trim().parse::<u32>().ok().filter(|_| runs) {
         Some(pid) => format!(
@@ -115,45 +115,45 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     definition.maximum_buffers = options.max_buffers.unwrap_or(0);
     definition.flush_timer = options.flush_timer.unwrap_or(0);
     definition.clock_type = options.clock.map_or(definition.clock_type, |clock| clock.kind().number());
-    let wanted = options.providers.wanted(&options.manifest)?;
-    if wanted.is_empty() {
+    let requests = options.providers.resolve(&options.manifest)?;
+    if requests.is_empty() {
         bail!("name at least one provider: -p PROVIDER, or -pf FILE");
     }
-    for wanted in &wanted {
-        check_filters(wanted, &options.name)?;
+    for request in &requests {
+        check_filters(request, &options.name)?;
         // Uses the name if the daemon derives the same GUID from it, because people read the file.
-        let by_name = Provider::new(wanted.name.trim_start_matches('*')).ok();
-        let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
-        let provider = by_name.unwrap_or_else(|| Provider::new(&wanted.guid.to_string()));
-        let provider = provider.and_then(|provider| provider.with(&enable_params(wanted)));
-        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&wanted.name)))?);
+        let by_name = Provider::new(request.name.trim_start_matches('*')).ok();
+        let by_name = by_name.filter(|provider| provider.guid == request.guid).map(Ok);
+        let provider = by_name.unwrap_or_else(|| Provider::new(&request.guid.to_string()));
+        let provider = provider.and_then(|provider| provider.with(&enable_params(request)));
+        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&request.name)))?);
     }
     Ok(definition)
 }
 
 /// Returns the parameters of the enable as the daemon's definitions hold them.
-fn enable_params(wanted: &EnableRequest) -> EnableParams {
-    let filters = wanted.filters_for(&[]).into_iter();
+fn enable_params(request: &EnableRequest) -> EnableParams {
+    let filters = request.encode_filters(&[]).into_iter();
     EnableParams {
-        level: wanted.level,
-        match_any: wanted.keywords,
-        match_all: wanted.all,
-        property: wanted.property,
-        source: wanted.source,
+        level: request.level,
+        match_any: request.keywords,
+        match_all: request.all_keywords,
+        property: request.property,
+        source: request.source,
         filters: filters.map(|f| Filter { kind: f.kind(), data: f.data().to_vec() }).collect(),
     }
 }
 
 /// Rejects filters that a definition cannot express, and prints what to do instead.
-fn check_filters(wanted: &EnableRequest, name: &str) -> Result<()> {
-    let Filters { pids, payload, schematized, .. } = &wanted.filters;
+fn check_filters(request: &EnableRequest, name: &str) -> Result<()> {
+    let EnableFilters { pids, payload, schematized, .. } = &request.filters;
     let lists =
         [("pid", pids.is_empty()), ("payload", payload.is_empty()), ("schematized", schematized.is_empty())];
     match lists.iter().find(|(_, is_empty)| !is_empty) {
         Some((option, _)) => bail!(
             "{}: an autologger definition cannot contain @{option}; leave it out, and apply it once the session runs \
              (weir enable {} PROVIDER@{option}=…)",
-            plain(&wanted.name),
+            plain(&request.name),
             shell(name)
         ),
         None => Ok(()),

@@ -12,16 +12,16 @@ use traceweir::session::{ProviderInfo, SessionSummary};
 use traceweir::{Error, LogFileMode, Status};
 
 use super::answer::{self, Answer};
-use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, QueryArgs, StopArgs, OnOff, UpdateArgs};
+use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Waiting;
-use crate::sessions::{self, KernelState, SessionState, controller_of};
+use crate::sessions::{self, KernelState, SessionState, connect_to_session};
 use crate::text::{counted, grouped, plain, plain_path, shell};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &StopArgs) -> Result<Answer> {
-    let (controller, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
     // Read before the session stops, because stopping disconnects its consumers.
     let is_watched = session.query().is_ok_and(|p| p.consumers > 0);
     let waiting = Waiting::new("stopping");
@@ -29,7 +29,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<Answer> {
     drop(waiting);
     match stopped {
         Ok(stopped) => {
-            let (outcome, failure) = match sessions::summarise(&stopped, is_watched) {
+            let (outcome, failure) = match sessions::print_summary(&stopped, is_watched) {
                 Ok(outcome) => (outcome, None),
                 Err(error) => (Outcome::Fine, Some(error)),
             };
@@ -37,7 +37,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<Answer> {
         }
         Err(error) => {
             if let Some(ended) = outcome(&controller, &options.name, &error) {
-                sessions::summarise(&ended, false)?;
+                sessions::print_summary(&ended, false)?;
                 return Err(already_ended(&ended));
             }
             Err(error).with_context(|| about("stop", &options.name))
@@ -47,7 +47,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<Answer> {
 
 /// Runs `weir query`. With `--json` it always prints an object: the session, or the error.
 pub(super) fn query(options: &QueryArgs) -> Result<Outcome> {
-    let (mut controller, session) = match controller_of(options.daemon_choice, &options.name) {
+    let (mut controller, session) = match connect_to_session(options.daemon_choice, &options.name) {
         Ok(found) => found,
         Err(error) => return answer::print(options.json, Err(error)),
     };
@@ -77,9 +77,9 @@ fn show(
     as_json: bool,
 ) -> Result<()> {
     let text = if as_json {
-        sessions::json(p, state, providers, kernel) + "\n"
+        sessions::format_json(p, state, providers, kernel) + "\n"
     } else {
-        sessions::page(p, state, providers, kernel)
+        sessions::format_page(p, state, providers, kernel)
     };
     let mut output = Output::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
@@ -92,12 +92,12 @@ fn outcome(controller: &Controller, name: &str, error: &Error) -> Option<Session
 }
 
 fn already_ended(ended: &SessionSummary) -> anyhow::Error {
-    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, sessions::why_ended(ended)).into()
+    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, sessions::describe_end(ended)).into()
 }
 
 /// Runs `weir flush`.
 pub(super) fn flush(options: &FlushArgs) -> Result<Answer> {
-    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let flushed = match absolute(options.output.as_ref())? {
         Some(file) => session.snapshot(file),
         None => session.flush(),
@@ -120,7 +120,7 @@ pub(super) fn flush(options: &FlushArgs) -> Result<Answer> {
 
 /// Runs `weir update`.
 pub(super) fn update(options: &UpdateArgs) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let flush_timer = options.flush_timer.filter(|seconds| *seconds != 0);
     let log_file = absolute(options.output.as_ref())?;
     let about_it = || about("update", &options.name);
@@ -170,7 +170,7 @@ fn format_settings(p: &SessionSummary, kernel: Option<&KernelState>) -> String {
         settings = format!("{settings}, writes {}", plain_path(file));
     }
     if let Some(kernel) = kernel {
-        settings = format!("{settings}, {}", kernel.summary());
+        settings = format!("{settings}, {}", kernel.format_summary());
     }
     settings
 }
@@ -195,7 +195,7 @@ fn buffer_count_note(asked: u32, now: &SessionSummary) -> Option<String> {
 
 /// Runs `weir increment`.
 pub(super) fn increment(options: &IncrementArgs) -> Result<Answer> {
-    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let about = || format!("cannot switch to the next file of session {}", plain(&options.name));
     let finished = session.query().with_context(about)?.log_file;
     let about_file = || match &finished {
@@ -211,7 +211,7 @@ pub(super) fn increment(options: &IncrementArgs) -> Result<Answer> {
 
 /// Runs `weir convert-to-realtime`.
 pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<Answer> {
-    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let about = || about("convert", &options.name);
     let file = session.query().with_context(about)?.log_file;
     let now = session.convert_to_real_time().with_context(about)?;

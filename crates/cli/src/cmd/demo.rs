@@ -36,7 +36,7 @@ use crate::filter::Filter;
 use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, OwnSession, SessionPlan};
+use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals;
 use crate::traces::Traces;
 
@@ -132,12 +132,12 @@ fn stage(options: &DemoArgs) -> Result<Outcome> {
         low_latency: true,
         ..SessionPlan::default()
     };
-    let wanted = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
-    let (session, _) = OwnSession::start(DaemonChoice::default(), &plan, &wanted)?;
+    let requests = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
+    let (session, _) = StartedSession::start(DaemonChoice::default(), &plan, &requests)?;
     let trace = session.session().trace()?;
-    session.enable(&wanted, &[])?;
+    session.enable(&requests, &[])?;
     eprintln!("{SHOPS} processes write events of {PROVIDER}, which are recorded and shown live:\n");
-    let running = std::thread::spawn(move || -> Result<Ended> {
+    let running = std::thread::spawn(move || -> Result<SessionEnd> {
         let served = serve_all();
         let stopped = session.stop()?;
         served.map(|()| stopped)
@@ -145,8 +145,8 @@ fn stage(options: &DemoArgs) -> Result<Outcome> {
     let live = show(trace)?;
     let stopped = running.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
     let outcome = match &stopped {
-        Ended::ByUs(p) | Ended::Before(p) => summarise_file(p, live)?,
-        Ended::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
+        SessionEnd::ByUs(p) | SessionEnd::Before(p) => summarise_file(p, live)?,
+        SessionEnd::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
     };
     let recorded = count(path)?;
     let expected = u64::from(SHOPS * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
@@ -193,8 +193,13 @@ fn serve_all() -> Result<()> {
 fn show(trace: Trace) -> Result<u64> {
     let screen = Screen::open()?;
     let filter = Filter::default();
-    let mut printer =
-        Printer::new(&filter, OutputFormat::Text, Style::default(), ShownParts::default(), screen.is_colourful());
+    let mut printer = Printer::new(
+        &filter,
+        OutputFormat::Text,
+        Style::default(),
+        ShownParts::default(),
+        screen.is_colourful(),
+    );
     let mut events = 0;
     let each = |event: &crate::event::Event<'_>| {
         events += 1;
@@ -207,7 +212,7 @@ fn show(trace: Trace) -> Result<u64> {
 
 fn summarise_file(stopped: &SessionSummary, live: u64) -> Result<Outcome> {
     eprintln!("\n{live} events shown live, and in the file:");
-    let outcome = sessions::summarise(stopped, true)?;
+    let outcome = sessions::print_summary(stopped, true)?;
     if outcome == Outcome::Fine {
         eprintln!("lost: nothing");
     }

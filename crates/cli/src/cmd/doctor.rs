@@ -99,7 +99,7 @@ fn daemon_view(options: &DoctorArgs, folders: &[Folder], pid: u32) -> DaemonView
     let folder = folders.iter().find(runs).or_else(startable).or_else(|| folders.last());
     // A lookup finds the first daemon that runs. If another one is in its way, a check has reported
     // that.
-    let daemon = folder.filter(runs).and_then(|_| sessions::find(options.daemon_choice).ok()?);
+    let daemon = folder.filter(runs).and_then(|_| sessions::find_daemon(options.daemon_choice).ok()?);
     let registered = daemon.and_then(|mut daemon| daemon.providers().ok());
     let providers: Option<Vec<_>> =
         registered.map(|all| all.into_iter().filter(|provider| provider.pids.contains(&pid)).collect());
@@ -110,7 +110,8 @@ fn daemon_view(options: &DoctorArgs, folders: &[Folder], pid: u32) -> DaemonView
     let names = providers.map(|all| {
         all.into_iter()
             .map(|provider| {
-                sessions::named(&provider).map_or_else(|| format!("{{{}}}", provider.guid), str::to_owned)
+                sessions::provider_name(&provider)
+                    .map_or_else(|| format!("{{{}}}", provider.guid), str::to_owned)
             })
             .collect()
     });

@@ -58,7 +58,12 @@ pub(super) fn run(options: &DumpArgs) -> Result<Outcome> {
 
 /// Like [`run`], but prints the stacks of kernel events, which are separate events, below the
 /// events that they belong to.
-fn with_stacks(options: &DumpArgs, traces: &mut Traces, filter: &Filter, output: &mut Output) -> Result<Outcome> {
+fn with_stacks(
+    options: &DumpArgs,
+    traces: &mut Traces,
+    filter: &Filter,
+    output: &mut Output,
+) -> Result<Outcome> {
     let style = Style { numeric: options.numeric };
     let show = ShownParts { stacks: false, ..options.show };
     let printer = Printer::new(filter, options.format, style, show, output.is_colourful());

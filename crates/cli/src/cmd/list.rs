@@ -21,7 +21,7 @@ pub(super) fn run(options: &ListArgs) -> Result<Outcome> {
             daemon_choice: options.daemon_choice,
         });
     }
-    let Some(mut controller) = sessions::find(options.daemon_choice)? else {
+    let Some(mut controller) = sessions::find_daemon(options.daemon_choice)? else {
         let message = "no daemon is running, so there is no session (weir start and weir record start one)";
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
         return Ok(Outcome::Fine);
@@ -29,7 +29,7 @@ pub(super) fn run(options: &ListArgs) -> Result<Outcome> {
     let sessions = running_and_failed_sessions(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
-        lines(sessions.iter().map(|(p, state)| sessions::json(p, *state, &providers, None)))
+        lines(sessions.iter().map(|(p, state)| sessions::format_json(p, *state, &providers, None)))
     } else {
         session_table(&sessions)
     };
@@ -82,7 +82,7 @@ fn session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
         }
         let buffers = grouped(p.buffers_lost.into());
         let (name, mode) = (plain(&p.name), mode_names(p.mode));
-        let (status, processes) = (sessions::status(p, *state), p.processes.to_string());
+        let (status, processes) = (sessions::format_status(p, *state), p.processes.to_string());
         let events = grouped(p.events);
         let kind = "Trace".to_owned();
         [name, kind, status, events, lost, buffers, undelivered, processes, mode, plain(&file)]

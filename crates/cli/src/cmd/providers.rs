@@ -23,14 +23,14 @@ const SHOWN: usize = 8;
 
 /// Runs `weir providers`.
 pub(super) fn run(options: &ListProvidersArgs) -> Result<Outcome> {
-    let Some(mut controller) = sessions::find(options.daemon_choice)? else {
+    let Some(mut controller) = sessions::find_daemon(options.daemon_choice)? else {
         let idle = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
                     which then finds running programs";
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
     let sessions = controller.sessions()?;
-    let mut providers = sessions::list_once(controller.providers()?);
+    let mut providers = sessions::remove_duplicate_listings(controller.providers()?);
     if let Some(pattern) = &options.pattern {
         providers.retain(|p| is_match(p, pattern));
     }
@@ -61,7 +61,7 @@ fn is_match(p: &ProviderInfo, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
         Ok(guid) => p.guid == guid || p.groups.contains(&guid),
         // The name of a provider that was enabled before its registration is not known yet.
-        Err(_) => match sessions::named(p) {
+        Err(_) => match sessions::provider_name(p) {
             Some(name) => matches(&pattern.to_lowercase(), &name.to_lowercase()),
             None => p.guid.is_hash_of(pattern),
         },
@@ -95,9 +95,9 @@ fn provider_table(
         let groups: Vec<_> = p.groups.iter().map(|group| format!("{{{group}}}")).collect();
         let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         [
-            or_dash(sessions::named(p).map_or_else(String::new, plain)),
+            or_dash(sessions::provider_name(p).map_or_else(String::new, plain)),
             format!("{{{}}}", p.guid),
-            sessions::kind(p).to_owned(),
+            sessions::provider_kind(p).to_owned(),
             or_dash(groups.join(" ")),
             or_dash(pids.join(" ")),
             or_dash(by.join(", ")),
@@ -149,15 +149,15 @@ fn provider_json(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>) -> String 
     let sessions = p.sessions.iter().chain(&p.private_sessions).map(|enable| {
         let mut object = Object::new();
         object.optional("name", names.get(&enable.session).copied()).number("id", enable.session.number());
-        sessions::write_enable(&mut object, enable);
+        sessions::put_enable(&mut object, enable);
         object.finish()
     });
     let groups = p.groups.iter().map(|group| format!("\"{group}\""));
     let mut object = Object::new();
     object
         .text("guid", &p.guid.to_string())
-        .optional("name", sessions::named(p))
-        .text("kind", sessions::kind(p))
+        .optional("name", sessions::provider_name(p))
+        .text("kind", sessions::provider_kind(p))
         .raw("groups", &array(groups))
         .raw("pids", &array(p.pids.iter().map(ToString::to_string)))
         .raw("sessions", &array(sessions));

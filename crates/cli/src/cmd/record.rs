@@ -30,7 +30,7 @@ use crate::cli::{self, RecordArgs};
 use crate::exit::{self, Outcome};
 use crate::grammar::EnableRequest;
 use crate::progress::{Counter, Waiting};
-use crate::sessions::{self, Ended, OwnSession};
+use crate::sessions::{self, SessionEnd, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{counted, plain_path, shell_path};
 
@@ -50,7 +50,7 @@ const LONG: Duration = Duration::from_secs(3600);
 enum Note {
     Interrupt,
     Child(io::Result<ExitStatus>),
-    Stopped(Box<Result<Ended>>),
+    Stopped(Box<Result<SessionEnd>>),
 }
 
 /// Why a recording ends.
@@ -76,8 +76,8 @@ pub(super) fn run(options: &RecordArgs) -> Result<Outcome> {
 }
 
 fn record(options: &RecordArgs) -> Result<Outcome> {
-    let wanted = options.providers.wanted(&options.manifest)?;
-    check_pid_limits(options, &wanted);
+    let requests = options.providers.resolve(&options.manifest)?;
+    check_pid_limits(options, &requests);
     if let Some(gone) = options.pid.iter().find(|pid| !is_running(**pid)) {
         bail!("there is no process {gone}");
     }
@@ -96,24 +96,24 @@ fn record(options: &RecordArgs) -> Result<Outcome> {
     // The daemon finalises the file however this process ends.
     plan.stop_on_drop = true;
     let (mut session, first) =
-        OwnSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &wanted)?;
-    session.enable(&wanted, &options.pid)?;
+        StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &requests)?;
+    session.enable(&requests, &options.pid)?;
     sessions::note_literal_percent_d(&plan);
     if !options.pid.is_empty() {
-        sessions::check_pids(session.controller(), &wanted, &options.pid)?;
+        sessions::check_pids(session.controller(), &requests, &options.pid)?;
     } else if options.command.is_empty() {
-        sessions::note_unseen_providers(session.controller(), &wanted)?;
-        sessions::note_idle_filters(&wanted);
+        sessions::note_unseen_providers(session.controller(), &requests)?;
+        sessions::note_idle_filters(&requests);
     }
     let has_command = match spawn(options, &notes) {
         Ok(has_command) => has_command,
         Err(status) => return Ok(Outcome::Status(status)),
     };
-    let is_warned = sessions::warn_of_left_out_processes(session.controller(), first.id, &wanted)?;
+    let is_warned = sessions::warn_of_left_out_processes(session.controller(), first.id, &requests)?;
     let seen = BTreeSet::new();
     let mut recording = Recording {
         options,
-        wanted,
+        requests,
         inbox,
         session: Some(session),
         last: first,
@@ -129,13 +129,13 @@ fn record(options: &RecordArgs) -> Result<Outcome> {
 
 /// `--pid` applies to providers only; kernel events cover the whole machine. With kernel events
 /// alone it is a usage error.
-fn check_pid_limits(options: &RecordArgs, wanted: &[EnableRequest]) {
-    let is_kernel = |wanted: &EnableRequest| is_system_provider(&wanted.guid);
-    let wants_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_kernel);
+fn check_pid_limits(options: &RecordArgs, requests: &[EnableRequest]) {
+    let is_kernel = |request: &EnableRequest| is_system_provider(&request.guid);
+    let wants_kernel = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);
     if options.pid.is_empty() || !wants_kernel {
         return;
     }
-    if wanted.iter().all(is_kernel) {
+    if requests.iter().all(is_kernel) {
         cli::misuse(
             "--pid applies to providers, and none is given: kernel events cover the whole machine. Record without --pid, and filter afterwards: \
              weir report cpu FILE --process PID, weir dump FILE --pid PID",
@@ -161,10 +161,10 @@ fn spawn(options: &RecordArgs, notes: &Sender<Note>) -> Result<bool, u8> {
 struct Recording<'o> {
     options: &'o RecordArgs,
     /// Providers that are recorded.
-    wanted: Vec<EnableRequest>,
+    requests: Vec<EnableRequest>,
     inbox: Receiver<Note>,
     /// The session, until it is stopped.
-    session: Option<OwnSession>,
+    session: Option<StartedSession>,
     /// Settings and counters of the session at the last poll.
     last: SessionSummary,
     /// Providers that were registered at any poll.
@@ -223,11 +223,11 @@ impl Recording<'_> {
             return Ok(self.has_command);
         };
         self.last = now;
-        if self.wanted.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
+        if self.requests.iter().any(|request| !self.seen.contains(&request.guid)) {
             let providers = session.controller().providers()?;
-            self.seen.extend(sessions::registered_in(&providers));
+            self.seen.extend(sessions::registered_guids(&providers));
             if self.has_command && !self.is_noted {
-                self.is_noted = sessions::note_same_names(&providers, &self.wanted);
+                self.is_noted = sessions::note_same_names(&providers, &self.requests);
             }
         }
         let pids = &self.options.pid;
@@ -240,7 +240,7 @@ impl Recording<'_> {
             if end != End::InterruptedTwice && !self.is_warned && !session.is_over() {
                 // The session is stopped even if this request fails.
                 let _ =
-                    sessions::warn_of_left_out_processes(session.controller(), self.last.id, &self.wanted);
+                    sessions::warn_of_left_out_processes(session.controller(), self.last.id, &self.requests);
             }
             std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
         }
@@ -265,12 +265,12 @@ impl Recording<'_> {
     }
 
     /// Prints what was recorded and, if the recording ended early, why.
-    fn summarise(&self, ended: &Ended) -> Result<Outcome> {
+    fn summarise(&self, ended: &SessionEnd) -> Result<Outcome> {
         let file = &self.options.output;
         let outcome = match ended {
-            Ended::ByUs(p) => sessions::summarise(p, false)?,
-            Ended::Before(p) => {
-                let outcome = sessions::summarise(p, false)?;
+            SessionEnd::ByUs(p) => sessions::print_summary(p, false)?,
+            SessionEnd::Before(p) => {
+                let outcome = sessions::print_summary(p, false)?;
                 if let Some(status) = p.end_status {
                     let reason = format!("the recording ended early: {status}");
                     return Err(traceweir::Error::refused(status, reason).into());
@@ -280,15 +280,15 @@ impl Recording<'_> {
                 }
                 outcome
             }
-            Ended::WithDaemon(socket) => bail!("{}", without_daemon(socket, file)),
+            SessionEnd::WithDaemon(socket) => bail!("{}", without_daemon(socket, file)),
         };
-        sessions::warn_of_unheard_providers(&self.wanted, &self.seen, file);
+        sessions::warn_of_missing_providers(&self.requests, &self.seen, file);
         Ok(outcome)
     }
 
     /// Waits for the end of the session and, before Ctrl-C, of the command. Returns `None` to exit
     /// at once.
-    fn wait_for_end(&mut self, end: End) -> Result<Option<Ended>> {
+    fn wait_for_end(&mut self, end: End) -> Result<Option<SessionEnd>> {
         let mut is_interrupted = end != End::Done;
         let mut deadline = (end == End::InterruptedTwice).then(|| Instant::now() + STOP_REQUEST_TIMEOUT);
         let mut stopped = None;
@@ -315,7 +315,7 @@ fn without_daemon(socket: &Path, file: &Path) -> String {
     let events =
         sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", counted(n, "event")));
     let name = plain_path(file);
-    let file = match sessions::finalised_at(file) {
+    let file = match sessions::finalised_time(file) {
         Some(_) => format!("it finalised {name}{events} before"),
         None => {
             format!(

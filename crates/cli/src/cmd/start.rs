@@ -8,24 +8,24 @@ use traceweir::{Guid, LogFileMode};
 use super::answer::Answer;
 use crate::cli::{self, StartArgs};
 use crate::grammar::EnableRequest;
-use crate::sessions::{self, OwnSession};
+use crate::sessions::{self, StartedSession};
 use crate::text::{grouped, plain, plain_path, shell};
 
 /// Runs `weir start`.
 pub(super) fn run(options: &StartArgs) -> Result<Answer> {
-    let wanted = options.providers.wanted(&options.manifest)?;
+    let requests = options.providers.resolve(&options.manifest)?;
     let mut plan = sessions::plan(&options.name, options.output.as_deref(), &options.shape)?;
     let is_private = sessions::is_private(plan.mode);
     if is_private && plan.guid.is_null() {
-        plan.guid = private_session_guid(&wanted);
+        plan.guid = private_session_guid(&requests);
     }
     let (mut session, summary) =
-        OwnSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &wanted)?;
-    session.enable(&wanted, &[])?;
+        StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &requests)?;
+    session.enable(&requests, &[])?;
     session.leave_running();
     sessions::note_literal_percent_d(&plan);
     eprintln!("{}", describe_session(&summary));
-    if wanted.is_empty() && options.kernel.kernel.is_none() {
+    if requests.is_empty() && options.kernel.kernel.is_none() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
     }
     // Enabling a name may have added processes that registered the name with another GUID.
@@ -36,16 +36,16 @@ pub(super) fn run(options: &StartArgs) -> Result<Answer> {
             "no process takes part in session {name} yet: processes that register the provider from now on do"
         );
     }
-    sessions::note_unseen_providers(session.controller(), &wanted)?;
-    sessions::warn_of_left_out_processes(session.controller(), summary.id, &wanted)?;
-    sessions::note_idle_filters(&wanted);
-    Ok(Answer { providers: wanted, ..Answer::running(summary) })
+    sessions::note_unseen_providers(session.controller(), &requests)?;
+    sessions::warn_of_left_out_processes(session.controller(), summary.id, &requests)?;
+    sessions::note_idle_filters(&requests);
+    Ok(Answer { providers: requests, ..Answer::running(summary) })
 }
 
 /// Returns the GUID of a private session that was given none: that of the one provider whose
 /// processes run it.
-fn private_session_guid(wanted: &[EnableRequest]) -> Guid {
-    match wanted {
+fn private_session_guid(requests: &[EnableRequest]) -> Guid {
+    match requests {
         [one] => one.guid,
         _ => cli::misuse(
             "a private session runs in the processes of one provider: name it with -p PROVIDER, or give its id with --guid GUID",

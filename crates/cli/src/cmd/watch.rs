@@ -21,20 +21,20 @@ use crate::filter::Filter;
 use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, OwnSession, SessionPlan};
+use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{counted, plain, plain_path};
 
 /// Runs `weir watch`.
 pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
-    let wanted = options.providers.wanted(&options.schemas.manifest)?;
-    if options.session.is_some() && wanted.iter().any(|w| !w.can_match_events()) {
+    let requests = options.providers.resolve(&options.schemas.manifest)?;
+    if options.session.is_some() && requests.iter().any(|w| !w.can_match_events()) {
         cli::misuse(
             "events contain no program, package, application or container, and names are chosen with --event: \
              these options cannot filter a running session",
         );
     }
-    let source = Source::open(options, &wanted)?;
+    let source = Source::open(options, &requests)?;
     let Source { trace, ender } = source;
     let interrupt_ender = ender.clone();
     signals::on_interrupt(move |count| {
@@ -44,7 +44,7 @@ pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
         interrupt_ender.end();
     })?;
     let timer = options.duration.map(|duration| end_after(duration, ender.clone()));
-    let watched = print(options, &wanted, trace);
+    let watched = print(options, &requests, trace);
     drop(timer);
     let is_asked = ender.is_asked();
     let last = ender.finish();
@@ -63,29 +63,29 @@ pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
         return Ok(Outcome::EventsLost);
     }
     Ok(match last? {
-        Some(Ended::ByUs(mut p) | Ended::Before(mut p)) => {
+        Some(SessionEnd::ByUs(mut p) | SessionEnd::Before(mut p)) => {
             if options.filters.head.is_some() {
                 // Losses after `--head` was reached do not count.
                 (p.real_time_events_lost, p.real_time_buffers_lost) = (0, 0);
             }
             sessions::report_losses(&p, true)
         }
-        Some(Ended::WithDaemon(_)) | None => Outcome::Fine,
+        Some(SessionEnd::WithDaemon(_)) | None => Outcome::Fine,
     })
 }
 
 /// Prints why events ended that neither a signal nor an option ended.
-fn print_reason_of_end(options: &WatchArgs, own: Option<&Option<Ended>>) {
+fn print_reason_of_end(options: &WatchArgs, own: Option<&Option<SessionEnd>>) {
     match (own, &options.session) {
-        (Some(Some(Ended::Before(p))), _) if p.end_status.is_none() => {
+        (Some(Some(SessionEnd::Before(p))), _) if p.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
         }
-        (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
+        (Some(Some(SessionEnd::Before(p))), _) => eprintln!("{}", sessions::describe_end(p)),
         (_, Some(name)) => {
-            let ended = sessions::controller_of(options.daemon_choice, name)
+            let ended = sessions::connect_to_session(options.daemon_choice, name)
                 .and_then(|(_, session)| Ok(session.outcome()?));
             match ended {
-                Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
+                Ok(p) => eprintln!("{}", sessions::describe_end(&p)),
                 Err(_) => eprintln!("session {} has ended", plain(name)),
             }
         }
@@ -94,12 +94,12 @@ fn print_reason_of_end(options: &WatchArgs, own: Option<&Option<Ended>>) {
 }
 
 fn is_cut(error: &anyhow::Error) -> bool {
-    error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_cut))
+    error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_disconnect))
 }
 
-fn daemon_ended_error(options: &WatchArgs, own: Option<&Option<Ended>>) -> anyhow::Error {
+fn daemon_ended_error(options: &WatchArgs, own: Option<&Option<SessionEnd>>) -> anyhow::Error {
     let at = match own {
-        Some(Some(Ended::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
+        Some(Some(SessionEnd::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
         _ => String::new(),
     };
     let session = options
@@ -109,11 +109,11 @@ fn daemon_ended_error(options: &WatchArgs, own: Option<&Option<Ended>>) -> anyho
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
-fn print(options: &WatchArgs, wanted: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
+fn print(options: &WatchArgs, requests: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
     let filter = Filter::for_all_providers(&options.filters, trace.header().start_time);
     // A temporary session contains only events of these providers.
-    let only = if options.session.is_some() { wanted } else { &[] };
+    let shown_requests = if options.session.is_some() { requests } else { &[] };
     let style = Style { numeric: options.numeric };
     let mut printer = Printer::new(&filter, options.format, style, options.show, screen.is_colourful());
     screen.write(|out| printer.begin(out))?;
@@ -121,7 +121,8 @@ fn print(options: &WatchArgs, wanted: &[EnableRequest], trace: Trace) -> Result<
         trace,
         &options.schemas,
         |record, time| {
-            filter.wants(record, time) && (only.is_empty() || only.iter().any(|w| w.covers(record)))
+            filter.wants(record, time)
+                && (shown_requests.is_empty() || shown_requests.iter().any(|w| w.enables_event(record)))
         },
         |event| screen.write(|out| printer.event(event, out)),
     )?;
@@ -138,10 +139,10 @@ struct Source {
 }
 
 impl Source {
-    fn open(options: &WatchArgs, wanted: &[EnableRequest]) -> Result<Self> {
+    fn open(options: &WatchArgs, requests: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
             // Looks for the daemon first, for its error message.
-            drop(sessions::controller_of(options.daemon_choice, name)?);
+            drop(sessions::connect_to_session(options.daemon_choice, name)?);
             let about = || format!("cannot watch session {}", plain(name));
             let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(about)?;
             let ender = Ender::new(trace.closer(), None);
@@ -155,15 +156,15 @@ impl Source {
             ..SessionPlan::default()
         };
         plan.fill_in_defaults();
-        let (mut session, _) = OwnSession::start(options.daemon_choice, &plan, wanted)?;
+        let (mut session, _) = StartedSession::start(options.daemon_choice, &plan, requests)?;
         let trace = session.session().trace()?;
-        session.enable(wanted, &options.filters.pid)?;
+        session.enable(requests, &options.filters.pid)?;
         if options.filters.pid.is_empty() {
-            sessions::note_unseen_providers(session.controller(), wanted)?;
+            sessions::note_unseen_providers(session.controller(), requests)?;
         } else {
-            sessions::check_pids(session.controller(), wanted, &options.filters.pid)?;
+            sessions::check_pids(session.controller(), requests, &options.filters.pid)?;
         }
-        sessions::note_idle_filters(wanted);
+        sessions::note_idle_filters(requests);
         let ender = Ender::new(trace.closer(), Some(session));
         Ok(Self { trace, ender })
     }
@@ -178,14 +179,14 @@ struct Ender {
 
 /// The temporary session while it runs, and how it ended.
 struct Temporary {
-    running: Option<OwnSession>,
-    ended: Result<Option<Ended>>,
+    running: Option<StartedSession>,
+    ended: Result<Option<SessionEnd>>,
     /// Whether a signal or an option asked for the end.
     is_asked: bool,
 }
 
 impl Ender {
-    fn new(closer: Closer, session: Option<OwnSession>) -> Self {
+    fn new(closer: Closer, session: Option<StartedSession>) -> Self {
         let session = Temporary { running: session, ended: Ok(None), is_asked: false };
         Self { closer, session: Arc::new(Mutex::new(session)) }
     }
@@ -206,7 +207,7 @@ impl Ender {
     }
 
     /// Returns how the temporary session ended, and stops it if it still runs.
-    fn finish(&self) -> Result<Option<Ended>> {
+    fn finish(&self) -> Result<Option<SessionEnd>> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = session.running.take() {
             return own.stop().map(Some);

@@ -203,11 +203,26 @@ mod tests {
     fn missing_buffer_options_get_defaults() {
         let shape = SessionShapeArgs::default();
         assert_eq!(buffers(&shape), (64, 64, 512, 1));
-        assert_eq!(buffers(&SessionShapeArgs { buffer_size: Some(1024), ..SessionShapeArgs::default() }), (1024, 4, 32, 1));
-        assert_eq!(buffers(&SessionShapeArgs { buffer_size: Some(16384), ..SessionShapeArgs::default() }), (16384, 2, 2, 1));
-        assert_eq!(buffers(&SessionShapeArgs { max_buffers: Some(8), ..SessionShapeArgs::default() }), (64, 8, 8, 1));
-        assert_eq!(buffers(&SessionShapeArgs { min_buffers: Some(999), ..SessionShapeArgs::default() }), (64, 999, 999, 1));
-        assert_eq!(buffers(&SessionShapeArgs { flush_timer: Some(0), ..SessionShapeArgs::default() }), (64, 64, 512, 0));
+        assert_eq!(
+            buffers(&SessionShapeArgs { buffer_size: Some(1024), ..SessionShapeArgs::default() }),
+            (1024, 4, 32, 1)
+        );
+        assert_eq!(
+            buffers(&SessionShapeArgs { buffer_size: Some(16384), ..SessionShapeArgs::default() }),
+            (16384, 2, 2, 1)
+        );
+        assert_eq!(
+            buffers(&SessionShapeArgs { max_buffers: Some(8), ..SessionShapeArgs::default() }),
+            (64, 8, 8, 1)
+        );
+        assert_eq!(
+            buffers(&SessionShapeArgs { min_buffers: Some(999), ..SessionShapeArgs::default() }),
+            (64, 999, 999, 1)
+        );
+        assert_eq!(
+            buffers(&SessionShapeArgs { flush_timer: Some(0), ..SessionShapeArgs::default() }),
+            (64, 64, 512, 0)
+        );
         let recorder = SessionShapeArgs { buffering: true, ..SessionShapeArgs::default() };
         assert_eq!(buffers(&recorder), (64, 256, 256, 0), "16 MiB");
         assert_eq!(buffers(&SessionShapeArgs { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
@@ -223,7 +238,10 @@ mod tests {
         let file = Some("/a.etl");
         assert_eq!(mode(file, &SessionShapeArgs::default()), (sequential, None));
         assert_eq!(mode(None, &SessionShapeArgs::default()), (real_time, None));
-        assert_eq!(mode(file, &SessionShapeArgs { real_time: true, ..SessionShapeArgs::default() }), (real_time, None));
+        assert_eq!(
+            mode(file, &SessionShapeArgs { real_time: true, ..SessionShapeArgs::default() }),
+            (real_time, None)
+        );
         let global_sequence = SessionShapeArgs { mode: vec![0x8000], ..SessionShapeArgs::default() };
         assert_eq!(mode(file, &global_sequence), (sequential | LogFileMode::new(0x8000), None));
         let append = SessionShapeArgs { append: true, ..SessionShapeArgs::default() };

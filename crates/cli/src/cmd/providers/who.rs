@@ -23,11 +23,11 @@ use crate::text::plain;
 /// Formats the page of a provider; `called` is the name on the command line.
 pub(super) fn page(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>, called: &str) -> String {
     let mut text = String::new();
-    let known = sessions::named(p).unwrap_or_default();
+    let known = sessions::provider_name(p).unwrap_or_default();
     let is_called = known.is_empty() && p.guid.is_hash_of(called);
     let name = if is_called { called } else { known };
     let name = if name.is_empty() { String::new() } else { plain(name) + " " };
-    lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.guid, sessions::kind(p))]);
+    lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.guid, sessions::provider_kind(p))]);
     if !p.groups.is_empty() {
         lines(&mut text, "Groups", p.groups.iter().map(|group| format!("{{{group}}}")));
     }
