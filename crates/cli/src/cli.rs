@@ -31,9 +31,9 @@ pub(crate) use autologger::{
 pub(crate) use daemon_choice::DaemonChoice;
 pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
-pub(crate) use kernel::{KERNEL, KernelChange, KernelEvents};
+pub(crate) use kernel::{KERNEL_SYNTAX, KernelChange, KernelEvents};
 pub(crate) use mc::McArgs;
-pub(crate) use number::buffer_size;
+pub(crate) use number::clamp_buffer_kib;
 pub(crate) use providers::{
     CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs,
     expand_logman_flags,
@@ -86,18 +86,18 @@ pub(crate) struct Cli {
 }
 
 /// Prints a usage error for conflicting arguments and exits.
-pub(crate) fn misuse(reason: &str) -> ! {
-    verb(std::env::args()).error(ErrorKind::ArgumentConflict, reason).exit()
+pub(crate) fn exit_with_conflict(reason: &str) -> ! {
+    find_subcommand(std::env::args()).error(ErrorKind::ArgumentConflict, reason).exit()
 }
 
-/// Prints a usage error for a value that only another argument or a file shows to be wrong, and
-/// exits.
-pub(crate) fn invalid(reason: &str) -> ! {
-    verb(std::env::args()).error(ErrorKind::ValueValidation, reason).exit()
+/// Prints a usage error for a value that parses, but is invalid together with another argument or a
+/// file, and exits.
+pub(crate) fn exit_with_invalid_value(reason: &str) -> ! {
+    find_subcommand(std::env::args()).error(ErrorKind::ValueValidation, reason).exit()
 }
 
 /// Returns the subcommand named on the command line, so that an error shows its usage.
-fn verb(arguments: impl Iterator<Item = String>) -> clap::Command {
+fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
     let mut command = Cli::command();
     command.build();
     for word in arguments.skip(1) {
@@ -323,12 +323,12 @@ pub(crate) struct DumpArgs {
 
 impl DumpArgs {
     /// Returns whether addresses are resolved to functions.
-    pub(crate) fn names_functions(&self) -> bool {
+    pub(crate) fn resolves_functions(&self) -> bool {
         self.symbols || !self.symbol.symbol_path.is_empty()
     }
 
     /// Returns every path that is read, so that the output does not overwrite one of them.
-    pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(crate) fn input_paths(&self) -> impl Iterator<Item = &PathBuf> {
         let SchemaArgs { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
         self.files.files.iter().chain(manifest).chain(tmf).chain(pdb).chain(&self.symbol.symbol_path)
     }
@@ -399,7 +399,7 @@ mod tests {
             ("weir", "weir <COMMAND>"),
         ] {
             let words = typed.split(' ').map(str::to_owned);
-            let error = verb(words).error(ErrorKind::ValueValidation, "no").to_string();
+            let error = find_subcommand(words).error(ErrorKind::ValueValidation, "no").to_string();
             assert!(error.contains(&format!("Usage: {usage}")), "{error}");
         }
     }

@@ -37,5 +37,5 @@ use clap::Parser;
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();
     let cli = cli::Cli::parse_from(cli::expand_logman_flags(std::env::args_os()));
-    exit::report(cmd::run(cli))
+    exit::report_result(cmd::run(cli))
 }

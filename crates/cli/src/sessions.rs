@@ -23,7 +23,7 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
 
 use crate::cli::{DaemonChoice, KernelEvents};
-use crate::exit::{self, numbered};
+use crate::exit::{self, format_status_suffix};
 use crate::grammar::EnableRequest;
 use crate::text::{plain, plain_path};
 
@@ -58,7 +58,7 @@ pub(crate) fn find_daemon(daemon_choice: DaemonChoice) -> Result<Option<Controll
     if found.is_none()
         && let Some(reason) = Controller::passed_over(daemon_choice.scope())?
     {
-        let hint = exit::hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let hint = exit::find_hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
         eprintln!("note: the system's daemon is running, but refuses you: {reason}{hint}");
     }
     Ok(found)
@@ -354,7 +354,7 @@ fn check_enables(providers: &[ProviderInfo], requests: &[EnableRequest]) -> Resu
 pub(crate) fn warn_of_delay(done: traceweir::Result<()>) -> Result<()> {
     match done {
         Err(error) if error.status() == Status::ERROR_TIMEOUT => {
-            let status = numbered(Some(error.status()));
+            let status = format_status_suffix(Some(error.status()));
             eprintln!("warning: some processes have not applied it yet: {error}{status}");
             Ok(())
         }

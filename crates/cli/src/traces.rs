@@ -27,12 +27,12 @@ use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
 use crate::cli::SchemaArgs;
-use crate::event::{Event, EventContext, Flow, describe};
+use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
 use crate::exit::{self, Outcome};
 use crate::images::Images;
 use crate::input::{self, Input};
 use crate::progress::Progress;
-use crate::schema_files::{files_of, load_traced_programs, manifest_files, read_schema_file};
+use crate::schema_files::{list_files, list_manifest_files, load_traced_programs, read_schema_file};
 use crate::symbols::{self, Symbols};
 use crate::text::plain_path;
 
@@ -68,7 +68,7 @@ pub(crate) struct Reading {
 impl Reading {
     /// Prints the defects to standard error.
     pub(crate) fn print_warnings(&self) {
-        self.warnings.iter().for_each(|warning| exit::warn(warning));
+        self.warnings.iter().for_each(|warning| exit::print_warning(warning));
     }
 }
 
@@ -108,7 +108,7 @@ impl Traces {
     pub(crate) fn read(
         &mut self,
         mut wanted: impl FnMut(&Record<'_>, FileTime) -> bool,
-        mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
+        mut each: impl FnMut(&DescribedEvent<'_>) -> Result<ReadFlow>,
     ) -> Result<Reading> {
         let start = self.start();
         let Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal } =
@@ -137,15 +137,15 @@ impl Traces {
                     load_traced_programs(decoder);
                 }
             }
-            let Some(actors) = actors.get_mut(file) else { return Ok(Flow::Continue) };
+            let Some(actors) = actors.get_mut(file) else { return Ok(ReadFlow::Continue) };
             if !wanted(record, time) {
                 actors.follow(record);
-                return Ok(Flow::Continue);
+                return Ok(ReadFlow::Continue);
             }
-            let Some(stacks) = stacks.get(file) else { return Ok(Flow::Continue) };
+            let Some(stacks) = stacks.get(file) else { return Ok(ReadFlow::Continue) };
             let (images, symbols) = (images.get(file), symbols.get(file));
             let context = EventContext { file, clock, time, start, images, symbols, stacks };
-            each(&describe(record, context, decoder, actors))
+            each(&describe_record(record, context, decoder, actors))
         })
     }
 }
@@ -156,7 +156,7 @@ impl Traces {
 pub(crate) fn walk(
     inputs: &[Input],
     data_on_terminal: bool,
-    mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
+    mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<ReadFlow>,
 ) -> Result<Reading> {
     let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
     let total = traces.iter().map(|t| t.file_size()).sum();
@@ -165,11 +165,11 @@ pub(crate) fn walk(
     while let Some(file) = files.next_file() {
         progress.update(|| files.bytes_read());
         let (Some(record), Some(trace)) = (files.read(file)?, traces.get(file)) else { continue };
-        if each(file, trace.clock(), &record)? == Flow::Stop {
+        if each(file, trace.clock(), &record)? == ReadFlow::Stop {
             break;
         }
     }
-    progress.done();
+    progress.finish();
     Ok(collect_defects(inputs, files.events()))
 }
 
@@ -240,7 +240,7 @@ fn survey(
         }
         before = before.saturating_add(trace.file_size());
     }
-    progress.done();
+    progress.finish();
     Ok(())
 }
 
@@ -302,7 +302,7 @@ fn collect_defects<'t>(
 pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &SchemaArgs) -> Result<()> {
     for path in &schemas.manifest {
         let is_folder = path.is_dir();
-        for file in manifest_files(path)? {
+        for file in list_manifest_files(path)? {
             let bytes = read_schema_file(&file)?;
             match decoder.add_manifest(&bytes) {
                 Ok(_) => {}
@@ -315,7 +315,7 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &SchemaArgs) -> Resul
         }
     }
     for path in &schemas.tmf {
-        for file in files_of(path, &["tmf"])? {
+        for file in list_files(path, &["tmf"])? {
             let bytes = read_schema_file(&file)?;
             let added = decoder.add_tmf(&bytes).with_context(|| format!("cannot use {}", file.display()))?;
             warn_of_lines(&file, &added.warnings);

@@ -18,8 +18,8 @@ use super::scheduler::ContextSwitch;
 use super::stack_owners::EventsWithStacks;
 use super::trace_facts::TraceFacts;
 use crate::cli::SchemaArgs;
-use crate::event::{EventContext, Flow, describe};
-use crate::filter::Filter;
+use crate::event::{EventContext, ReadFlow, describe_record};
+use crate::filter::EventFilter;
 use crate::schema_files::load_traced_programs;
 use crate::symbols::{Options, SymbolArgs};
 use crate::text::Moment;
@@ -75,7 +75,7 @@ pub(crate) struct Analysis {
     /// Time of the latest event or, if later, of the end of a session.
     end: FileTime,
     needed: NeededEvents,
-    filter: Filter,
+    filter: EventFilter,
     /// Filled only if events are selected by name.
     events_with_stacks: EventsWithStacks,
     pub(crate) window: TimeWindow,
@@ -110,12 +110,12 @@ impl Analysis {
             if by_name {
                 traces.decoder.observe(record);
             }
-            Ok(Flow::Continue)
+            Ok(ReadFlow::Continue)
         })?;
         if by_name && !schemas.no_binaries {
             load_traced_programs(&mut traces.decoder);
         }
-        let filter = Filter::by_event(&needed.events);
+        let filter = EventFilter::for_events(&needed.events);
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
         let window = TimeWindow { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
         Ok(Self {
@@ -205,7 +205,7 @@ impl Analysis {
             while let Some(joined) = joiner.next_ready() {
                 deliver(facts, joined);
             }
-            Ok(Flow::Continue)
+            Ok(ReadFlow::Continue)
         })?;
         joiner.end();
         while let Some(joined) = joiner.next_ready() {
@@ -219,7 +219,7 @@ impl Analysis {
 struct RecordConverter<'a> {
     walker: Walker,
     needed: &'a NeededEvents,
-    filter: &'a Filter,
+    filter: &'a EventFilter,
     start: FileTime,
 }
 
@@ -364,7 +364,7 @@ impl RecordConverter<'_> {
         let time = clock.file_time(record.time());
         let context =
             EventContext { file, clock, time, start: self.start, images: None, stacks, symbols: None };
-        let event = describe(record, context, decoder, actors);
+        let event = describe_record(record, context, decoder, actors);
         if !self.filter.accepts(&event) {
             return None;
         }

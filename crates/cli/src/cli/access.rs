@@ -3,9 +3,9 @@
 use clap::{ArgGroup, Args, Subcommand};
 use traceweir::controller::access::Rights;
 
-use super::daemon_choice::{DAEMON, DaemonChoice};
+use super::daemon_choice::{DAEMON_HEADING, DaemonChoice};
 
-const AFTER_ACCESS: &str = "\
+const ACCESS_HELP: &str = "\
 OBJECT is one of
   App                    a running session, by name; if no session has the name, the provider
   MyCompany.App          a provider, by name (*MyCompany.App: never a session) or id
@@ -40,7 +40,7 @@ own daemon accepts no other users, so lists have no effect there.";
 
 /// Arguments of `weir access`.
 #[derive(Debug, Args)]
-#[command(after_long_help = AFTER_ACCESS, after_help = "weir access --help lists objects and rights, with examples")]
+#[command(after_long_help = ACCESS_HELP, after_help = "weir access --help lists objects and rights, with examples")]
 pub(crate) struct AccessArgs {
     #[command(subcommand)]
     pub(crate) verb: AccessVerb,
@@ -53,10 +53,10 @@ pub(crate) enum AccessVerb {
     /// Show the access list that applies to an object
     Show(AccessShowArgs),
     /// Grant rights on an object to users or groups
-    #[command(after_long_help = AFTER_ACCESS)]
+    #[command(after_long_help = ACCESS_HELP)]
     Grant(AccessEntryArgs),
     /// Deny rights on an object; a denial overrides every grant
-    #[command(after_long_help = AFTER_ACCESS)]
+    #[command(after_long_help = ACCESS_HELP)]
     Deny(AccessEntryArgs),
     /// Remove the access list of an object, so that the default applies again
     Remove(AccessRemoveArgs),
@@ -104,7 +104,7 @@ pub(crate) struct AccessEntryArgs {
     #[arg(long)]
     pub(crate) only: bool,
     /// Use the system's daemon [default for root, and where it runs and permits; else your own]
-    #[arg(long, help_heading = DAEMON)]
+    #[arg(long, help_heading = DAEMON_HEADING)]
     pub(crate) system: bool,
 }
 
@@ -129,9 +129,8 @@ fn parse_right(text: &str) -> Result<Rights, String> {
     if text.eq_ignore_ascii_case("all") {
         return Ok(Rights::WMIGUID_ALL_ACCESS);
     }
-    let is_meant = |name: &str| name.eq_ignore_ascii_case(text);
-    if let Some((right, ..)) = Rights::NAMED.iter().find(|(_, name, short)| is_meant(name) || is_meant(short))
-    {
+    let is_text = |name: &str| name.eq_ignore_ascii_case(text);
+    if let Some((right, ..)) = Rights::NAMED.iter().find(|(_, name, short)| is_text(name) || is_text(short)) {
         return Ok(*right);
     }
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::number::{buffers, kib, mib, seconds};
+use super::number::{parse_buffer_count, parse_kib, parse_mib, parse_seconds};
 use super::shape::parse_mode;
 use super::{ClockName, DaemonChoice, ProviderArgs};
 use crate::grammar::PROVIDER_SYNTAX;
@@ -63,7 +63,7 @@ pub(crate) struct AddAutologger {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=16))]
     pub(crate) generations: Option<u32>,
     /// Maximum size of the file [default: 100]
-    #[arg(long, value_name = "MIB", value_parser = mib)]
+    #[arg(long, value_name = "MIB", value_parser = parse_mib)]
     pub(crate) max_size: Option<u32>,
     /// Keep the newest events, as many as fit in --max-size
     #[arg(long, conflicts_with = "buffering")]
@@ -82,16 +82,16 @@ pub(crate) struct AddAutologger {
     #[arg(long, value_delimiter = ',', value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Vec<u32>,
     /// Size of each buffer
-    #[arg(long, value_name = "KIB", value_parser = kib)]
+    #[arg(long, value_name = "KIB", value_parser = parse_kib)]
     pub(crate) buffer_size: Option<u32>,
     /// Minimum number of buffers
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) min_buffers: Option<u32>,
     /// Maximum number of buffers
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) max_buffers: Option<u32>,
     /// Flush partly filled buffers after this time; 0 flushes only full ones [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) flush_timer: Option<u32>,
     /// Clock for timestamps [default: qpc]
     #[arg(long, value_enum, value_name = "CLOCK")]

@@ -6,7 +6,7 @@ use crate::grammar::{KernelSelection, StackSelection, parse_kernel, parse_stacks
 use crate::text::parse_duration;
 
 /// Syntax of `--kernel`, for help pages.
-pub(crate) const KERNEL: &str = "\
+pub(crate) const KERNEL_SYNTAX: &str = "\
 KERNEL chooses kernel events for the same session; presets and groups are joined by commas
   cpu                  CPU samples with call stacks, and processes, threads, images
   sched                cpu, and context switches and wakeups, with call stacks
@@ -62,12 +62,12 @@ pub(crate) struct KernelChange {
 
 /// Parses a stack size in kibibytes and returns it in bytes.
 fn parse_stack_bytes(text: &str) -> Result<u32, String> {
-    let wrong = || "use a size of 1K to 64K, such as 16K".to_owned();
-    let kibibytes: u32 = text.trim_end_matches(['k', 'K']).parse().map_err(|_| wrong())?;
+    let message = || "use a size of 1K to 64K, such as 16K".to_owned();
+    let kibibytes: u32 = text.trim_end_matches(['k', 'K']).parse().map_err(|_| message())?;
     if (1..=64).contains(&kibibytes) && text.ends_with(['k', 'K']) {
         Ok(kibibytes << 10)
     } else {
-        Err(wrong())
+        Err(message())
     }
 }
 

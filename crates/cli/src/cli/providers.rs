@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{ArgGroup, Args};
 
-use super::number::pid;
-use super::{DaemonChoice, invalid};
+use super::number::parse_pid;
+use super::{DaemonChoice, exit_with_invalid_value};
 use crate::grammar::{
     ArgumentError, EnableRequest, KeywordMask, LevelOption, ManifestNames, PROVIDER_SYNTAX,
     ProviderFileError, ProviderList, parse_keywords, parse_level_option, parse_providers, read_provider_file,
@@ -41,12 +41,14 @@ fn resolve_providers(
 ) -> Result<Vec<EnableRequest>> {
     let mut requests = Vec::new();
     for provider in typed.iter().flat_map(|ProviderList(list)| list) {
-        requests.push(provider.resolve(known).unwrap_or_else(|error| invalid(&error.to_string())));
+        requests.push(
+            provider.resolve(known).unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
+        );
     }
     for file in files {
         match read_provider_file(file, known) {
             Ok(from_file) => requests.extend(from_file),
-            Err(ProviderFileError::Invalid(reason)) => invalid(&reason),
+            Err(ProviderFileError::Invalid(reason)) => exit_with_invalid_value(&reason),
             Err(ProviderFileError::Unreadable(error)) => return Err(error),
         }
     }
@@ -100,7 +102,7 @@ pub(crate) struct EnableArgs {
     #[arg(long, value_name = "KEYWORDS", value_parser = parse_keywords)]
     pub(crate) all: Option<KeywordMask>,
     /// Enable the provider only in these processes; separated by commas, may be repeated
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid)]
     pub(crate) pid: Vec<u32>,
     // Flattened last, because its help heading also applies to arguments that follow.
     #[command(flatten)]
@@ -113,7 +115,7 @@ impl EnableArgs {
         let mut requests = self.targets.resolve(known)?;
         for request in &mut requests {
             self.override_level_and_keywords(request, known)
-                .unwrap_or_else(|error| invalid(&error.to_string()));
+                .unwrap_or_else(|error| exit_with_invalid_value(&error.to_string()));
         }
         Ok(requests)
     }

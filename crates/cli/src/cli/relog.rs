@@ -7,8 +7,7 @@ use clap::Args;
 use super::{FilterArgs, InputFiles, SchemaArgs};
 use crate::text::{Moment, parse_moment};
 
-/// The longest text of a mark, in bytes.
-const LONGEST_MARK: usize = 512;
+const MAX_MARK_BYTES: usize = 512;
 
 const AFTER_HELP: &str = "\
 A kept event retains its bytes, time, processor, thread and process. Of several files, the one that
@@ -60,7 +59,7 @@ pub(crate) struct RelogArgs {
 
 impl RelogArgs {
     /// Returns every path that is read, so that the output does not overwrite one of them.
-    pub(crate) fn inputs(&self) -> Vec<PathBuf> {
+    pub(crate) fn input_paths(&self) -> Vec<PathBuf> {
         let SchemaArgs { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
         self.files.files.iter().chain(manifest).chain(tmf).chain(pdb).cloned().collect()
     }
@@ -71,8 +70,8 @@ fn parse_mark(text: &str) -> Result<(Moment, String), String> {
     let Some((time, text)) = text.split_once('=') else {
         return Err("use TIME=TEXT, such as 2.5s=here".to_owned());
     };
-    if text.len() > LONGEST_MARK || text.contains('\0') {
-        return Err(format!("the text has more than {LONGEST_MARK} bytes, or a NUL"));
+    if text.len() > MAX_MARK_BYTES || text.contains('\0') {
+        return Err(format!("the text has more than {MAX_MARK_BYTES} bytes, or a NUL"));
     }
     Ok((parse_moment(time)?, text.to_owned()))
 }

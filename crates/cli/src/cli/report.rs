@@ -163,7 +163,7 @@ pub(crate) struct FlameArgs {
     #[arg(long)]
     pub(crate) idle: bool,
     /// Draw at most N nodes; the lightest others are merged into "(other)"
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = nodes)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = parse_max_nodes)]
     pub(crate) nodes: usize,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
@@ -181,7 +181,7 @@ pub(crate) enum FlameKind {
 }
 
 /// Parses the maximum number of nodes of a page.
-fn nodes(text: &str) -> Result<usize, String> {
+fn parse_max_nodes(text: &str) -> Result<usize, String> {
     let number = text.trim().parse().ok().filter(|n| (1..=1_000_000).contains(n));
     number.ok_or_else(|| "give a number from 1 to 1000000".to_owned())
 }

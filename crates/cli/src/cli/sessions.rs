@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
-use super::number::{buffers, pid, seconds, sessions};
+use super::number::{parse_buffer_count, parse_max_sessions, parse_pid, parse_seconds};
 use super::{
-    DaemonChoice, EventFilterArgs, KERNEL, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
+    DaemonChoice, EventFilterArgs, KERNEL_SYNTAX, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
     SchemaArgs, SessionShapeArgs, ShownParts,
 };
 use crate::grammar::PROVIDER_SYNTAX;
@@ -24,7 +24,7 @@ Examples:
   weir start K -o k.etl --kernel sched -p MyCompany.App      record kernel and program events";
 
 #[derive(Debug, Args)]
-#[command(after_help = PROVIDER_SYNTAX, after_long_help = format!("{AFTER_START}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL}"))]
+#[command(after_help = PROVIDER_SYNTAX, after_long_help = format!("{AFTER_START}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}"))]
 pub(crate) struct StartArgs {
     /// Name for the new session
     pub(crate) name: String,
@@ -120,10 +120,10 @@ pub(crate) struct UpdateArgs {
     /// Name of the session
     pub(crate) name: String,
     /// Flush partly filled buffers after this time; 0 leaves the timer unchanged
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) flush_timer: Option<u32>,
     /// Maximum number of buffers; a flight recorder keeps the memory it started with
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) max_buffers: Option<u32>,
     /// Continue in this log file; a flight recorder writes its snapshot there
     #[arg(short, long, value_name = "FILE")]
@@ -199,7 +199,7 @@ pub(crate) struct ListArgs {
     pub(crate) daemon_choice: DaemonChoice,
 }
 
-const EXAMPLES_OF_RECORD: &str = "\
+const RECORD_EXAMPLES: &str = "\
 Examples:
   weir record -p MyCompany.App -o app.etl -- ./app --its --flags
   weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
@@ -215,7 +215,7 @@ fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. With
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{EXAMPLES_OF_RECORD}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL}\n\n{AFTER_RECORD}"),
+    after_help = format!("{RECORD_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}\n\n{AFTER_RECORD}"),
     override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]\n       weir record [OPTIONS] --kernel <WHAT> -o <FILE> [-- <CMD>...]",
     group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file", "kernel"]),
 )]
@@ -234,7 +234,7 @@ pub(crate) struct RecordArgs {
     pub(crate) duration: Option<Duration>,
     /// Record only these running processes, until all of them have ended; separated by commas, may
     /// be repeated
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid, conflicts_with = "command")]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid, conflicts_with = "command")]
     pub(crate) pid: Vec<u32>,
     /// Program to run while recording, and its arguments; other processes that register the
     /// provider are recorded too
@@ -248,7 +248,7 @@ pub(crate) struct RecordArgs {
     pub(crate) daemon_choice: DaemonChoice,
 }
 
-const EXAMPLES_OF_WATCH: &str = "\
+const WATCH_EXAMPLES: &str = "\
 Examples:
   weir watch -p MyCompany.App:0x10:warning     start a temporary session, until Ctrl-C
   weir watch App                               watch a running session (weir start App)
@@ -256,7 +256,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{EXAMPLES_OF_WATCH}\n\n{PROVIDER_SYNTAX}"),
+    after_help = format!("{WATCH_EXAMPLES}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
     group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file"]),
 )]
@@ -303,7 +303,7 @@ pub(crate) struct DaemonArgs {
     pub(crate) idle_exit: Option<u64>,
     /// Maximum number of sessions, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, max_sessions in
     /// traceweir.conf, else 64]
-    #[arg(long, value_name = "N", value_parser = sessions)]
+    #[arg(long, value_name = "N", value_parser = parse_max_sessions)]
     pub(crate) max_sessions: Option<u32>,
     /// Detach from the terminal, and exit when idle
     #[arg(long)]

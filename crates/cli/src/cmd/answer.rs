@@ -14,15 +14,15 @@ use anyhow::Result;
 use traceweir::Status;
 use traceweir::session::SessionSummary;
 
-use crate::exit::{Outcome, sentence, status_of};
+use crate::exit::{Outcome, format_error, status_of};
 use crate::grammar::EnableRequest;
-use crate::output::Output;
+use crate::output::BufferedOutput;
 use crate::sessions::{self, SessionState};
 use crate::text::{Object, array};
 
 /// The result of a command.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct CommandResult {
     pub(super) outcome: Outcome,
     /// A failure that leaves a session to report, such as a log file that no longer exists.
     pub(super) failure: Option<anyhow::Error>,
@@ -32,35 +32,35 @@ pub(super) struct Answer {
     pub(super) providers: Vec<EnableRequest>,
 }
 
-impl Answer {
+impl CommandResult {
     /// Returns the result for a running session.
-    pub(super) fn running(session: SessionSummary) -> Self {
+    pub(super) fn for_running(session: SessionSummary) -> Self {
         Self { session: Some((session, SessionState::Running)), ..Self::default() }
     }
 
     /// Returns the result for a session that has ended.
-    pub(super) fn ended(session: SessionSummary, outcome: Outcome) -> Self {
+    pub(super) fn for_ended(session: SessionSummary, outcome: Outcome) -> Self {
         Self { session: Some((session, SessionState::Ended)), outcome, ..Self::default() }
     }
 
     /// Returns the result for providers of a session.
-    pub(super) fn about(providers: Vec<EnableRequest>) -> Self {
+    pub(super) fn for_providers(providers: Vec<EnableRequest>) -> Self {
         Self { providers, ..Self::default() }
     }
 }
 
 /// Prints the JSON object if asked for, and returns the outcome.
-pub(super) fn print(as_json: bool, result: Result<Answer>) -> Result<Outcome> {
+pub(super) fn print_result(as_json: bool, result: Result<CommandResult>) -> Result<Outcome> {
     if as_json {
-        let text = object(&result) + "\n";
-        let mut output = Output::open(None)?;
+        let text = format_object(&result) + "\n";
+        let mut output = BufferedOutput::open(None)?;
         output.buffer().extend_from_slice(text.as_bytes());
         output.flush()?;
     }
     result.and_then(|answer| answer.failure.map_or(Ok(answer.outcome), Err))
 }
 
-fn object(result: &Result<Answer>) -> String {
+fn format_object(result: &Result<CommandResult>) -> String {
     let answer = result.as_ref().ok();
     let failure = match result {
         Ok(answer) => answer.failure.as_ref(),
@@ -74,7 +74,7 @@ fn object(result: &Result<Answer>) -> String {
         None => object.raw("status", "null"),
     };
     object.optional("status_name", status.and_then(Status::name));
-    object.optional("error", failure.map(sentence).as_deref());
+    object.optional("error", failure.map(format_error).as_deref());
     let session = answer.and_then(|answer| answer.session.as_ref());
     let session = session.map(|(properties, state)| sessions::format_json(properties, *state, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
@@ -100,10 +100,10 @@ mod tests {
         session.id = SessionId::new(7);
         let refused = Error::refused(Status::ERROR_ALREADY_EXISTS, "there is one");
         for (result, ok, status, name) in [
-            (Ok(Answer::running(session)), true, 0, "ERROR_SUCCESS"),
+            (Ok(CommandResult::for_running(session)), true, 0, "ERROR_SUCCESS"),
             (Err(anyhow::Error::new(refused)), false, 183, "ERROR_ALREADY_EXISTS"),
         ] {
-            let object: serde_json::Value = serde_json::from_str(&object(&result)).unwrap();
+            let object: serde_json::Value = serde_json::from_str(&format_object(&result)).unwrap();
             for name in object.as_object().unwrap().keys() {
                 assert!(documented.contains(&format!("| `{name}` |")), "{name} is not documented");
             }

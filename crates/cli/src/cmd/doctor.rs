@@ -40,7 +40,7 @@ use traceweir_daemon::machine::{Counter, counters, is_restartable};
 
 use crate::cli::{DoctorArgs, Need};
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::BufferedOutput;
 use crate::sessions;
 
 use check::{Check, blocking_checks};
@@ -72,7 +72,7 @@ pub(super) fn run(options: &DoctorArgs) -> Result<Outcome> {
     } else {
         page::page(&checks, &options.need, options.all)
     };
-    let mut output = Output::open(None)?;
+    let mut output = BufferedOutput::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
     Ok(outcome(&checks, &options.need))

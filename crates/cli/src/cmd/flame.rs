@@ -24,7 +24,7 @@ use crate::analysis::{Analysis, NeededEvents};
 use crate::cli::{FlameArgs, FlameKind};
 use crate::exit::Outcome;
 use crate::input::is_same_file;
-use crate::output::Output;
+use crate::output::BufferedOutput;
 use crate::text::{counted, grouped, plain, plain_path};
 use graph::{FlameGraph, StackMeasure};
 
@@ -61,7 +61,7 @@ pub(super) fn run(options: &FlameArgs) -> Result<Outcome> {
     if graph.total_weight == 0 {
         bail!("{}", graph.empty_reason());
     }
-    let mut out = Output::open(output)?;
+    let mut out = BufferedOutput::open(output)?;
     let hidden = match format {
         FlameFormat::Html => html::write(&graph, options.nodes, out.buffer()),
         FlameFormat::Speedscope => speedscope::write(&graph, out.buffer()),

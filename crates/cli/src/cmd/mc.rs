@@ -10,15 +10,15 @@ use crate::exit::Outcome;
 /// Runs `weir mc`.
 pub(super) fn run(options: &McArgs) -> Result<Outcome> {
     let manifest = Manifest::open_in(&options.file, &options.culture)?;
-    let all = !options.c && !options.rust;
-    let mut made = Vec::new();
-    if options.c || all {
-        made.extend(manifest.write_c(&options.out, &COptions { prefix: options.prefix.clone() })?);
+    let writes_both = !options.c && !options.rust;
+    let mut paths = Vec::new();
+    if options.c || writes_both {
+        paths.extend(manifest.write_c(&options.out, &COptions { prefix: options.prefix.clone() })?);
     }
-    if options.rust || all {
-        made.extend(manifest.write_rust(&options.out)?);
+    if options.rust || writes_both {
+        paths.extend(manifest.write_rust(&options.out)?);
     }
-    for path in made {
+    for path in paths {
         println!("{}", path.display());
     }
     Ok(Outcome::Fine)

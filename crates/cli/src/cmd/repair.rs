@@ -13,7 +13,7 @@ use crate::input::{self, Input};
 use crate::text::grouped;
 
 /// Maximum number of holes to print; all are counted.
-const SHOWN_HOLES: usize = 20;
+const MAX_SHOWN_HOLES: usize = 20;
 
 /// Runs `weir repair`.
 pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
@@ -32,34 +32,34 @@ pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
     }
-    let done = etl::repair(&file.trace, sink).context("cannot repair")?;
+    let repaired = etl::repair(&file.trace, sink).context("cannot repair")?;
     eprintln!(
         "{path}: {} events in {} buffers, ends {}",
-        grouped(done.events),
-        grouped(u64::from(done.buffers)),
-        done.end_time
+        grouped(repaired.events),
+        grouped(u64::from(repaired.buffers)),
+        repaired.end_time
     );
-    if done.salvaged > 0 || done.dropped > 0 {
-        eprintln!("damaged buffers: {} saved in part, {} left out", done.salvaged, done.dropped);
+    if repaired.salvaged > 0 || repaired.dropped > 0 {
+        eprintln!("damaged buffers: {} saved in part, {} left out", repaired.salvaged, repaired.dropped);
     }
-    if done.unpadded > 0 {
+    if repaired.unpadded > 0 {
         eprintln!(
             "{} damaged buffers stay smaller than the session's: padding all of them would take far more \
              than the input has",
-            grouped(u64::from(done.unpadded))
+            grouped(u64::from(repaired.unpadded))
         );
     }
     let missing = file.trace.missing_buffers();
-    if let Some((written, there)) = missing {
+    if let Some((written, present)) = missing {
         eprintln!(
             "{}: the session wrote {} buffers and the file has {}; the events of the others are lost",
             file.name,
             grouped(written),
-            grouped(there)
+            grouped(present)
         );
     }
-    let holes = report_holes(&file);
-    let remaining = remaining(&options.output)?;
+    let has_holes = report_holes(&file);
+    let remaining = count_findings(&options.output)?;
     if remaining > 0 {
         eprintln!(
             "{path}: {} findings remain that repairing does not touch (weir check lists them)",
@@ -68,14 +68,15 @@ pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
     }
     // A crash often leaves half a buffer at the end; its complete records are saved and the copy is
     // sound.
-    let is_damaged = holes || missing.is_some() || done.dropped > 0 || file.damage.is_some() || remaining > 0;
+    let is_damaged =
+        has_holes || missing.is_some() || repaired.dropped > 0 || file.damage.is_some() || remaining > 0;
     Ok(if is_damaged { Outcome::Damaged } else { Outcome::Fine })
 }
 
 /// Prints where the input has no buffers; returns whether it has such holes.
 fn report_holes(file: &Input) -> bool {
     let mut holes = file.trace.defects().iter().filter(|defect| matches!(defect, Error::Hole { .. }));
-    for hole in holes.by_ref().take(SHOWN_HOLES) {
+    for hole in holes.by_ref().take(MAX_SHOWN_HOLES) {
         eprintln!("{}: {hole}; the events there are lost", file.name);
     }
     let more = holes.count() as u64;
@@ -86,7 +87,7 @@ fn report_holes(file: &Input) -> bool {
 }
 
 /// Counts the rules that the new file breaks; a file that cannot be opened is an error.
-fn remaining(path: &Path) -> Result<u64> {
+fn count_findings(path: &Path) -> Result<u64> {
     let trace = etl::Trace::open(File::open(path)?).context("cannot read the repaired file")?;
     let mut findings = 0;
     etl::check(&trace, &mut |_| findings += 1)?;

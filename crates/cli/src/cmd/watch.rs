@@ -17,10 +17,10 @@ use traceweir_decode::format::Style;
 
 use crate::cli::{self, WatchArgs};
 use crate::exit::{self, Outcome};
-use crate::filter::Filter;
+use crate::filter::EventFilter;
 use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
-use crate::printer::Printer;
+use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{counted, plain, plain_path};
@@ -28,41 +28,42 @@ use crate::text::{counted, plain, plain_path};
 /// Runs `weir watch`.
 pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
     let requests = options.providers.resolve(&options.schemas.manifest)?;
-    if options.session.is_some() && requests.iter().any(|w| !w.can_match_events()) {
-        cli::misuse(
+    if options.session.is_some() && requests.iter().any(|request| !request.can_match_events()) {
+        cli::exit_with_conflict(
             "events contain no program, package, application or container, and names are chosen with --event: \
              these options cannot filter a running session",
         );
     }
-    let source = Source::open(options, &requests)?;
-    let Source { trace, ender } = source;
-    let interrupt_ender = ender.clone();
+    let WatchedTrace { trace, stopper } = WatchedTrace::open(options, &requests)?;
+    let interrupt_stopper = stopper.clone();
     signals::on_interrupt(move |count| {
         if count > 1 {
             std::process::exit(INTERRUPTED.into());
         }
-        interrupt_ender.end();
+        interrupt_stopper.stop();
     })?;
-    let timer = options.duration.map(|duration| end_after(duration, ender.clone()));
-    let watched = print(options, &requests, trace);
+    let timer = options.duration.map(|duration| stop_after(duration, stopper.clone()));
+    let watched = print_events(options, &requests, trace);
     drop(timer);
-    let is_asked = ender.is_asked();
-    let last = ender.finish();
+    let is_requested = stopper.is_requested();
+    let session_end = stopper.take_session_end();
     let lost = match watched {
         // The reader closed the pipe.
         Err(error) if exit::is_closed_pipe(&error) => return Ok(Outcome::Fine),
-        Err(error) if is_cut(&error) => return Err(daemon_ended_error(options, last.ok().as_ref())),
+        Err(error) if is_daemon_disconnect(&error) => {
+            return Err(daemon_ended_error(options, session_end.ok().as_ref()));
+        }
         watched => watched?,
     };
-    if !is_asked && options.filters.head.is_none() {
-        print_reason_of_end(options, last.as_ref().ok());
+    if !is_requested && options.filters.head.is_none() {
+        print_reason_of_end(options, session_end.as_ref().ok());
     }
     if lost.events > 0 || lost.buffers > 0 {
         let (events, buffers) = (counted(lost.events, "event"), counted(lost.buffers, "buffer"));
         eprintln!("warning: {events} and {buffers} were lost before weir received them");
         return Ok(Outcome::EventsLost);
     }
-    Ok(match last? {
+    Ok(match session_end? {
         Some(SessionEnd::ByUs(mut p) | SessionEnd::Before(mut p)) => {
             if options.filters.head.is_some() {
                 // Losses after `--head` was reached do not count.
@@ -74,9 +75,9 @@ pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
     })
 }
 
-/// Prints why events ended that neither a signal nor an option ended.
-fn print_reason_of_end(options: &WatchArgs, own: Option<&Option<SessionEnd>>) {
-    match (own, &options.session) {
+/// Prints why the events ended, if neither a signal nor an option ended the watching.
+fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) {
+    match (session_end, &options.session) {
         (Some(Some(SessionEnd::Before(p))), _) if p.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
         }
@@ -93,12 +94,12 @@ fn print_reason_of_end(options: &WatchArgs, own: Option<&Option<SessionEnd>>) {
     }
 }
 
-fn is_cut(error: &anyhow::Error) -> bool {
+fn is_daemon_disconnect(error: &anyhow::Error) -> bool {
     error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_disconnect))
 }
 
-fn daemon_ended_error(options: &WatchArgs, own: Option<&Option<SessionEnd>>) -> anyhow::Error {
-    let at = match own {
+fn daemon_ended_error(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) -> anyhow::Error {
+    let at = match session_end {
         Some(Some(SessionEnd::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
         _ => String::new(),
     };
@@ -109,44 +110,49 @@ fn daemon_ended_error(options: &WatchArgs, own: Option<&Option<SessionEnd>>) -> 
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
-fn print(options: &WatchArgs, requests: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
+fn print_events(
+    options: &WatchArgs,
+    requests: &[EnableRequest],
+    trace: Trace,
+) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
-    let filter = Filter::for_all_providers(&options.filters, trace.header().start_time);
+    let filter = EventFilter::for_all_providers(&options.filters, trace.header().start_time);
     // A temporary session contains only events of these providers.
     let shown_requests = if options.session.is_some() { requests } else { &[] };
     let style = Style { numeric: options.numeric };
-    let mut printer = Printer::new(&filter, options.format, style, options.show, screen.is_colourful());
-    screen.write(|out| printer.begin(out))?;
-    let lost = live::read(
+    let mut printer = EventPrinter::new(&filter, options.format, style, options.show, screen.is_colourful());
+    screen.write_with(|out| printer.write_start(out))?;
+    let lost = live::read_events(
         trace,
         &options.schemas,
         |record, time| {
-            filter.wants(record, time)
-                && (shown_requests.is_empty() || shown_requests.iter().any(|w| w.enables_event(record)))
+            filter.accepts_header(record, time)
+                && (shown_requests.is_empty()
+                    || shown_requests.iter().any(|request| request.enables_event(record)))
         },
-        |event| screen.write(|out| printer.event(event, out)),
+        |event| screen.write_with(|out| printer.print_event(event, out)),
     )?;
-    screen.write(|out| printer.end(out))?;
+    screen.write_with(|out| printer.write_end(out))?;
     screen.flush()?;
-    printer.report();
+    printer.report_undecoded();
     Ok(lost)
 }
 
-/// An opened session, and how to end it.
-struct Source {
+/// An opened session, and the means to stop watching it.
+struct WatchedTrace {
     trace: Trace,
-    ender: Ender,
+    stopper: WatchStopper,
 }
 
-impl Source {
+impl WatchedTrace {
     fn open(options: &WatchArgs, requests: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
-            // Looks for the daemon first, for its error message.
+            // Finding the daemon first gives a better error message.
             drop(sessions::connect_to_session(options.daemon_choice, name)?);
-            let about = || format!("cannot watch session {}", plain(name));
-            let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(about)?;
-            let ender = Ender::new(trace.closer(), None);
-            return Ok(Self { trace, ender });
+            let context = || format!("cannot watch session {}", plain(name));
+            let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(context)?;
+            let stopper = WatchStopper::new(trace.closer(), None);
+            return Ok(Self { trace, stopper });
         }
         let mut plan = SessionPlan {
             name: format!("weir-watch-{}", std::process::id()),
@@ -165,64 +171,64 @@ impl Source {
             sessions::check_pids(session.controller(), requests, &options.filters.pid)?;
         }
         sessions::note_idle_filters(requests);
-        let ender = Ender::new(trace.closer(), Some(session));
-        Ok(Self { trace, ender })
+        let stopper = WatchStopper::new(trace.closer(), Some(session));
+        Ok(Self { trace, stopper })
     }
 }
 
-/// Ends the watching once, from any thread.
+/// Stops the watching from any thread.
 #[derive(Clone)]
-struct Ender {
+struct WatchStopper {
     closer: Closer,
-    session: Arc<Mutex<Temporary>>,
+    session: Arc<Mutex<TemporarySession>>,
 }
 
 /// The temporary session while it runs, and how it ended.
-struct Temporary {
+struct TemporarySession {
     running: Option<StartedSession>,
     ended: Result<Option<SessionEnd>>,
-    /// Whether a signal or an option asked for the end.
-    is_asked: bool,
+    /// Whether a signal or an option requested the end.
+    is_requested: bool,
 }
 
-impl Ender {
+impl WatchStopper {
     fn new(closer: Closer, session: Option<StartedSession>) -> Self {
-        let session = Temporary { running: session, ended: Ok(None), is_asked: false };
+        let session = TemporarySession { running: session, ended: Ok(None), is_requested: false };
         Self { closer, session: Arc::new(Mutex::new(session)) }
     }
 
     /// Stops a temporary session, so that its remaining events are printed; disconnects from
     /// another session at once.
-    fn end(&self) {
+    fn stop(&self) {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.is_asked = true;
+        session.is_requested = true;
         match session.running.take() {
-            Some(own) => session.ended = own.stop().map(Some),
+            Some(started) => session.ended = started.stop().map(Some),
             None => self.closer.close(),
         }
     }
 
-    fn is_asked(&self) -> bool {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_asked
+    fn is_requested(&self) -> bool {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_requested
     }
 
     /// Returns how the temporary session ended, and stops it if it still runs.
-    fn finish(&self) -> Result<Option<SessionEnd>> {
+    fn take_session_end(&self) -> Result<Option<SessionEnd>> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = session.running.take() {
-            return own.stop().map(Some);
+        if let Some(started) = session.running.take() {
+            return started.stop().map(Some);
         }
         std::mem::replace(&mut session.ended, Ok(None))
     }
 }
 
-/// Ends the watching after a while, unless the returned sender is dropped before.
-fn end_after(duration: Duration, ender: Ender) -> Sender<()> {
-    let (alive, gone) = channel();
+/// Stops the watching after `duration`, unless the returned sender is dropped before.
+fn stop_after(duration: Duration, stopper: WatchStopper) -> Sender<()> {
+    let (cancel, cancelled) = channel();
     std::thread::spawn(move || {
-        if gone.recv_timeout(duration) == Err(RecvTimeoutError::Timeout) {
-            ender.end();
+        if cancelled.recv_timeout(duration) == Err(RecvTimeoutError::Timeout) {
+            stopper.stop();
         }
     });
-    alive
+    cancel
 }

@@ -14,7 +14,7 @@ use super::payload;
 use super::scan::TextSpan;
 use super::spelling::{KeywordBits, LevelSpelling, ParsedProvider, ProviderSpelling};
 use super::{EnableRequest, KeywordMask, LevelOption};
-use crate::schema_files::{manifest_files, read_schema_file};
+use crate::schema_files::{list_manifest_files, read_schema_file};
 use crate::text::EXPECTED_LEVEL;
 
 /// Maximum number of names of one provider to list: two for each of the 64 keyword bits.
@@ -35,7 +35,7 @@ impl ManifestNames {
         let mut providers = Vec::new();
         for path in paths {
             let is_folder = path.is_dir();
-            for file in manifest_files(path)? {
+            for file in list_manifest_files(path)? {
                 match read_manifest(&read_schema_file(&file)?) {
                     Ok(read) => providers.extend(read),
                     // A folder may contain binaries without any metadata.

@@ -89,7 +89,7 @@ pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
                 "note: there is no process {pid}, and a later process with this pid does not match: @pid excludes all other processes of {name}"
             );
         }
-        if !filters.exes.is_empty() && !filters.exes.iter().any(|exe| processes::runs(exe)) {
+        if !filters.exes.is_empty() && !filters.exes.iter().any(|exe| processes::is_program_running(exe)) {
             let names = plain(&filters.exes.join(" or "));
             eprintln!(
                 "note: no program called {names} is running; @exe compares file names, and also matches programs that start later"

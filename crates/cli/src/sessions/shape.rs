@@ -114,9 +114,9 @@ pub(crate) fn plan(name: &str, file: Option<&Path>, shape: &SessionShapeArgs) ->
             // Only the system clock means the same in two sessions.
             None if mode.contains(LogFileMode::APPEND) => Some(ClockKind::SystemTime),
             None => None,
-            Some(clock) => Some(clock.kind()),
+            Some(clock) => Some(clock.clock_kind()),
         },
-        buffer_kib: cli::buffer_size(shape.buffer_size),
+        buffer_kib: cli::clamp_buffer_kib(shape.buffer_size),
         minimum_buffers: shape.min_buffers.unwrap_or(0),
         maximum_buffers: shape.max_buffers.unwrap_or(0),
         maximum_file: shape.max_size.unwrap_or(0),
@@ -166,27 +166,29 @@ impl SessionPlan {
 
 fn check(mode: LogFileMode, file: Option<&Path>, shape: &SessionShapeArgs) {
     if mode.contains(LogFileMode::CIRCULAR) && shape.max_size.is_none() {
-        cli::misuse("a circular log needs a size: give it with --max-size MIB");
+        cli::exit_with_conflict("a circular log needs a size: give it with --max-size MIB");
     }
     if mode.intersects(LogFileMode::NEWFILE | LogFileMode::PREALLOCATE) && shape.max_size.is_none() {
-        cli::misuse("this mode needs the size of a file: give it with --max-size MIB");
+        cli::exit_with_conflict("this mode needs the size of a file: give it with --max-size MIB");
     }
     if mode.intersects(FILE_MODES) && file.is_none() {
-        cli::misuse("this mode writes a log file: name it with -o FILE");
+        cli::exit_with_conflict("this mode writes a log file: name it with -o FILE");
     }
     let numbers = file.map_or(1, |file| file.to_string_lossy().matches("%d").count());
     if mode.contains(LogFileMode::NEWFILE) && numbers != 1 {
-        cli::misuse(
+        cli::exit_with_conflict(
             "the files of a sequence are numbered: the name must contain one %d, such as -o app-%d.etl",
         );
     }
     if mode.contains(LogFileMode::APPEND) && shape.clock.is_some_and(|clock| clock != ClockName::System) {
-        cli::misuse("appending needs the system clock: leave out --clock, or give --clock system");
+        cli::exit_with_conflict(
+            "appending needs the system clock: leave out --clock, or give --clock system",
+        );
     }
     if let (Some(least), Some(most)) = (shape.min_buffers, shape.max_buffers)
         && least > most
     {
-        cli::misuse(&format!("--min-buffers {least} is more than --max-buffers {most}"));
+        cli::exit_with_conflict(&format!("--min-buffers {least} is more than --max-buffers {most}"));
     }
 }
 

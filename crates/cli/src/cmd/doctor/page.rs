@@ -16,7 +16,7 @@ pub(super) fn page(checks: &[Check], asked: &[Need], shows_all: bool) -> String 
             [] => ("yes", String::new()),
             blocking => ("no", format!(" ({})", blocking.join(", "))),
         };
-        let _ = writeln!(text, "{mark} {:<8} {is_met:<4} {}{reason}", need.name(), need.about());
+        let _ = writeln!(text, "{mark} {:<8} {is_met:<4} {}{reason}", need.name(), need.description());
     }
     let width = checks.iter().map(|check| check.subject.name.len()).max().unwrap_or(0);
     text.push('\n');
@@ -64,7 +64,7 @@ pub(super) fn objects(checks: &[Check], asked: &[Need]) -> String {
         let blocking: Vec<String> = blocking_checks(checks, need).map(quoted).collect();
         let word = |is_so: bool| if is_so { "true" } else { "false" };
         let mut object = Object::new();
-        object.text("need", need.name()).text("about", need.about());
+        object.text("need", need.name()).text("about", need.description());
         object.raw("met", word(blocking.is_empty())).raw("asked", word(asked.contains(&need)));
         object.raw("in_the_way", &array(blocking));
         object.finish() + "\n"

@@ -120,7 +120,7 @@ fn daemon(dir: &RuntimeDir) -> Daemon {
     let its = pid.and_then(|pid| file(Path::new(&format!("/proc/{pid}/exe"))));
     Daemon {
         pid,
-        program: pid.and_then(processes::program),
+        program: pid.and_then(processes::program_of),
         is_same_program: own.zip(its).map(|(own, its)| own == its),
         process: pid.map(|pid| Process::read(Path::new("/"), &pid.to_string())),
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::analysis::{Analysis, Latencies};
 use crate::cli::TableArgs;
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::BufferedOutput;
 use crate::text::{Object, counted, grouped, plain, table};
 use crate::traces::Reading;
 
@@ -108,7 +108,7 @@ impl ReportPage {
     }
 
     pub(super) fn print(self) -> Result<()> {
-        let mut output = Output::open(None)?;
+        let mut output = BufferedOutput::open(None)?;
         output.buffer().extend_from_slice(self.text.as_bytes());
         output.flush()
     }
