@@ -30,10 +30,10 @@ mod watch;
 use anyhow::Result;
 
 use crate::cli::{Cli, Command};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
 /// Runs the subcommand.
-pub(crate) fn run(cli: Cli) -> Result<Outcome> {
+pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
     match cli.command {
         Command::Record(options) => record::run(&options),
         Command::Watch(options) => watch::run(&options),

@@ -9,8 +9,8 @@ use traceweir_format::header::Record;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::images::Images;
-use crate::symbols::Symbols;
+use crate::images::LoadedImages;
+use crate::symbols::TraceSymbols;
 
 /// An event with its schema, names and attribution.
 pub(crate) struct DescribedEvent<'e> {
@@ -29,9 +29,9 @@ pub(crate) struct DescribedEvent<'e> {
     /// Name of the provider.
     pub(crate) provider: Option<&'e str>,
     /// Loaded images of the trace, if needed.
-    pub(crate) images: Option<&'e Images>,
+    pub(crate) images: Option<&'e LoadedImages>,
     /// Symbols for the addresses of the trace, if needed.
-    pub(crate) symbols: Option<&'e RefCell<Symbols>>,
+    pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
     /// Stack definitions of the trace.
     stacks: &'e Definitions,
 }
@@ -74,9 +74,9 @@ pub(crate) struct EventContext<'e> {
     /// When the first trace starts.
     pub(crate) start: FileTime,
     /// Loaded images of the trace, if needed.
-    pub(crate) images: Option<&'e Images>,
+    pub(crate) images: Option<&'e LoadedImages>,
     /// Symbols for the addresses of the trace, if needed.
-    pub(crate) symbols: Option<&'e RefCell<Symbols>>,
+    pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
     /// Stack definitions of the trace.
     pub(crate) stacks: &'e Definitions,
 }

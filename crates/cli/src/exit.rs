@@ -8,14 +8,14 @@ use anstream::eprintln;
 use rustix::fs::{Access, access};
 use traceweir::{Error, Status};
 
-use crate::text::{plain_lines, plain_path};
+use crate::text::{escape_lines, escape_path};
 
 /// Exit status for "not permitted".
 pub(crate) const NOT_PERMITTED: u8 = 77;
 
 /// The result of a command that ran to its end. Later variants are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Outcome {
+pub(crate) enum CommandOutcome {
     /// Success without remarks.
     #[default]
     Fine,
@@ -27,7 +27,7 @@ pub(crate) enum Outcome {
     Status(u8),
 }
 
-impl Outcome {
+impl CommandOutcome {
     const fn exit_code(self) -> u8 {
         match self {
             Self::Fine => 0,
@@ -42,9 +42,9 @@ impl Outcome {
 /// returns the last.
 pub(crate) fn process_each(
     paths: &[std::path::PathBuf],
-    mut process: impl FnMut(&std::path::PathBuf) -> anyhow::Result<Outcome>,
-) -> anyhow::Result<Outcome> {
-    let mut result = Ok(Outcome::Fine);
+    mut process: impl FnMut(&std::path::PathBuf) -> anyhow::Result<CommandOutcome>,
+) -> anyhow::Result<CommandOutcome> {
+    let mut result = Ok(CommandOutcome::Fine);
     for path in paths {
         match (process(path), &mut result) {
             (Err(error), _) if is_closed_pipe(&error) => return Err(error),
@@ -72,7 +72,7 @@ pub(crate) fn print_error(error: &anyhow::Error) {
 /// Prints a warning to standard error.
 pub(crate) fn print_warning(warning: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default().bold();
-    eprintln!("{style}warning:{style:#} {}", plain_lines(warning));
+    eprintln!("{style}warning:{style:#} {}", escape_lines(warning));
 }
 
 /// Formats a status with number and documented name, to follow a sentence.
@@ -95,7 +95,7 @@ pub(crate) fn format_error(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    plain_lines(&text)
+    escape_lines(&text)
 }
 
 /// Returns the Win32 status of an error, if it comes from a tracing crate.
@@ -112,8 +112,8 @@ pub(crate) fn find_hint(error: &Error) -> Option<String> {
     match error {
         Error::File { path, source } if source.kind() == ErrorKind::PermissionDenied => {
             return Some(match path.parent().filter(|folder| access(*folder, Access::WRITE_OK).is_err()) {
-                Some(folder) => format!("you may not write to the folder {}", plain_path(folder)),
-                None => format!("you may not write {}", plain_path(path)),
+                Some(folder) => format!("you may not write to the folder {}", escape_path(folder)),
+                None => format!("you may not write {}", escape_path(path)),
             });
         }
         // Ending a running daemon would not help: other clients would fill the queue of the next daemon.
@@ -165,7 +165,7 @@ fn kill_hint(socket: &Path) -> Option<String> {
 }
 
 /// Prints the error, if there is one, and returns the exit code.
-pub(crate) fn report_result(result: anyhow::Result<Outcome>) -> ExitCode {
+pub(crate) fn report_result(result: anyhow::Result<CommandOutcome>) -> ExitCode {
     match result {
         Ok(outcome) => outcome.exit_code().into(),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,

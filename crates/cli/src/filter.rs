@@ -7,7 +7,7 @@ use traceweir_format::time::FileTime;
 
 use crate::cli::{EventFilterArgs, FilterArgs};
 use crate::event::DescribedEvent;
-use crate::text::matches;
+use crate::text::matches_pattern;
 
 /// Parsed filters. Filters on the header are cheap, so callers apply them first.
 #[derive(Debug, Default)]
@@ -61,8 +61,8 @@ impl EventFilter {
             pids: typed.pid.clone(),
             tids: typed.tid.clone(),
             cpus: typed.cpu.clone(),
-            from: typed.from.map(|m| m.after(start)),
-            to: typed.to.map(|m| m.after(start)),
+            from: typed.from.map(|m| m.to_wall_time(start)),
+            to: typed.to.map(|m| m.to_wall_time(start)),
             head: typed.head,
             grep: typed.grep.as_ref().map(|t| t.to_lowercase()),
         }
@@ -137,7 +137,8 @@ impl NamePattern {
                 let name = name.to_lowercase();
                 // Kernel events share one provider name; other commands show them with their class.
                 let class = || kernel::class_name(&event.record.provider()).map(str::to_lowercase);
-                matches(pattern, &name) || class().is_some_and(|c| matches(pattern, &format!("{name} ({c})")))
+                matches_pattern(pattern, &name)
+                    || class().is_some_and(|c| matches_pattern(pattern, &format!("{name} ({c})")))
             }),
             Self::Id(_) => false,
         }
@@ -153,7 +154,7 @@ impl NamePattern {
                 let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
                 name.map(str::to_lowercase).is_some_and(|name| {
                     let part = name.rsplit_once('/').map(|(_, part)| part);
-                    matches(pattern, &name) || part.is_some_and(|part| matches(pattern, part))
+                    matches_pattern(pattern, &name) || part.is_some_and(|part| matches_pattern(pattern, part))
                 })
             }
             Self::Guid(_) => false,

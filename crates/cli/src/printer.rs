@@ -11,7 +11,7 @@ use crate::event::{DescribedEvent, ReadFlow};
 use crate::export::{self, EventSink};
 use crate::filter::EventFilter;
 use crate::grep::Grep;
-use crate::text::grouped;
+use crate::text::format_number;
 
 /// Writes the events that pass the filters.
 pub(crate) struct EventPrinter<'f> {
@@ -93,7 +93,7 @@ impl DecodeCounts {
             eprintln!("no event matched");
         }
         if uses_names && self.without_schema > 0 {
-            let without_schema = grouped(self.without_schema);
+            let without_schema = format_number(self.without_schema);
             eprintln!(
                 "{without_schema} events without a schema were not compared by name or decoded text: --manifest may help"
             );
@@ -101,10 +101,10 @@ impl DecodeCounts {
         if self.undecoded == 0 {
             return;
         }
-        let (undecoded, events) = (grouped(self.undecoded), grouped(self.events));
+        let (undecoded, events) = (format_number(self.undecoded), format_number(self.events));
         eprintln!("{undecoded} of {events} events could not be decoded:");
         for (reason, count) in &self.reasons {
-            eprintln!("  {:>10}  {reason}", grouped(*count));
+            eprintln!("  {:>10}  {reason}", format_number(*count));
         }
     }
 }

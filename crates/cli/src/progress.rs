@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use traceweir::session::SessionSummary;
 
-use crate::text::grouped;
+use crate::text::format_number;
 
 /// How long work must take before progress is shown.
 const SHOW_DELAY: Duration = Duration::from_millis(400);
@@ -83,7 +83,7 @@ impl RecordingLine {
     /// Shows the current counters of the session.
     pub(crate) fn show_counters(&self, summary: &SessionSummary) {
         let lost = summary.events_lost.saturating_add(summary.real_time_events_lost);
-        let (events, lost) = (grouped(summary.events), grouped(lost));
+        let (events, lost) = (format_number(summary.events), format_number(lost));
         self.line.set_message(format!("{events} events from {} processes, {lost} lost", summary.processes));
         self.line.tick();
     }

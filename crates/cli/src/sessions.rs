@@ -25,7 +25,7 @@ use traceweir_format::spec::session::LOG_FILE_MODES;
 use crate::cli::{DaemonChoice, KernelEvents};
 use crate::exit::{self, format_status_suffix};
 use crate::grammar::EnableRequest;
-use crate::text::{plain, plain_path};
+use crate::text::{escape_line, escape_path};
 
 pub(crate) use by_name::{note_same_names, remove_duplicate_listings};
 pub(crate) use enable_text::format_filter;
@@ -40,7 +40,7 @@ pub(crate) use reach::{
 pub(crate) use report::{
     SessionEnd, count_events, describe_end, finalised_time, is_at_limit, print_summary, report_losses,
 };
-pub(crate) use shape::{SessionPlan, note_literal_percent_d, plan};
+pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 
 /// How long to wait for processes when a provider is enabled.
 const ENABLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -88,7 +88,7 @@ fn note_overridden_flag(daemon_choice: DaemonChoice) {
         _ => return,
     };
     if let Some(folder) = runtime_dir_from_env() {
-        let folder = plain_path(&folder);
+        let folder = escape_path(&folder);
         eprintln!("note: TRACEWEIR_RUNTIME_DIR is set: the daemon of {folder} is used, {flag} is ignored");
     }
 }
@@ -105,7 +105,7 @@ fn add_folder_context(daemon_choice: DaemonChoice, error: Error) -> anyhow::Erro
         Some(dir.path().to_owned())
     });
     match folder.filter(|_| is_system) {
-        Some(folder) => anyhow!(error).context(format!("cannot reach a daemon in {}", plain_path(&folder))),
+        Some(folder) => anyhow!(error).context(format!("cannot reach a daemon in {}", escape_path(&folder))),
         None => anyhow!(error),
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn connect_to_session(daemon_choice: DaemonChoice, name: &str) -> Res
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
             format!(
                 "session {} is not running, because no daemon is (weir start starts a session)",
-                plain(name)
+                escape_line(name)
             ),
         ))),
     }
@@ -213,7 +213,7 @@ impl StartedSession {
         let session = self.session();
         for request in providers {
             let done = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
-            warn_of_delay(done).with_context(|| format!("cannot enable {}", plain(&request.name)))?;
+            warn_of_delay(done).with_context(|| format!("cannot enable {}", escape_line(&request.name)))?;
         }
         Ok(())
     }
@@ -268,7 +268,9 @@ impl StartedSession {
             Err(error) if is_gone(&error) || is_stopping(&error) || is_disconnect(&error) => {
                 Ok(self.wait_for_end())
             }
-            Err(error) => Err(error).with_context(|| format!("cannot stop session {}", plain(&self.name))),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot stop session {}", escape_line(&self.name)))
+            }
         }
     }
 
@@ -311,12 +313,12 @@ fn start_session(
     plan: &SessionPlan,
     providers: &[EnableRequest],
 ) -> Result<SessionSummary> {
-    let context = || format!("cannot start session {}", plain(&plan.name));
+    let context = || format!("cannot start session {}", escape_line(&plan.name));
     // The start truncates the file. Checking first keeps an old trace if the session cannot run.
     check_enables(&controller.providers()?, providers).with_context(context)?;
     let guids: Vec<Guid> = providers.iter().map(|provider| provider.guid).collect();
     controller.check_enables(&guids).with_context(context)?;
-    let (_, summary) = plan.builder().daemon(controller).start_with_summary().with_context(context)?;
+    let (_, summary) = plan.to_builder().daemon(controller).start_with_summary().with_context(context)?;
     Ok(summary)
 }
 
@@ -342,7 +344,7 @@ fn check_enables(providers: &[ProviderInfo], requests: &[EnableRequest]) -> Resu
         let provider =
             providers.iter().find(|provider| provider.guid == request.guid && provider.is_group == is_group);
         if provider.is_some_and(|provider| provider.sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
-            let name = plain(&request.name);
+            let name = escape_line(&request.name);
             let reason = format!("eight sessions enable {name} already: stop one; nothing was changed");
             return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason).into());
         }

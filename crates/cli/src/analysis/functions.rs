@@ -21,7 +21,7 @@ use std::sync::Arc;
 use traceweir_decode::stack::Stack;
 use traceweir_format::stack_walk::is_kernel_address;
 
-use crate::symbols::Symbols;
+use crate::symbols::TraceSymbols;
 
 /// Maximum number of functions; further ones are merged into `(other)`.
 const MAX_FUNCTIONS: usize = 1 << 19;
@@ -143,7 +143,7 @@ impl FunctionTable {
     /// Appends the functions of a stack, outermost first.
     pub(crate) fn resolve_stack(
         &mut self,
-        symbols: &mut Symbols,
+        symbols: &mut TraceSymbols,
         stack: &Stack,
         at: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
@@ -172,7 +172,7 @@ impl FunctionTable {
     /// Appends the functions at an address, innermost first.
     pub(crate) fn resolve_address(
         &mut self,
-        symbols: &mut Symbols,
+        symbols: &mut TraceSymbols,
         address: u64,
         at: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
@@ -183,7 +183,7 @@ impl FunctionTable {
     /// Appends the functions at an address in the kernel part or the user part of a stack.
     fn resolve_frame(
         &mut self,
-        symbols: &mut Symbols,
+        symbols: &mut TraceSymbols,
         address: u64,
         at: CodeLocation<'_>,
         may_be_kernel: bool,
@@ -280,7 +280,7 @@ fn truncate_name(name: &str) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbols::Options;
+    use crate::symbols::SymbolOptions;
 
     #[test]
     fn equal_functions_have_one_id() {
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn invalid_user_frames_are_not_kernel_frames() {
         let mut table = FunctionTable::default();
-        let mut symbols = Symbols::new(Options::default());
+        let mut symbols = TraceSymbols::new(SymbolOptions::default());
         let mut out = Vec::new();
         let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
         let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use traceweir_format::header::NO_ID;
 
-use crate::text::matches;
+use crate::text::matches_pattern;
 
 /// Maximum number of processes; further ones are merged into one.
 const MAX_PROCESSES: usize = 1 << 17;
@@ -102,7 +102,7 @@ impl ThreadSelection {
         let by_pid = || processes.pid(process).is_some_and(|pid| self.pids.contains(&pid));
         let by_name = || {
             let name = processes.name(process).map(str::to_lowercase);
-            name.is_some_and(|name| self.patterns.iter().any(|pattern| matches(pattern, &name)))
+            name.is_some_and(|name| self.patterns.iter().any(|pattern| matches_pattern(pattern, &name)))
         };
         (self.tids.is_empty() || self.tids.contains(&tid)) && (is_any_process || by_pid() || by_name())
     }

@@ -21,9 +21,9 @@ use crate::cli::SchemaArgs;
 use crate::event::{EventContext, ReadFlow, describe_record};
 use crate::filter::EventFilter;
 use crate::schema_files::load_traced_programs;
-use crate::symbols::{Options, SymbolArgs};
+use crate::symbols::{SymbolArgs, SymbolOptions};
 use crate::text::Moment;
-use crate::traces::{Reading, Traces, walk};
+use crate::traces::{ReadSummary, TraceSet, read_records};
 
 /// Bits of a sample's `Flags` field: the sample was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
@@ -69,7 +69,7 @@ impl TimeWindow {
 
 /// Opened traces, ready for a report.
 pub(crate) struct Analysis {
-    traces: Traces,
+    traces: TraceSet,
     facts: Vec<TraceFacts>,
     start: FileTime,
     /// Time of the latest event or, if later, of the end of a session.
@@ -90,19 +90,19 @@ impl Analysis {
         schemas: &SchemaArgs,
         needed: NeededEvents,
     ) -> Result<Self> {
-        let mut traces = Traces::open(files, schemas, false)?;
+        let mut traces = TraceSet::open(files, schemas, false)?;
         let start = traces.start();
         let first = Definitions::default();
         let mut facts: Vec<TraceFacts> = Vec::new();
         for input in &traces.inputs {
             let rate = u64::try_from(input.trace.header().perf_freq).unwrap_or(0);
-            facts.push(TraceFacts::new(first.with_shared_limit(), Options::from(symbols), rate));
+            facts.push(TraceFacts::new(first.with_shared_limit(), SymbolOptions::from(symbols), rate));
         }
         let by_name = !needed.events.is_empty();
         // The header of a session that did not end contains no end time.
         let mut end =
             traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
-        walk(&traces.inputs, false, |file, clock, record| {
+        read_records(&traces.inputs, false, |file, clock, record| {
             end = end.max(clock.file_time(record.time()));
             if let Some(facts) = facts.get_mut(file) {
                 facts.observe(record, &mut traces.decoder);
@@ -116,7 +116,7 @@ impl Analysis {
             load_traced_programs(&mut traces.decoder);
         }
         let filter = EventFilter::for_events(&needed.events);
-        let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
+        let nanos = |moment: Moment| moment.to_wall_time(start).0.saturating_sub(start.0).saturating_mul(100);
         let window = TimeWindow { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
         Ok(Self {
             traces,
@@ -170,10 +170,10 @@ impl Analysis {
     pub(crate) fn read(
         &mut self,
         mut on_event: impl FnMut(&mut TraceFacts, &Joined<ReportEvent>),
-    ) -> Result<Reading> {
+    ) -> Result<ReadSummary> {
         let Self { traces, facts, start, needed, filter, events_with_stacks, .. } = self;
         let by_name = !needed.events.is_empty();
-        let Traces { inputs, decoder, .. } = traces;
+        let TraceSet { inputs, decoder, .. } = traces;
         let mut converter = RecordConverter { walker: Walker::default(), needed, filter, start: *start };
         let mut joiner: Joiner<ReportEvent> = Joiner::default();
         let mut deliver = |facts: &mut [TraceFacts], joined: Joined<ReportEvent>| {
@@ -181,7 +181,7 @@ impl Analysis {
                 on_event(facts, &joined);
             }
         };
-        let reading = walk(inputs, false, |file, clock, record| {
+        let reading = read_records(inputs, false, |file, clock, record| {
             let wall_time = clock.file_time(record.time());
             if let Some(trace_facts) = facts.get_mut(file) {
                 if let Some(stack) = StackWalk::parse(record) {

@@ -13,7 +13,7 @@ use traceweir_format::stack_key::Definitions;
 use super::functions::CodeLocation;
 use super::names::TraceNames;
 use super::{FunctionId, FunctionTable, ReportEvent};
-use crate::symbols::{Options, Symbols};
+use crate::symbols::{SymbolOptions, TraceSymbols};
 
 /// Facts of one trace.
 pub(crate) struct TraceFacts {
@@ -22,21 +22,21 @@ pub(crate) struct TraceFacts {
     files: TraceNames,
     threads: TraceNames,
     disks: TraceNames,
-    symbols: Symbols,
+    symbols: TraceSymbols,
     is_linux: OnceCell<bool>,
     /// Frequency of the performance counter, in Hz.
     pub(super) counter_hz: u64,
 }
 
 impl TraceFacts {
-    pub(super) fn new(stacks: Definitions, symbols: Options, counter_hz: u64) -> Self {
+    pub(super) fn new(stacks: Definitions, symbols: SymbolOptions, counter_hz: u64) -> Self {
         Self {
             actors: Actors::default(),
             stacks,
             files: TraceNames::for_files(),
             threads: TraceNames::for_threads(),
             disks: TraceNames::for_disks(),
-            symbols: Symbols::new(symbols),
+            symbols: TraceSymbols::new(symbols),
             is_linux: OnceCell::new(),
             counter_hz,
         }

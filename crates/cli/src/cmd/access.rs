@@ -21,11 +21,11 @@ use traceweir_daemon::{RuntimeDir, Scope};
 use crate::cli::{
     AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb, DaemonChoice,
 };
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::grammar::parse_provider;
 use crate::output::BufferedOutput;
 use crate::sessions;
-use crate::text::{Object, array, plain};
+use crate::text::{JsonObject, escape_line, json_array};
 
 /// Rights that apply only to sessions.
 const SESSION_RIGHTS: Rights = Rights(
@@ -41,7 +41,7 @@ const PROVIDER_RIGHTS: Rights = Rights(
 );
 
 /// Runs `weir access`.
-pub(super) fn run(options: &AccessArgs) -> Result<Outcome> {
+pub(super) fn run(options: &AccessArgs) -> Result<CommandOutcome> {
     match &options.verb {
         AccessVerb::List(options) => list(options),
         AccessVerb::Show(options) => show(options),
@@ -83,18 +83,18 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
         let session =
             controller.sessions()?.into_iter().find(|session| session.name.to_lowercase() == folded);
         if let Some(session) = session {
-            return Ok(AccessObject { guid: session.guid, name: format!("session {}", plain(text)) });
+            return Ok(AccessObject { guid: session.guid, name: format!("session {}", escape_line(text)) });
         }
     }
     if has_session_rights && !has_provider_rights && !text.starts_with('*') {
-        let name = plain(text);
+        let name = escape_line(text);
         bail!(
             "no session {name} is running, and these rights apply to sessions: start it first, or give its id \
              (default: all sessions without a list of their own)"
         );
     }
     let provider = parse_provider(text).map_err(anyhow::Error::msg)?;
-    Ok(AccessObject { guid: provider.guid, name: format!("provider {}", plain(&provider.name)) })
+    Ok(AccessObject { guid: provider.guid, name: format!("provider {}", escape_line(&provider.name)) })
 }
 
 /// Connects to the daemon whose lists are to be changed, and starts it if needed.
@@ -111,7 +111,7 @@ fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
 }
 
 /// Runs `weir access grant` and `deny`.
-fn add_entries(options: &AccessEntryArgs, allow: bool) -> Result<Outcome> {
+fn add_entries(options: &AccessEntryArgs, allow: bool) -> Result<CommandOutcome> {
     let sids = people::resolve_sids(&options.users, &options.groups, options.everyone)?;
     let rights = options.rights.iter().fold(Rights::NONE, |all, right| all | *right);
     let mut controller = connect_to_change(options.daemon_choice())?;
@@ -137,7 +137,7 @@ fn add_entries(options: &AccessEntryArgs, allow: bool) -> Result<Outcome> {
             warn_if_denied(&list, sid, rights);
         }
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Warns if an earlier entry denies a right that was just granted.
@@ -154,7 +154,7 @@ fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
 }
 
 /// Runs `weir access remove`.
-fn remove(options: &AccessRemoveArgs) -> Result<Outcome> {
+fn remove(options: &AccessRemoveArgs) -> Result<CommandOutcome> {
     let mut controller = connect_to_change(options.daemon_choice)?;
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let had_own_list = controller.access_lists()?.contains(&object.guid);
@@ -167,7 +167,7 @@ fn remove(options: &AccessRemoveArgs) -> Result<Outcome> {
         (true, false) => "the default applies again",
     };
     eprintln!("{}: {now}", object.format_label());
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Connects to a running daemon; prints a message if none runs.
@@ -180,15 +180,17 @@ fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
 }
 
 /// Runs `weir access list`.
-fn list(options: &AccessListArgs) -> Result<Outcome> {
-    let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
+fn list(options: &AccessListArgs) -> Result<CommandOutcome> {
+    let Some(mut controller) = connect_to_query(options.daemon_choice)? else {
+        return Ok(CommandOutcome::Fine);
+    };
     let objects = controller.access_lists()?;
     let names = names_by_guid(&mut controller)?;
     let mut text = String::new();
     for guid in &objects {
         let name = names.get(guid).map(String::as_str);
         if options.json {
-            let mut object = Object::new();
+            let mut object = JsonObject::new();
             object.text("guid", &guid.to_string()).optional("name", name);
             text += &(object.finish() + "\n");
         } else {
@@ -210,10 +212,10 @@ pub(super) fn format_sid(sid: &Sid) -> String {
 fn names_by_guid(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     let mut names = BTreeMap::from([(DEFAULT_TRACE_SECURITY, "default".to_owned())]);
     for provider in controller.providers()?.into_iter().filter(|p| !p.name.is_empty()) {
-        names.insert(provider.guid, format!("provider {}", plain(&provider.name)));
+        names.insert(provider.guid, format!("provider {}", escape_line(&provider.name)));
     }
     for session in controller.sessions()? {
-        names.insert(session.guid, format!("session {}", plain(&session.name)));
+        names.insert(session.guid, format!("session {}", escape_line(&session.name)));
     }
     Ok(names)
 }
@@ -225,8 +227,10 @@ fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
 }
 
 /// Runs `weir access show`.
-fn show(options: &AccessShowArgs) -> Result<Outcome> {
-    let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
+fn show(options: &AccessShowArgs) -> Result<CommandOutcome> {
+    let Some(mut controller) = connect_to_query(options.daemon_choice)? else {
+        return Ok(CommandOutcome::Fine);
+    };
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let list = controller.access(object.guid)?;
     let has_own_list = controller.access_lists()?.contains(&object.guid);
@@ -234,7 +238,7 @@ fn show(options: &AccessShowArgs) -> Result<Outcome> {
         eprintln!(
             "note: nothing is stored for {}, and this daemon has neither a session nor a provider of that name; this is the \
              default, which would apply to it",
-            plain(&options.object)
+            escape_line(&options.object)
         );
     }
     print_text(&if options.json {
@@ -244,11 +248,11 @@ fn show(options: &AccessShowArgs) -> Result<Outcome> {
     })
 }
 
-fn print_text(text: &str) -> Result<Outcome> {
+fn print_text(text: &str) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 fn list_entries(list: &SecurityDescriptor) -> impl Iterator<Item = &Ace> {
@@ -284,17 +288,17 @@ fn format_page(object: &AccessObject, list: &SecurityDescriptor, has_own_list: b
 
 fn format_json(object: &AccessObject, list: &SecurityDescriptor, has_own_list: bool) -> String {
     let entries = list_entries(list).map(|entry| {
-        let mut out = Object::new();
+        let mut out = JsonObject::new();
         out.text("kind", kind_name(entry.kind)).text("sid", &entry.sid.to_string());
         out.text("who", &people::format_sid(&entry.sid)).mask("rights", entry.rights.0);
         out.text("names", &entry.rights.to_string());
         out.finish()
     });
-    let mut out = Object::new();
+    let mut out = JsonObject::new();
     out.text("guid", &object.guid.to_string())
         .optional("name", Some(object.name.as_str()).filter(|name| !name.is_empty()))
         .raw("own", if has_own_list { "true" } else { "false" })
-        .raw("entries", &array(entries));
+        .raw("entries", &json_array(entries));
     out.finish()
 }
 

@@ -14,16 +14,16 @@ use anyhow::Result;
 use traceweir::Status;
 use traceweir::session::SessionSummary;
 
-use crate::exit::{Outcome, format_error, status_of};
+use crate::exit::{CommandOutcome, format_error, status_of};
 use crate::grammar::EnableRequest;
 use crate::output::BufferedOutput;
 use crate::sessions::{self, SessionState};
-use crate::text::{Object, array};
+use crate::text::{JsonObject, json_array};
 
 /// The result of a command.
 #[derive(Debug, Default)]
 pub(super) struct CommandResult {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CommandOutcome,
     /// A failure that leaves a session to report, such as a log file that no longer exists.
     pub(super) failure: Option<anyhow::Error>,
     /// The session after the command, or at its end.
@@ -39,7 +39,7 @@ impl CommandResult {
     }
 
     /// Returns the result for a session that has ended.
-    pub(super) fn for_ended(session: SessionSummary, outcome: Outcome) -> Self {
+    pub(super) fn for_ended(session: SessionSummary, outcome: CommandOutcome) -> Self {
         Self { session: Some((session, SessionState::Ended)), outcome, ..Self::default() }
     }
 
@@ -50,7 +50,7 @@ impl CommandResult {
 }
 
 /// Prints the JSON object if asked for, and returns the outcome.
-pub(super) fn print_result(as_json: bool, result: Result<CommandResult>) -> Result<Outcome> {
+pub(super) fn print_result(as_json: bool, result: Result<CommandResult>) -> Result<CommandOutcome> {
     if as_json {
         let text = format_object(&result) + "\n";
         let mut output = BufferedOutput::open(None)?;
@@ -67,7 +67,7 @@ fn format_object(result: &Result<CommandResult>) -> String {
         Err(error) => Some(error),
     };
     let status = failure.map_or(Some(Status::ERROR_SUCCESS), status_of);
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object.raw("ok", if failure.is_none() { "true" } else { "false" });
     match status {
         Some(status) => object.number("status", status.0),
@@ -79,12 +79,12 @@ fn format_object(result: &Result<CommandResult>) -> String {
     let session = session.map(|(properties, state)| sessions::format_json(properties, *state, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
     let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|request| {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         let name = Some(request.storable_name()).filter(|name| !name.is_empty());
         object.text("guid", &request.guid.to_string()).optional("name", name);
         object.finish()
     });
-    object.raw("providers", &array(providers));
+    object.raw("providers", &json_array(providers));
     object.finish()
 }
 

@@ -13,10 +13,10 @@ use traceweir::{Error, Guid, Session, Status};
 use traceweir_format::spec::info::{About, software_source};
 
 use crate::cli::{AskArgs, exit_with_conflict};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::output::BufferedOutput;
 use crate::sessions;
-use crate::text::{Object, array, counted, grouped, plain, table};
+use crate::text::{JsonObject, escape_line, format_count, format_number, format_table, json_array};
 
 /// First id of profile sources that depend on the processor. Sources with smaller ids are the same on
 /// every machine.
@@ -35,13 +35,13 @@ struct ClassAnswer {
 
 impl ClassAnswer {
     fn from_count(number: u32, noun: &str) -> Self {
-        Self { lines: vec![counted(number.into(), noun)], json: number.to_string() }
+        Self { lines: vec![format_count(number.into(), noun)], json: number.to_string() }
     }
 
     /// Returns an answer with several items, each given as text line and JSON value.
     fn from_list(items: impl IntoIterator<Item = (String, String)>) -> Self {
         let (lines, values): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-        Self { lines, json: array(values) }
+        Self { lines, json: json_array(values) }
     }
 
     fn from_guids(guids: &[Guid]) -> Self {
@@ -50,7 +50,7 @@ impl ClassAnswer {
 }
 
 /// Runs `weir ask`.
-pub(super) fn run(options: &AskArgs) -> Result<Outcome> {
+pub(super) fn run(options: &AskArgs) -> Result<CommandOutcome> {
     let classes = classes_to_query(options);
     let (mut daemon, session) = match &options.session {
         Some(name) => {
@@ -74,7 +74,7 @@ pub(super) fn run(options: &AskArgs) -> Result<Outcome> {
     let text = if options.json { format_objects(&answers) } else { format_page(&answers) };
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Returns the classes named on the command line, else all about the session or all about the
@@ -110,7 +110,7 @@ fn format_context(class: InfoClass) -> String {
 
 fn format_objects(all: &[(InfoClass, ClassAnswer)]) -> String {
     let object = |(class, answer): &(InfoClass, ClassAnswer)| {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.number("class", class.number()).text("name", class.name()).raw("answer", &answer.json);
         object.finish() + "\n"
     };
@@ -120,12 +120,12 @@ fn format_objects(all: &[(InfoClass, ClassAnswer)]) -> String {
 fn format_page(all: &[(InfoClass, ClassAnswer)]) -> String {
     let mut rows = vec![["Class", "Name", "Answer"].map(str::to_owned)];
     for (class, answer) in all {
-        let mut lines = answer.lines.iter().map(|line| plain(line));
+        let mut lines = answer.lines.iter().map(|line| escape_line(line));
         let first = lines.next().unwrap_or_else(|| "none".to_owned());
         rows.push([class.number().to_string(), class.name().to_owned(), first]);
         rows.extend(lines.map(|line| [String::new(), String::new(), line]));
     }
-    table(&rows, &[true, false, false])
+    format_table(&rows, &[true, false, false])
 }
 
 /// Queries a class.
@@ -158,40 +158,45 @@ fn format_answer(answer: Answer) -> ClassAnswer {
         Answer::StreamCount(number) => ClassAnswer::from_count(number, "stream"),
         Answer::DisallowList(guids) => ClassAnswer::from_guids(&guids),
         Answer::PeriodicCaptureState { least_seconds, most_providers } => {
-            let line =
-                format!("at most every {least_seconds} s, {}", counted(most_providers.into(), "provider"));
-            let mut object = Object::new();
+            let line = format!(
+                "at most every {least_seconds} s, {}",
+                format_count(most_providers.into(), "provider")
+            );
+            let mut object = JsonObject::new();
             object.number("least_seconds", least_seconds).number("most_providers", most_providers);
             ClassAnswer { lines: vec![line], json: object.finish() }
         }
         Answer::SystemTraceEnableFlags(mask) => {
             let words: Vec<String> = mask.iter().map(|word| format!("{word:#x}")).collect();
-            let json = array(words.iter().map(|word| format!("\"{word}\"")));
+            let json = json_array(words.iter().map(|word| format!("\"{word}\"")));
             ClassAnswer { lines: vec![words.join(" ")], json }
         }
         Answer::StackTracing(events) => ClassAnswer::from_list(events.iter().map(|event| {
-            let mut object = Object::new();
+            let mut object = JsonObject::new();
             object.text("guid", &event.class.to_string()).number("opcode", event.opcode);
             (format!("{{{}}} {}", event.class, event.opcode), object.finish())
         })),
         Answer::ProfileSourceList(sources) => ClassAnswer::from_list(sources.iter().map(|source| {
-            let mut object = Object::new();
+            let mut object = JsonObject::new();
             object.number("source", source.source).text("name", &source.description);
             object.number("min_interval", source.min_interval).number("max_interval", source.max_interval);
-            let (least, most) = (grouped(source.min_interval.into()), grouped(source.max_interval.into()));
+            let (least, most) =
+                (format_number(source.min_interval.into()), format_number(source.max_interval.into()));
             (format!("{} {}, every {least} to {most}", source.source, source.description), object.finish())
         })),
-        Answer::SampledProfileInterval(sampled) => {
-            ClassAnswer { lines: vec![grouped(sampled.interval.into())], json: sampled.interval.to_string() }
-        }
+        Answer::SampledProfileInterval(sampled) => ClassAnswer {
+            lines: vec![format_number(sampled.interval.into())],
+            json: sampled.interval.to_string(),
+        },
         Answer::PmcCounterOwners { owners, .. } => ClassAnswer::from_count(len_u32(&owners), "counter"),
         Answer::PmcSessions(sessions) => ClassAnswer::from_list(sessions.iter().map(|session| {
-            let mut object = Object::new();
+            let mut object = JsonObject::new();
             object.number("logger_id", session.logger_id);
-            object.raw("sources", &array(session.sources.iter().map(ToString::to_string)));
-            object.raw("hook_ids", &array(session.hook_ids.iter().map(ToString::to_string)));
+            object.raw("sources", &json_array(session.sources.iter().map(ToString::to_string)));
+            object.raw("hook_ids", &json_array(session.hook_ids.iter().map(ToString::to_string)));
             let (sources, events) = (len_u32(&session.sources), len_u32(&session.hook_ids));
-            let (sources, events) = (counted(sources.into(), "counter"), counted(events.into(), "event"));
+            let (sources, events) =
+                (format_count(sources.into(), "counter"), format_count(events.into(), "event"));
             (format!("logger {}: {sources} at {events}", session.logger_id), object.finish())
         })),
     }
@@ -219,13 +224,13 @@ fn query_intervals(send_query: QueryFn<'_>) -> Result<ClassAnswer, Error> {
             TIMER_SOURCE | software_source::TASK_CLOCK => {
                 format!(
                     "{} of 100 ns ({} ms)",
-                    grouped(sampled.interval.into()),
+                    format_number(sampled.interval.into()),
                     f64::from(sampled.interval) / INTERVAL_UNITS_PER_MS
                 )
             }
-            _ => format!("{} counts", grouped(sampled.interval.into())),
+            _ => format!("{} counts", format_number(sampled.interval.into())),
         };
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object
             .number("source", sampled.source)
             .text("name", &source.description)
@@ -261,9 +266,9 @@ fn query_counter_owners(send_query: QueryFn<'_>) -> Result<ClassAnswer, Error> {
             [] => format!("processor {processor}: no counters"),
             words => format!("processor {processor}: {}", words.join(", ")),
         };
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.number("processor", processor);
-        object.raw("owners", &array(words.iter().map(|word| format!("\"{word}\""))));
+        object.raw("owners", &json_array(words.iter().map(|word| format!("\"{word}\""))));
         all.push((line, object.finish()));
     }
     Ok(ClassAnswer::from_list(all))

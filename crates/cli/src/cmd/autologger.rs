@@ -18,21 +18,23 @@ use traceweir_format::spec::session::{
 use crate::cli::{
     AddAutologger, AutologgerVerb, DaemonChoice, ListAutologgers, NamedAutologger, clamp_buffer_kib,
 };
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::grammar::{EnableFilters, EnableRequest};
 use crate::output::BufferedOutput;
 use crate::sessions::{self, mode_names};
-use crate::text::{Object, array, lines, plain, plain_path, shell, table};
+use crate::text::{
+    JsonObject, escape_line, escape_path, format_table, join_lines, json_array, quote_for_shell,
+};
 
 /// Runs `weir autologger`.
-pub(super) fn run(verb: &AutologgerVerb) -> Result<Outcome> {
+pub(super) fn run(verb: &AutologgerVerb) -> Result<CommandOutcome> {
     match verb {
         AutologgerVerb::Add(options) => add(options),
         AutologgerVerb::Remove(options) => remove(options),
         AutologgerVerb::List(options) => list(options),
         AutologgerVerb::Show(options) => show(options),
     }?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Returns the runtime folder of the requested daemon. The default is the system's daemon for root,
@@ -52,16 +54,17 @@ fn add(options: &AddAutologger) -> Result<()> {
     let runtime = find_runtime_dir(options.daemon_choice)?;
     let all = open_autologgers(&runtime)?;
     let definition = build_definition(options)?;
-    let notes = all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", plain(&options.name)))?;
+    let notes =
+        all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", escape_line(&options.name)))?;
     for note in notes {
-        eprintln!("warning: {}", plain(&note.0));
+        eprintln!("warning: {}", escape_line(&note.0));
     }
     let file = all.file(&definition.name);
     if !options.force && file.symlink_metadata().is_ok() {
-        bail!("autologger {} exists already: --force replaces it", plain(&options.name));
+        bail!("autologger {} exists already: --force replaces it", escape_line(&options.name));
     }
-    all.put(&definition).with_context(|| format!("cannot write {}", plain_path(&file)))?;
-    eprintln!("autologger {} is defined in {}", plain(&options.name), plain_path(&file));
+    all.put(&definition).with_context(|| format!("cannot write {}", escape_path(&file)))?;
+    eprintln!("autologger {} is defined in {}", escape_line(&options.name), escape_path(&file));
     if options.off {
         eprintln!(
             "it is off: the daemon does not start it. Add it again with --force and without --off to turn it on"
@@ -69,7 +72,7 @@ fn add(options: &AddAutologger) -> Result<()> {
         return Ok(());
     }
     if let Some(log) = all.log_file(&definition) {
-        eprintln!("its next start writes {}", plain_path(&log));
+        eprintln!("its next start writes {}", escape_path(&log));
     }
     eprintln!("{}", activation_hint(options.daemon_choice, &runtime));
     Ok(())
@@ -126,7 +129,9 @@ fn build_definition(options: &AddAutologger) -> Result<Definition> {
         let by_name = by_name.filter(|provider| provider.guid == request.guid).map(Ok);
         let provider = by_name.unwrap_or_else(|| Provider::new(&request.guid.to_string()));
         let provider = provider.and_then(|provider| provider.with(&enable_params(request)));
-        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&request.name)))?);
+        definition
+            .providers
+            .push(provider.map_err(|reason| anyhow!("{}: {reason}", escape_line(&request.name)))?);
     }
     Ok(definition)
 }
@@ -153,8 +158,8 @@ fn check_filters(request: &EnableRequest, name: &str) -> Result<()> {
         Some((option, _)) => bail!(
             "{}: an autologger definition cannot contain @{option}; leave it out, and apply it once the session runs \
              (weir enable {} PROVIDER@{option}=…)",
-            plain(&request.name),
-            shell(name)
+            escape_line(&request.name),
+            quote_for_shell(name)
         ),
         None => Ok(()),
     }
@@ -186,13 +191,13 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     let file = all.file(&options.name);
     let mode = all.get(&options.name).ok().flatten().map_or(0, |definition| definition.log_file_mode);
     let removed =
-        all.remove(&options.name).with_context(|| format!("cannot remove {}", plain_path(&file)))?;
+        all.remove(&options.name).with_context(|| format!("cannot remove {}", escape_path(&file)))?;
     if !removed {
         return Err(not_found_error(&options.name));
     }
-    let name = plain(&options.name);
+    let name = escape_line(&options.name);
     let how_it_ends = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
-        format!("is ended by weir stop {}", shell(&options.name))
+        format!("is ended by weir stop {}", quote_for_shell(&options.name))
     } else {
         "cannot be stopped and ends with its daemon".to_owned()
     };
@@ -201,21 +206,21 @@ fn remove(options: &NamedAutologger) -> Result<()> {
 }
 
 fn not_found_error(name: &str) -> anyhow::Error {
-    anyhow!("no autologger {} (weir autologger list shows them)", plain(name))
+    anyhow!("no autologger {} (weir autologger list shows them)", escape_line(name))
 }
 
 fn show(options: &NamedAutologger) -> Result<()> {
     let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
     let file = all.file(&options.name);
-    let found = all.get(&options.name).map_err(|error| anyhow!("{}: {error}", plain_path(&file)))?;
+    let found = all.get(&options.name).map_err(|error| anyhow!("{}: {error}", escape_path(&file)))?;
     let definition = found.ok_or_else(|| not_found_error(&options.name))?;
     let state = all.state(&options.name);
-    let mut text = format!("# {}\n# last start: {}\n", plain_path(&file), format_last_start(&state));
+    let mut text = format!("# {}\n# last start: {}\n", escape_path(&file), format_last_start(&state));
     for (provider, status) in &state.refused {
-        text.push_str(&format!("# {} was not enabled: {}\n", plain(provider), format_status(*status)));
+        text.push_str(&format!("# {} was not enabled: {}\n", escape_line(provider), format_status(*status)));
     }
     if let Some(log) = all.log_file(&definition) {
-        text.push_str(&format!("# next log: {}\n", plain_path(&log)));
+        text.push_str(&format!("# next log: {}\n", escape_path(&log)));
     }
     text.push_str(&definition.to_text());
     print_text(&text)
@@ -233,11 +238,11 @@ fn list(options: &ListAutologgers) -> Result<()> {
     let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
     let names = all.names().map_err(|error| anyhow!("{error}"))?;
     if options.json {
-        return print_text(&lines(names.iter().map(|name| format_json(&all, name))));
+        return print_text(&join_lines(names.iter().map(|name| format_json(&all, name))));
     }
     if names.is_empty() {
         let folder = all.file("x").parent().map(Path::to_owned).unwrap_or_default();
-        eprintln!("no autologger in {} (weir autologger add creates one)", plain_path(&folder));
+        eprintln!("no autologger in {} (weir autologger add creates one)", escape_path(&folder));
         return Ok(());
     }
     let mut rows =
@@ -247,12 +252,12 @@ fn list(options: &ListAutologgers) -> Result<()> {
         match all.get(name) {
             Ok(Some(definition)) => {
                 let definition = correct_definition(definition);
-                let log = all.log_file(&definition).map_or_else(|| "-".to_owned(), |log| plain_path(&log));
+                let log = all.log_file(&definition).map_or_else(|| "-".to_owned(), |log| escape_path(&log));
                 let providers: Vec<_> =
-                    definition.providers.iter().map(|provider| plain(&provider.heading)).collect();
+                    definition.providers.iter().map(|provider| escape_line(&provider.heading)).collect();
                 let start = if definition.start { "yes" } else { "no" }.to_owned();
                 rows.push([
-                    plain(name),
+                    escape_line(name),
                     start,
                     state,
                     mode_names(LogFileMode::new(definition.log_file_mode)),
@@ -262,12 +267,12 @@ fn list(options: &ListAutologgers) -> Result<()> {
             }
             Ok(None) => {}
             Err(error) => {
-                eprintln!("warning: {}: {}", plain_path(&all.file(name)), plain(&error.to_string()));
-                rows.push([plain(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
+                eprintln!("warning: {}: {}", escape_path(&all.file(name)), escape_line(&error.to_string()));
+                rows.push([escape_line(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
             }
         }
     }
-    print_text(&table(&rows, &[false; 6]))
+    print_text(&format_table(&rows, &[false; 6]))
 }
 
 /// Removes the settings that the daemon cannot apply.
@@ -278,7 +283,7 @@ fn correct_definition(mut definition: Definition) -> Definition {
 
 fn format_json(all: &Autologgers, name: &str) -> String {
     let state = all.state(name);
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object.text("name", name).text("file", &all.file(name).to_string_lossy());
     match state.status {
         Some(status) => object.number("status", status),
@@ -293,10 +298,10 @@ fn format_json(all: &Autologgers, name: &str) -> String {
     object.finish()
 }
 
-fn put_definition(all: &Autologgers, definition: &Definition, state: &State, object: &mut Object) {
+fn put_definition(all: &Autologgers, definition: &Definition, state: &State, object: &mut JsonObject) {
     let providers = definition.providers.iter().map(|provider| {
         let refused = state.refused.iter().find(|(heading, _)| *heading == provider.heading);
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.text("name", &provider.heading).text("guid", &provider.guid.to_string());
         object.raw("enabled", &provider.enabled.to_string()).number("level", provider.level);
         object
@@ -317,7 +322,7 @@ fn put_definition(all: &Autologgers, definition: &Definition, state: &State, obj
         .number("generations", definition.file_max)
         .number("max_size_mib", definition.max_file_size)
         .number("flush_timer", definition.flush_timer)
-        .raw("providers", &array(providers));
+        .raw("providers", &json_array(providers));
 }
 
 fn print_text(text: &str) -> Result<()> {

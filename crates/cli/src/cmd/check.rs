@@ -11,29 +11,29 @@ use traceweir_decode::format::json_string;
 use traceweir_format::etl::{self, Finding, Rule};
 
 use crate::cli::CheckArgs;
-use crate::exit::{self, Outcome};
-use crate::input::{self, Input};
+use crate::exit::{self, CommandOutcome};
+use crate::input::{self, TraceInput};
 use crate::output::BufferedOutput;
-use crate::text::grouped;
+use crate::text::format_number;
 
 /// Maximum number of faults to print, and of remarks to print; all are counted.
 const MAX_SHOWN_FINDINGS: u64 = 100_000;
 
 /// Runs `weir check`.
-pub(super) fn run(options: &CheckArgs) -> Result<Outcome> {
+pub(super) fn run(options: &CheckArgs) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(None)?;
     exit::process_each(&options.files.files, |path| check_path(path, options.json, &mut output))
 }
 
-fn check_path(path: &Path, json: bool, output: &mut BufferedOutput) -> Result<Outcome> {
-    let mut outcome = Outcome::Fine;
-    for file in input::open_one(path)? {
+fn check_path(path: &Path, json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+    let mut outcome = CommandOutcome::Fine;
+    for file in input::open_path(path)? {
         outcome = outcome.max(check_file(&file, json, output)?);
     }
     Ok(outcome)
 }
 
-fn check_file(file: &Input, json: bool, output: &mut BufferedOutput) -> Result<Outcome> {
+fn check_file(file: &TraceInput, json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
     let (mut faults, mut remarks) = (0_u64, 0_u64);
     let mut write_result = Ok(());
     let events = etl::check(&file.trace, &mut |finding| {
@@ -48,26 +48,26 @@ fn check_file(file: &Input, json: bool, output: &mut BufferedOutput) -> Result<O
     write_result?;
     output.flush()?;
     let (buffers, size) = (file.trace.buffers().len() as u64, file.trace.file_size());
-    let (buffers, events, size) = (grouped(buffers), grouped(events), grouped(size));
+    let (buffers, events, size) = (format_number(buffers), format_number(events), format_number(size));
     let contents = format!("{events} events in {buffers} buffers, {size} bytes");
     let remarks_text = match remarks {
         0 => String::new(),
         1 => "; 1 remark".to_owned(),
-        count => format!("; {} remarks", grouped(count)),
+        count => format!("; {} remarks", format_number(count)),
     };
-    let mut outcome = Outcome::Fine;
+    let mut outcome = CommandOutcome::Fine;
     if faults == 0 {
         eprintln!("{}: sound: {contents}{remarks_text}", file.name);
     } else {
-        eprintln!("{}: {} findings; {contents} can be read{remarks_text}", file.name, grouped(faults));
-        outcome = Outcome::Damaged;
+        eprintln!("{}: {} findings; {contents} can be read{remarks_text}", file.name, format_number(faults));
+        outcome = CommandOutcome::Damaged;
     }
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
-        outcome = Outcome::Damaged;
+        outcome = CommandOutcome::Damaged;
     }
     if file.trace.header().events_lost > 0 || file.trace.header().buffers_lost > 0 {
-        outcome = outcome.max(Outcome::EventsLost);
+        outcome = outcome.max(CommandOutcome::EventsLost);
     }
     Ok(outcome)
 }

@@ -13,11 +13,11 @@ use traceweir::{Error, LogFileMode, Status};
 
 use super::answer::{self, CommandResult};
 use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::output::BufferedOutput;
 use crate::progress::WaitLine;
 use crate::sessions::{self, KernelState, SessionState, connect_to_session};
-use crate::text::{counted, grouped, plain, plain_path, shell};
+use crate::text::{escape_line, escape_path, format_count, format_number, quote_for_shell};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
@@ -31,7 +31,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
         Ok(stopped) => {
             let (outcome, failure) = match sessions::print_summary(&stopped, is_watched) {
                 Ok(outcome) => (outcome, None),
-                Err(error) => (Outcome::Fine, Some(error)),
+                Err(error) => (CommandOutcome::Fine, Some(error)),
             };
             Ok(CommandResult { failure, ..CommandResult::for_ended(stopped, outcome) })
         }
@@ -46,7 +46,7 @@ pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
 }
 
 /// Runs `weir query`. With `--json` it always prints an object: the session, or the error.
-pub(super) fn query(options: &QueryArgs) -> Result<Outcome> {
+pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
     let (mut controller, session) = match connect_to_session(options.daemon_choice, &options.name) {
         Ok(found) => found,
         Err(error) => return answer::print_result(options.json, Err(error)),
@@ -56,7 +56,7 @@ pub(super) fn query(options: &QueryArgs) -> Result<Outcome> {
             let providers = controller.providers()?;
             let kernel = KernelState::query(&mut controller, &session);
             print_session(&summary, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
-            Ok(Outcome::Fine)
+            Ok(CommandOutcome::Fine)
         }
         Err(error) => {
             if let Some(ended) = find_ended_session(&controller, &options.name, &error) {
@@ -103,15 +103,15 @@ pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
         None => session.flush(),
     };
     let flushed = flushed.with_context(|| format_context("flush", &options.name))?;
-    let (name, events) = (plain(&options.name), counted(flushed.events, "event"));
+    let (name, events) = (escape_line(&options.name), format_count(flushed.events, "event"));
     match &options.output {
         Some(file) => {
-            let written = sessions::count_events(file).map(|n| counted(n, "event"));
+            let written = sessions::count_events(file).map(|n| format_count(n, "event"));
             let written = written.unwrap_or_else(|| "a snapshot".to_owned());
-            eprintln!("{}: {written}; session {name} has collected {events}", plain_path(file));
+            eprintln!("{}: {written}; session {name} has collected {events}", escape_path(file));
         }
         None => {
-            let buffers = counted(u64::from(flushed.buffers_written), "buffer");
+            let buffers = format_count(u64::from(flushed.buffers_written), "buffer");
             eprintln!("session {name}: {events} so far, {buffers} written");
         }
     }
@@ -144,7 +144,7 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     }
     let now = if is_changed { update.apply() } else { session.query() }.with_context(context)?;
     let kernel = KernelState::query(&mut controller, &session);
-    eprintln!("session {} now: {}", plain(&options.name), format_settings(&now, kernel.as_ref()));
+    eprintln!("session {} now: {}", escape_line(&options.name), format_settings(&now, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &now)) {
         eprintln!("note: {reason}");
     }
@@ -160,14 +160,14 @@ fn format_settings(summary: &SessionSummary, kernel: Option<&KernelState>) -> St
     let mut settings = format!(
         "flush timer {} s, at most {}, real-time {live}",
         summary.flush_timer.as_secs(),
-        counted(summary.maximum_buffers.into(), "buffer")
+        format_count(summary.maximum_buffers.into(), "buffer")
     );
     if summary.mode.contains(LogFileMode::BUFFERING) {
         let kib = u64::from(summary.maximum_buffers).saturating_mul(u64::from(summary.buffer_kib));
-        settings = format!("{settings}, keeps the newest {} KiB", grouped(kib));
+        settings = format!("{settings}, keeps the newest {} KiB", format_number(kib));
     }
     if let Some(file) = &summary.log_file {
-        settings = format!("{settings}, writes {}", plain_path(file));
+        settings = format!("{settings}, writes {}", escape_path(file));
     }
     if let Some(kernel) = kernel {
         settings = format!("{settings}, {}", kernel.format_summary());
@@ -178,7 +178,7 @@ fn format_settings(summary: &SessionSummary, kernel: Option<&KernelState>) -> St
 /// Explains why the number of buffers differs from the requested number.
 fn buffer_count_note(requested: u32, now: &SessionSummary) -> Option<String> {
     let maximum = now.maximum_buffers;
-    let buffers = counted(maximum.into(), "buffer");
+    let buffers = format_count(maximum.into(), "buffer");
     match requested.cmp(&maximum) {
         // 0 requests no change.
         _ if requested == 0 => None,
@@ -196,16 +196,17 @@ fn buffer_count_note(requested: u32, now: &SessionSummary) -> Option<String> {
 /// Runs `weir increment`.
 pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
     let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
-    let context = || format!("cannot switch to the next file of session {}", plain(&options.name));
+    let context = || format!("cannot switch to the next file of session {}", escape_line(&options.name));
     let finished = session.query().with_context(context)?.log_file;
     let file_context = || match &finished {
-        Some(file) => format!("{} after {}", context(), plain_path(file)),
+        Some(file) => format!("{} after {}", context(), escape_path(file)),
         None => context(),
     };
     let now = session.next_file().with_context(file_context)?;
-    let format_file = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
+    let format_file =
+        |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), escape_path);
     let (name, finished, next) =
-        (plain(&options.name), format_file(finished), format_file(now.log_file.clone()));
+        (escape_line(&options.name), format_file(finished), format_file(now.log_file.clone()));
     eprintln!("{finished} is finished; session {name} continues in {next}");
     Ok(CommandResult::for_running(now))
 }
@@ -216,11 +217,11 @@ pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<CommandResult> 
     let context = || format_context("convert", &options.name);
     let file = session.query().with_context(context)?.log_file;
     let now = session.convert_to_real_time().with_context(context)?;
-    let (name, events) = (plain(&options.name), counted(now.events, "event"));
-    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
+    let (name, events) = (escape_line(&options.name), format_count(now.events, "event"));
+    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
     eprintln!(
         "{finished}session {name}: {events} so far, live from now on (weir watch {})",
-        shell(&options.name)
+        quote_for_shell(&options.name)
     );
     Ok(CommandResult::for_running(now))
 }
@@ -230,5 +231,5 @@ fn make_absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {
 }
 
 fn format_context(verb: &str, session: &str) -> String {
-    format!("cannot {verb} session {}", plain(session))
+    format!("cannot {verb} session {}", escape_line(session))
 }

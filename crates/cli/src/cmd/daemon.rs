@@ -20,20 +20,20 @@ use traceweir_daemon::settings::Settings;
 use traceweir_daemon::{Folders, Options, RuntimeDir, Scope, Stopper, close_inherited, run_with_ready};
 
 use crate::cli::DaemonArgs;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
 /// Seconds that a daemon started on demand stays without work.
 const ON_DEMAND_IDLE_EXIT_SECONDS: u64 = 60;
 
 /// Runs `weir daemon`.
-pub(super) fn run(options: &DaemonArgs) -> Result<Outcome> {
+pub(super) fn run(options: &DaemonArgs) -> Result<CommandOutcome> {
     if options.on_demand {
         // The daemon must not keep locks and pipes of the process that caused its start.
         close_inherited();
     }
     let runtime = find_runtime_dir(options)?;
     if options.on_demand && !detach()? {
-        return Ok(Outcome::Fine);
+        return Ok(CommandOutcome::Fine);
     }
     if options.on_demand && runtime.path().is_absolute() {
         // Do not keep a file system busy with the current directory.
@@ -55,7 +55,7 @@ pub(super) fn run(options: &DaemonArgs) -> Result<Outcome> {
     let ready = || notify_manager("READY=1");
     run_with_ready(options, &Stopper::new()?, ready)
         .with_context(|| format!("the daemon at {folder} failed"))?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 fn find_runtime_dir(options: &DaemonArgs) -> Result<RuntimeDir> {

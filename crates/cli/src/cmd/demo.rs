@@ -31,14 +31,14 @@ use shop::{EVENTS_PER_ORDER, PROVIDER};
 
 use crate::cli::{DaemonChoice, DemoArgs, OutputFormat, SchemaArgs, ShownParts};
 use crate::event::ReadFlow;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::filter::EventFilter;
 use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals;
-use crate::traces::Traces;
+use crate::traces::TraceSet;
 
 const RUNTIME_DIR_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
 const SHOP_COUNT: u32 = 2;
@@ -47,15 +47,15 @@ const ORDERS_PER_SHOP: u32 = 2;
 const DAEMON_START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `weir demo`.
-pub(super) fn run(options: &DemoArgs) -> Result<Outcome> {
+pub(super) fn run(options: &DemoArgs) -> Result<CommandOutcome> {
     if options.stage { run_stage(options) } else { run_processes(options) }
 }
 
 /// Starts the daemon and the recording process, and cleans up after them.
-fn run_processes(options: &DemoArgs) -> Result<Outcome> {
+fn run_processes(options: &DemoArgs) -> Result<CommandOutcome> {
     let path = create_output(options)?;
     // Ctrl-C reaches all processes of the demo. This process ignores it to clean up afterwards.
-    signals::on_interrupt(|_| {})?;
+    signals::handle_interrupts(|_| {})?;
     let folder = tempfile::Builder::new()
         .prefix("weir-demo-")
         .tempdir()
@@ -75,7 +75,7 @@ fn run_processes(options: &DemoArgs) -> Result<Outcome> {
         .context("cannot start the demo's session")?;
     drop(daemon);
     let code = status.code().and_then(|c| u8::try_from(c).ok());
-    Ok(code.map_or(Outcome::Status(signals::INTERRUPTED), Outcome::Status))
+    Ok(code.map_or(CommandOutcome::Status(signals::INTERRUPTED), CommandOutcome::Status))
 }
 
 /// Creates the trace file and returns its path. An existing file is removed and never written
@@ -121,7 +121,7 @@ impl Drop for ChildProcess {
 }
 
 /// Runs the session and shows its events.
-fn run_stage(options: &DemoArgs) -> Result<Outcome> {
+fn run_stage(options: &DemoArgs) -> Result<CommandOutcome> {
     let Some(path) = &options.output else { bail!("--stage needs -o") };
     wait_for_daemon()?;
     let plan = SessionPlan {
@@ -151,7 +151,7 @@ fn run_stage(options: &DemoArgs) -> Result<Outcome> {
     let recorded = count_recorded_events(path)?;
     let expected = u64::from(SHOP_COUNT * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
     ensure!(
-        recorded == expected && live == expected || outcome != Outcome::Fine,
+        recorded == expected && live == expected || outcome != CommandOutcome::Fine,
         "{expected} events were written, {live} shown live, {recorded} recorded"
     );
     eprintln!("\nNow try it on the file:");
@@ -211,10 +211,10 @@ fn print_live_events(trace: Trace) -> Result<u64> {
     Ok(events)
 }
 
-fn print_file_summary(stopped: &SessionSummary, live: u64) -> Result<Outcome> {
+fn print_file_summary(stopped: &SessionSummary, live: u64) -> Result<CommandOutcome> {
     eprintln!("\n{live} events shown live, and in the file:");
     let outcome = sessions::print_summary(stopped, true)?;
-    if outcome == Outcome::Fine {
+    if outcome == CommandOutcome::Fine {
         eprintln!("lost: nothing");
     }
     Ok(outcome)
@@ -222,7 +222,7 @@ fn print_file_summary(stopped: &SessionSummary, live: u64) -> Result<Outcome> {
 
 /// Counts the events of the sample provider in the file.
 fn count_recorded_events(path: &PathBuf) -> Result<u64> {
-    let mut traces = Traces::open(std::slice::from_ref(path), &SchemaArgs::default(), true)?;
+    let mut traces = TraceSet::open(std::slice::from_ref(path), &SchemaArgs::default(), true)?;
     let mut events = 0;
     traces.read(
         |record, _| record.hook().is_none(),

@@ -39,7 +39,7 @@ use traceweir_daemon::RuntimeDir;
 use traceweir_daemon::machine::{Counter, counters, is_restartable};
 
 use crate::cli::{DoctorArgs, Need};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::output::BufferedOutput;
 use crate::sessions;
 
@@ -54,7 +54,7 @@ const MAX_SOCKETS: usize = 4096;
 const NOT_PERMITTED: u8 = 77;
 
 /// Runs `weir doctor`.
-pub(super) fn run(options: &DoctorArgs) -> Result<Outcome> {
+pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let facts = SystemFacts {
         is_restartable: is_restartable(),
         counter: Counter::best(),
@@ -86,10 +86,10 @@ fn checks(machine: &Machine) -> Vec<Check> {
 }
 
 /// Returns the exit status: success if every requested need and `events` are met.
-fn outcome(checks: &[Check], asked: &[Need]) -> Outcome {
+fn outcome(checks: &[Check], asked: &[Need]) -> CommandOutcome {
     let is_met = |need: Need| blocking_checks(checks, need).next().is_none();
     let mut needed = asked.iter().copied().chain([Need::Events]);
-    if needed.all(is_met) { Outcome::Fine } else { Outcome::Status(NOT_PERMITTED) }
+    if needed.all(is_met) { CommandOutcome::Fine } else { CommandOutcome::Status(NOT_PERMITTED) }
 }
 
 /// Collects what the daemon that would be used knows about a process.

@@ -10,23 +10,23 @@ use traceweir_decode::format::Style;
 
 use self::joined::JoinedPrinter;
 use crate::cli::{DumpArgs, OutputFormat, ShownParts};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::filter::EventFilter;
 use crate::input::is_same_file;
 use crate::output::BufferedOutput;
 use crate::printer::EventPrinter;
 use crate::symbols;
-use crate::traces::Traces;
+use crate::traces::TraceSet;
 
 /// Runs `weir dump`.
-pub(super) fn run(options: &DumpArgs) -> Result<Outcome> {
+pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
-    let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
+    let mut traces = TraceSet::open(&options.files.files, &options.schemas, on_terminal)?;
     if options.show.stacks && options.format == OutputFormat::Text {
-        traces.learn_images();
+        traces.collect_images();
     }
     if options.resolves_functions() {
-        traces.learn_symbols(&symbols::Options::from(&options.symbol));
+        traces.collect_symbols(&symbols::SymbolOptions::from(&options.symbol));
     }
     let filter = EventFilter::new(&options.filters, traces.start());
     if let Some(output) = &options.output
@@ -60,10 +60,10 @@ pub(super) fn run(options: &DumpArgs) -> Result<Outcome> {
 /// events that they belong to.
 fn run_with_stacks(
     options: &DumpArgs,
-    traces: &mut Traces,
+    traces: &mut TraceSet,
     filter: &EventFilter,
     output: &mut BufferedOutput,
-) -> Result<Outcome> {
+) -> Result<CommandOutcome> {
     let style = Style { numeric: options.numeric };
     let show = ShownParts { stacks: false, ..options.show };
     let printer = EventPrinter::new(filter, options.format, style, show, output.is_colourful());

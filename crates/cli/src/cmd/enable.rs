@@ -13,7 +13,7 @@ use super::answer::CommandResult;
 use crate::cli::{EnableArgs, SessionProviderArgs};
 use crate::grammar::{EnableRequest, ManifestNames};
 use crate::sessions::{self, connect_to_session, warn_of_delay};
-use crate::text::plain;
+use crate::text::escape_line;
 
 /// Runs `weir enable`.
 pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
@@ -101,10 +101,14 @@ fn send_request(
         let done = call.timeout(options.timeout).apply();
         warn_of_delay(done).with_context(|| format_context(verb, request, &options.name))?;
         if is_enabled == Some(false) {
-            eprintln!("{} is not enabled in session {}", plain(&request.name), plain(&options.name));
+            eprintln!(
+                "{} is not enabled in session {}",
+                escape_line(&request.name),
+                escape_line(&options.name)
+            );
         }
         if code == ControlCode::CaptureState && !registered.contains(&request.guid) {
-            eprintln!("no process has registered {}, so no state was written", plain(&request.name));
+            eprintln!("no process has registered {}, so no state was written", escape_line(&request.name));
         }
     }
     Ok(CommandResult::for_providers(requests))
@@ -129,5 +133,5 @@ fn is_enabled(controller: &mut Controller, session: &Session, request: &EnableRe
 }
 
 fn format_context(verb: &str, provider: &EnableRequest, session: &str) -> String {
-    format!("cannot {verb} {} in session {}", plain(&provider.name), plain(session))
+    format!("cannot {verb} {} in session {}", escape_line(&provider.name), escape_line(session))
 }

@@ -5,12 +5,12 @@ use traceweir::Status;
 
 use crate::advice::advice_for;
 use crate::cli::{ErrorArgs, NamedStatus, StatusCode};
-use crate::exit::{Outcome, print_error};
+use crate::exit::{CommandOutcome, print_error};
 use crate::output::BufferedOutput;
-use crate::text::Object;
+use crate::text::JsonObject;
 
 /// Runs `weir error`. Unknown codes are errors; the others are still printed.
-pub(super) fn run(options: &ErrorArgs) -> Result<Outcome> {
+pub(super) fn run(options: &ErrorArgs) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(None)?;
     let mut unknown = Vec::new();
     for code in &options.codes {
@@ -22,7 +22,7 @@ pub(super) fn run(options: &ErrorArgs) -> Result<Outcome> {
     output.flush()?;
     let last = unknown.pop();
     unknown.iter().for_each(print_error);
-    last.map_or(Ok(Outcome::Fine), Err)
+    last.map_or(Ok(CommandOutcome::Fine), Err)
 }
 
 fn unknown_code_error(StatusCode { typed, status, .. }: &StatusCode) -> anyhow::Error {
@@ -37,7 +37,7 @@ fn format_code_page(StatusCode { typed, status, named }: &StatusCode, json: bool
         None => (win32.name()?, status.meaning()?, advice_for(win32)),
     };
     if json {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.text("given", typed).number("code", status.0).text("hex", &format!("0x{:08X}", status.0));
         object.optional("alias", status.alias()).number("status", win32.0);
         object.text("status_name", name).text("text", text).optional("advice", advice);

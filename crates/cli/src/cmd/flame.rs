@@ -22,10 +22,10 @@ use anyhow::{Result, bail};
 
 use crate::analysis::{Analysis, NeededEvents};
 use crate::cli::{FlameArgs, FlameKind};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::input::is_same_file;
 use crate::output::BufferedOutput;
-use crate::text::{counted, grouped, plain, plain_path};
+use crate::text::{escape_line, escape_path, format_count, format_number};
 use graph::{FlameGraph, StackMeasure};
 
 /// The output format.
@@ -37,7 +37,7 @@ enum FlameFormat {
 }
 
 /// Runs `weir flame`.
-pub(super) fn run(options: &FlameArgs) -> Result<Outcome> {
+pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     let format = output_format(options);
     let output = options.output.as_deref();
     check_output(options, format)?;
@@ -109,7 +109,7 @@ fn check_output(options: &FlameArgs, format: FlameFormat) -> Result<()> {
         (format, output_extension(options).as_deref())
     {
         let page = output.with_extension("html");
-        let page = plain_path(&page);
+        let page = escape_path(&page);
         bail!(
             "weir flame does not write {} files: -o {page} writes a page with the flame graph; weir flame … --collapsed | flamegraph.pl > flame.svg draws a picture",
             picture.to_uppercase()
@@ -133,7 +133,7 @@ fn print_stack_hint(events: &[&str]) {
         );
         return;
     }
-    let names: Vec<String> = events.iter().take(MAX_SHOWN_EVENTS).map(|name| plain(name)).collect();
+    let names: Vec<String> = events.iter().take(MAX_SHOWN_EVENTS).map(|name| escape_line(name)).collect();
     eprintln!("note: events of this trace that have stacks: {}", names.join(", "));
 }
 
@@ -141,14 +141,14 @@ fn print_stack_hint(events: &[&str]) {
 fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output: Option<&Path>) {
     let total = graph.format_total();
     match output.filter(|path| path.as_os_str() != "-") {
-        Some(path) => eprintln!("{}: {total}", plain_path(path)),
+        Some(path) => eprintln!("{}: {total}", escape_path(path)),
         None => eprintln!("{total}"),
     }
     if graph.without_stack > 0 {
         eprintln!(
             "without a stack: {} of {}",
-            grouped(graph.without_stack),
-            counted(graph.event_count, graph.measure.noun())
+            format_number(graph.without_stack),
+            format_count(graph.event_count, graph.measure.noun())
         );
     }
     if graph.truncated > 0 {
@@ -157,12 +157,12 @@ fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output:
     if hidden > 0 && format != FlameFormat::Html {
         eprintln!(
             "note: {} are merged into (other): there are more than a file of this format may contain",
-            counted(hidden as u64, "light stack")
+            format_count(hidden as u64, "light stack")
         );
     } else if hidden > 0 {
         eprintln!(
             "note: {} are merged into (other); --nodes N shows more",
-            counted(hidden as u64, "light node")
+            format_count(hidden as u64, "light node")
         );
     }
     if graph.tree.merged_stacks() > 0 || graph.paths.functions.is_full() {

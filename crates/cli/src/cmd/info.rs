@@ -16,12 +16,12 @@ use traceweir_format::time::{Clock, ClockKind, FileTime};
 
 use crate::cli::InfoArgs;
 use crate::event::{DescribedEvent, ReadFlow};
-use crate::exit::{self, Outcome};
-use crate::input::Input;
+use crate::exit::{self, CommandOutcome};
+use crate::input::TraceInput;
 use crate::output::BufferedOutput;
 use crate::sessions::mode_names;
-use crate::text::{grouped, plain};
-use crate::traces::Traces;
+use crate::text::{escape_line, format_number};
+use crate::traces::TraceSet;
 
 /// Facts that a pass over the events finds.
 #[derive(Default)]
@@ -36,13 +36,13 @@ struct TraceSurvey {
 }
 
 /// Runs `weir info`.
-pub(super) fn run(options: &InfoArgs) -> Result<Outcome> {
+pub(super) fn run(options: &InfoArgs) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(None)?;
     exit::process_each(&options.files.files, |path| show_file(path, options, &mut output))
 }
 
-fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut BufferedOutput) -> Result<Outcome> {
-    let mut traces = Traces::open(std::slice::from_ref(path), &options.schemas, false)?;
+fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+    let mut traces = TraceSet::open(std::slice::from_ref(path), &options.schemas, false)?;
     let mut surveys: Vec<TraceSurvey> = traces.inputs.iter().map(|_| TraceSurvey::default()).collect();
     let reading = traces.read(
         |_, _| true,
@@ -79,14 +79,14 @@ impl TraceSurvey {
     }
 }
 
-fn format_page(input: &Input, survey: &TraceSurvey) -> String {
+fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
     let header = trace.header();
     let mut page = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(page, "{name:<12} {value}");
     };
-    line("File", &format!("{} ({} bytes)", input.name, grouped(trace.file_size())));
+    line("File", &format!("{} ({} bytes)", input.name, format_number(trace.file_size())));
     line(
         "Session",
         &format!(
@@ -109,7 +109,7 @@ fn format_page(input: &Input, survey: &TraceSurvey) -> String {
         line("Ended", "not finalised, or still being written (weir repair writes a finalised copy)");
     }
     if let (Some(first), Some(last)) = (survey.first, survey.last) {
-        line("Events", &format!("{} from {first} to {last}", grouped(survey.events)));
+        line("Events", &format!("{} from {first} to {last}", format_number(survey.events)));
     } else {
         line("Events", "none");
     }
@@ -121,14 +121,14 @@ fn format_page(input: &Input, survey: &TraceSurvey) -> String {
     for (guid, (name, count)) in providers {
         // Kernel events share one provider name; their class distinguishes them.
         let class = class_name(guid).map_or_else(String::new, |c| format!(" ({c})"));
-        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", grouped(*count), name_or_placeholder(name));
+        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", format_number(*count), name_or_placeholder(name));
     }
     page.push('\n');
     page
 }
 
 fn name_or_placeholder(name: &str) -> String {
-    if name.is_empty() { "(no name)".to_owned() } else { plain(name) }
+    if name.is_empty() { "(no name)".to_owned() } else { escape_line(name) }
 }
 
 fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
@@ -136,7 +136,7 @@ fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
     let system = match system_name {
         // Windows writes its build string here, starting with a number. Other systems write a name,
         // and their header has no true version.
-        Some(name) if name.starts_with(char::is_alphabetic) => plain(name),
+        Some(name) if name.starts_with(char::is_alphabetic) => escape_line(name),
         _ => format!("Windows {major}.{minor} build {}", header.provider_version),
     };
     let (cpus, mhz, bits) = (header.processors, header.cpu_speed_mhz, header.pointer_size * 8);
@@ -148,13 +148,13 @@ fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
 
 fn format_clock(clock: &Clock) -> String {
     match clock.kind {
-        ClockKind::Qpc => format!("performance counter, {} Hz", grouped(clock.rate)),
+        ClockKind::Qpc => format!("performance counter, {} Hz", format_number(clock.rate)),
         ClockKind::SystemTime => "system time, 100 ns".to_owned(),
-        ClockKind::CpuCycles => format!("CPU cycles, {} Hz", grouped(clock.rate)),
+        ClockKind::CpuCycles => format!("CPU cycles, {} Hz", format_number(clock.rate)),
     }
 }
 
-fn format_buffers(input: &Input) -> String {
+fn format_buffers(input: &TraceInput) -> String {
     let trace = &input.trace;
     let (count, compressed) = (trace.buffers().len(), trace.compressed_buffers());
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
@@ -163,11 +163,11 @@ fn format_buffers(input: &Input) -> String {
     let kind = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
     format!(
         "{count} of {} bytes in {cpus} streams, {kind}; header says {header_count}",
-        grouped(u64::from(size))
+        format_number(u64::from(size))
     )
 }
 
-fn format_json(input: &Input, survey: &TraceSurvey) -> String {
+fn format_json(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
     let header = trace.header();
     let mut out = b"{\"file\":".to_vec();
@@ -197,7 +197,7 @@ fn format_json(input: &Input, survey: &TraceSurvey) -> String {
 }
 
 /// Formats the fields that are numbers and times, each after a comma.
-fn format_number_fields(input: &Input, survey: &TraceSurvey) -> String {
+fn format_number_fields(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
     let header = trace.header();
     let end = if trace.is_finalised() { format!("\"{}\"", header.end_time) } else { "null".to_owned() };

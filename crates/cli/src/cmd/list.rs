@@ -7,13 +7,13 @@ use traceweir::session::SessionSummary;
 
 use super::providers;
 use crate::cli::{ListArgs, ListProvidersArgs};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::output::BufferedOutput;
 use crate::sessions::{self, SessionState, is_at_limit, mode_names};
-use crate::text::{grouped, lines, plain, table};
+use crate::text::{escape_line, format_number, format_table, join_lines};
 
 /// Runs `weir list`.
-pub(super) fn run(options: &ListArgs) -> Result<Outcome> {
+pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
     if options.providers {
         return providers::run(&ListProvidersArgs {
             pattern: None,
@@ -24,12 +24,12 @@ pub(super) fn run(options: &ListArgs) -> Result<Outcome> {
     let Some(mut controller) = sessions::find_daemon(options.daemon_choice)? else {
         let message = "no daemon is running, so there is no session (weir start and weir record start one)";
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
-        return Ok(Outcome::Fine);
+        return Ok(CommandOutcome::Fine);
     };
     let sessions = list_running_and_failed_sessions(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
-        lines(
+        join_lines(
             sessions.iter().map(|(summary, state)| sessions::format_json(summary, *state, &providers, None)),
         )
     } else {
@@ -38,7 +38,7 @@ pub(super) fn run(options: &ListArgs) -> Result<Outcome> {
     let mut output = BufferedOutput::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Returns the running sessions, then the sessions that ended by themselves and were not started
@@ -82,19 +82,20 @@ fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(summary, state)| {
         let file = summary.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
-        let (mut lost, undelivered) = (grouped(summary.events_lost), grouped(summary.real_time_events_lost));
+        let (mut lost, undelivered) =
+            (format_number(summary.events_lost), format_number(summary.real_time_events_lost));
         if summary.uncounted_processes > 0 {
             lost.push_str(UNKNOWN_LOSS_SUFFIX);
         }
-        let buffers = grouped(summary.buffers_lost.into());
-        let (name, mode) = (plain(&summary.name), mode_names(summary.mode));
+        let buffers = format_number(summary.buffers_lost.into());
+        let (name, mode) = (escape_line(&summary.name), mode_names(summary.mode));
         let (status, processes) = (sessions::format_status(summary, *state), summary.processes.to_string());
-        let events = grouped(summary.events);
+        let events = format_number(summary.events);
         let kind = "Trace".to_owned();
-        [name, kind, status, events, lost, buffers, undelivered, processes, mode, plain(&file)]
+        [name, kind, status, events, lost, buffers, undelivered, processes, mode, escape_line(&file)]
     }));
     explain_losses(sessions);
-    table(&rows, &[false, false, false, true, true, true, true, true, false, false])
+    format_table(&rows, &[false, false, false, true, true, true, true, true, false, false])
 }
 
 /// Explains the columns of losses that are not zero.

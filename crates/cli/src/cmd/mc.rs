@@ -5,10 +5,10 @@ use anyhow::Result;
 use traceweir_build::{COptions, Manifest};
 
 use crate::cli::McArgs;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
 /// Runs `weir mc`.
-pub(super) fn run(options: &McArgs) -> Result<Outcome> {
+pub(super) fn run(options: &McArgs) -> Result<CommandOutcome> {
     let manifest = Manifest::open_in(&options.file, &options.culture)?;
     let writes_both = !options.c && !options.rust;
     let mut paths = Vec::new();
@@ -21,5 +21,5 @@ pub(super) fn run(options: &McArgs) -> Result<Outcome> {
     for path in paths {
         println!("{}", path.display());
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }

@@ -12,22 +12,24 @@ use traceweir::session::{ProviderEnable, ProviderInfo, SessionSummary};
 use traceweir::{Guid, SessionId};
 
 use crate::cli::ListProvidersArgs;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::grammar::property_names;
 use crate::output::BufferedOutput;
 use crate::sessions;
-use crate::text::{Object, array, counted, lines, matches, plain, table};
+use crate::text::{
+    JsonObject, escape_line, format_count, format_table, join_lines, json_array, matches_pattern,
+};
 
 /// Maximum number of pids to show for a provider; JSON contains all.
 const MAX_SHOWN_PIDS: usize = 8;
 
 /// Runs `weir providers`.
-pub(super) fn run(options: &ListProvidersArgs) -> Result<Outcome> {
+pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
     let Some(mut controller) = sessions::find_daemon(options.daemon_choice)? else {
         let message = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
                     which then finds running programs";
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
-        return Ok(Outcome::Fine);
+        return Ok(CommandOutcome::Fine);
     };
     let sessions = controller.sessions()?;
     let mut providers = sessions::remove_duplicate_listings(controller.providers()?);
@@ -36,7 +38,7 @@ pub(super) fn run(options: &ListProvidersArgs) -> Result<Outcome> {
     }
     let names = session_names(&sessions);
     let text = if options.json {
-        lines(providers.iter().map(|provider| format_provider_json(provider, &names)))
+        join_lines(providers.iter().map(|provider| format_provider_json(provider, &names)))
     } else if let Some(typed_name) =
         options.pattern.as_deref().filter(|name| is_exact(name) && !providers.is_empty())
     {
@@ -49,7 +51,7 @@ pub(super) fn run(options: &ListProvidersArgs) -> Result<Outcome> {
     let mut output = BufferedOutput::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Returns whether a pattern is a name or GUID, without wildcards.
@@ -63,7 +65,7 @@ fn matches_provider(provider: &ProviderInfo, pattern: &str) -> bool {
         Ok(guid) => provider.guid == guid || provider.groups.contains(&guid),
         // The name of a provider that was enabled before its registration is not known yet.
         Err(_) => match sessions::provider_name(provider) {
-            Some(name) => matches(&pattern.to_lowercase(), &name.to_lowercase()),
+            Some(name) => matches_pattern(&pattern.to_lowercase(), &name.to_lowercase()),
             None => provider.guid.is_hash_of(pattern),
         },
     }
@@ -80,7 +82,7 @@ fn format_provider_table(
 ) -> String {
     if providers.is_empty() {
         match pattern {
-            Some(pattern) => eprintln!("no registered or enabled provider matches {}", plain(pattern)),
+            Some(pattern) => eprintln!("no registered or enabled provider matches {}", escape_line(pattern)),
             None => eprintln!("no provider is registered or enabled"),
         }
         return String::new();
@@ -96,7 +98,7 @@ fn format_provider_table(
         let groups: Vec<_> = provider.groups.iter().map(|group| format!("{{{group}}}")).collect();
         let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         [
-            or_dash(sessions::provider_name(provider).map_or_else(String::new, plain)),
+            or_dash(sessions::provider_name(provider).map_or_else(String::new, escape_line)),
             format!("{{{}}}", provider.guid),
             sessions::provider_kind(provider).to_owned(),
             or_dash(groups.join(" ")),
@@ -104,7 +106,7 @@ fn format_provider_table(
             or_dash(enabling_sessions.join(", ")),
         ]
     }));
-    table(&rows, &[false; 6])
+    format_table(&rows, &[false; 6])
 }
 
 /// Formats each session that enables a provider, with level, keywords and filters.
@@ -114,7 +116,7 @@ fn format_enabling_sessions(
 ) -> impl Iterator<Item = String> {
     let by_name = |enable: &ProviderEnable| {
         let id = enable.session;
-        let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| plain(name));
+        let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| escape_line(name));
         format!("{name}:{}", format_enable(enable))
     };
     // Private sessions are not in the list of names.
@@ -144,27 +146,27 @@ fn format_enable(enable: &ProviderEnable) -> String {
         text.push_str(" filtered");
     }
     if !filter_texts.is_empty() {
-        let _ = write!(text, ", {} traced", counted(enable.traced.into(), "process"));
+        let _ = write!(text, ", {} traced", format_count(enable.traced.into(), "process"));
     }
     text
 }
 
 fn format_provider_json(provider: &ProviderInfo, names: &BTreeMap<SessionId, &str>) -> String {
     let sessions = provider.sessions.iter().chain(&provider.private_sessions).map(|enable| {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.optional("name", names.get(&enable.session).copied()).number("id", enable.session.number());
         sessions::put_enable(&mut object, enable);
         object.finish()
     });
     let groups = provider.groups.iter().map(|group| format!("\"{group}\""));
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object
         .text("guid", &provider.guid.to_string())
         .optional("name", sessions::provider_name(provider))
         .text("kind", sessions::provider_kind(provider))
-        .raw("groups", &array(groups))
-        .raw("pids", &array(provider.pids.iter().map(ToString::to_string)))
-        .raw("sessions", &array(sessions));
+        .raw("groups", &json_array(groups))
+        .raw("pids", &json_array(provider.pids.iter().map(ToString::to_string)))
+        .raw("sessions", &json_array(sessions));
     object.finish()
 }
 

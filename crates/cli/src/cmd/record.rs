@@ -27,12 +27,12 @@ use traceweir::session::SessionSummary;
 use traceweir_format::spec::system::is_system_provider;
 
 use crate::cli::{self, RecordArgs};
-use crate::exit::{self, Outcome};
+use crate::exit::{self, CommandOutcome};
 use crate::grammar::EnableRequest;
 use crate::progress::{RecordingLine, WaitLine};
 use crate::sessions::{self, SessionEnd, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{counted, plain_path, shell_path};
+use crate::text::{escape_path, format_count, quote_path_for_shell};
 
 /// Exit status if recording fails while a command is given.
 const RECORDING_FAILED: u8 = 125;
@@ -65,17 +65,17 @@ enum EndReason {
 }
 
 /// Runs `weir record`.
-pub(super) fn run(options: &RecordArgs) -> Result<Outcome> {
+pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
     match record(options) {
         Err(error) if !options.command.is_empty() => {
             exit::print_error(&error);
-            Ok(Outcome::Status(RECORDING_FAILED))
+            Ok(CommandOutcome::Status(RECORDING_FAILED))
         }
         result => result,
     }
 }
 
-fn record(options: &RecordArgs) -> Result<Outcome> {
+fn record(options: &RecordArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.manifest)?;
     check_pid_limits(options, &requests);
     if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
@@ -85,14 +85,14 @@ fn record(options: &RecordArgs) -> Result<Outcome> {
         // This is checked before the session starts, so that a mistyped command does not truncate an
         // existing trace.
         eprintln!("error: {}", failure.text);
-        return Ok(Outcome::Status(failure.status));
+        return Ok(CommandOutcome::Status(failure.status));
     }
     let (events, incoming) = channel();
     let interrupts = events.clone();
-    signals::on_interrupt(move |_| drop(interrupts.send(RecordingEvent::Interrupt)))?;
+    signals::handle_interrupts(move |_| drop(interrupts.send(RecordingEvent::Interrupt)))?;
 
     let name = format!("weir-record-{}", std::process::id());
-    let mut plan = sessions::plan(&name, Some(&options.output), &options.shape)?;
+    let mut plan = sessions::build_plan(&name, Some(&options.output), &options.shape)?;
     // The daemon finalises the file however this process ends.
     plan.stop_on_drop = true;
     let (mut session, first) =
@@ -107,7 +107,7 @@ fn record(options: &RecordArgs) -> Result<Outcome> {
     }
     let has_command = match spawn_command(options, &events) {
         Ok(has_command) => has_command,
-        Err(status) => return Ok(Outcome::Status(status)),
+        Err(status) => return Ok(CommandOutcome::Status(status)),
     };
     let has_container_warning =
         sessions::warn_of_left_out_processes(session.controller(), first.id, &requests)?;
@@ -239,7 +239,7 @@ impl Recording<'_> {
     }
 
     /// Stops the session, prints a summary and returns the exit status.
-    fn finish(mut self, end: EndReason, events: Sender<RecordingEvent>) -> Result<Outcome> {
+    fn finish(mut self, end: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
         if let Some(mut session) = self.session.take() {
             if end != EndReason::InterruptedTwice && !self.has_container_warning && !session.is_over() {
                 // The session is stopped even if this request fails.
@@ -259,21 +259,21 @@ impl Recording<'_> {
         drop(waiting);
         let Some(ended) = ended? else {
             eprintln!("exited at once; the daemon finalises the file");
-            return Ok(Outcome::Status(INTERRUPTED));
+            return Ok(CommandOutcome::Status(INTERRUPTED));
         };
         let outcome = self.print_summary(&ended)?;
         Ok(match self.command_status {
-            Some(status) => Outcome::Status(to_exit_status(status)),
+            Some(status) => CommandOutcome::Status(to_exit_status(status)),
             None if self.has_command => {
                 eprintln!("the command is still running");
-                Outcome::Status(INTERRUPTED)
+                CommandOutcome::Status(INTERRUPTED)
             }
             None => outcome,
         })
     }
 
     /// Prints a summary and, if the recording ended early, the reason.
-    fn print_summary(&self, ended: &SessionEnd) -> Result<Outcome> {
+    fn print_summary(&self, ended: &SessionEnd) -> Result<CommandOutcome> {
         let file = &self.options.output;
         let outcome = match ended {
             SessionEnd::ByUs(summary) => sessions::print_summary(summary, false)?,
@@ -325,18 +325,18 @@ impl Recording<'_> {
 /// Describes the file of a recording whose daemon has ended.
 fn describe_daemon_end(socket: &Path, file: &Path) -> String {
     let events =
-        sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", counted(n, "event")));
-    let name = plain_path(file);
+        sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", format_count(n, "event")));
+    let name = escape_path(file);
     let file = match sessions::finalised_time(file) {
         Some(_) => format!("it finalised {name}{events} before"),
         None => {
             format!(
                 "{name} is valid to its last flush{events}: weir repair {} -o COPY finalises a copy",
-                shell_path(file)
+                quote_path_for_shell(file)
             )
         }
     };
-    format!("the daemon at {} has ended; {file}", plain_path(socket))
+    format!("the daemon at {} has ended; {file}", escape_path(socket))
 }
 
 /// Converts an exit status as shells do: 128 + N for signal N.

@@ -24,19 +24,19 @@ use traceweir_format::time::FileTime;
 
 use crate::cli::{FilterArgs, RelogArgs};
 use crate::event::{DescribedEvent, ReadFlow};
-use crate::exit::{self, Outcome};
+use crate::exit::{self, CommandOutcome};
 use crate::filter::EventFilter;
 use crate::grep::Grep;
-use crate::signals::{INTERRUPTED, on_interrupt};
-use crate::text::plain_path;
-use crate::traces::{Reading, Traces, walk};
+use crate::signals::{INTERRUPTED, handle_interrupts};
+use crate::text::escape_path;
+use crate::traces::{ReadSummary, TraceSet, read_records};
 use marks::Marks;
 
 /// Runs `weir relog`.
-pub(super) fn run(options: &RelogArgs) -> Result<Outcome> {
-    let path = plain_path(&options.output);
+pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
+    let path = escape_path(&options.output);
     check_output(options, &path)?;
-    let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
+    let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
     let selection = EventSelection::new(options, traces.start());
     check_span(&selection.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));
@@ -45,7 +45,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<Outcome> {
     // From here on, Ctrl-C must remove the incomplete output.
     let stopped = Arc::new(AtomicBool::new(false));
     let stop_flag = Arc::clone(&stopped);
-    on_interrupt(move |_| stop_flag.store(true, Ordering::Relaxed))?;
+    handle_interrupts(move |_| stop_flag.store(true, Ordering::Relaxed))?;
     let output = Output::create(&options.output, &options.input_paths(), &inputs, &settings)?;
     let marks = Marks::new(&options.mark, traces.start());
     let counts =
@@ -59,7 +59,7 @@ pub(super) fn run(options: &RelogArgs) -> Result<Outcome> {
     };
     if is_stopped() {
         eprintln!("{path}: interrupted; nothing was written");
-        return Ok(Outcome::Status(INTERRUPTED));
+        return Ok(CommandOutcome::Status(INTERRUPTED));
     }
     let RelogOutput { mut output, counts, mut marks } = out;
     marks.write_remaining(&mut output)?;
@@ -101,7 +101,7 @@ fn check_span(filter: &EventFilter) -> Result<()> {
     }
 }
 
-fn build_settings(options: &RelogArgs, traces: &Traces, filter: &EventFilter) -> Settings {
+fn build_settings(options: &RelogArgs, traces: &TraceSet, filter: &EventFilter) -> Settings {
     let is_input_compressed = || traces.inputs.iter().any(|input| input.trace.is_compressed());
     let (from, to) = filter.time_span();
     let compressed = options.compress || !options.decompress && is_input_compressed();
@@ -194,12 +194,12 @@ impl EventCounts {
 }
 
 fn relog_by_header(
-    traces: &Traces,
+    traces: &TraceSet,
     selection: &EventSelection,
     out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
-) -> Result<Reading> {
-    walk(&traces.inputs, false, |file, clock, record| {
+) -> Result<ReadSummary> {
+    read_records(&traces.inputs, false, |file, clock, record| {
         if is_stopped() {
             return Ok(ReadFlow::Stop);
         }
@@ -214,11 +214,11 @@ fn relog_by_header(
 }
 
 fn relog_by_description(
-    traces: &mut Traces,
+    traces: &mut TraceSet,
     selection: &EventSelection,
     out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
-) -> Result<Reading> {
+) -> Result<ReadSummary> {
     let mut grep = Grep::new(&selection.filter, Style::default());
     let mut skipped = EventCounts::default();
     let reading = traces.read(

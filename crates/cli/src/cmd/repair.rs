@@ -8,16 +8,16 @@ use anyhow::{Context, Result, bail};
 use traceweir_format::{Error, etl};
 
 use crate::cli::RepairArgs;
-use crate::exit::Outcome;
-use crate::input::{self, Input};
-use crate::text::grouped;
+use crate::exit::CommandOutcome;
+use crate::input::{self, TraceInput};
+use crate::text::format_number;
 
 /// Maximum number of holes to print; all are counted.
 const MAX_SHOWN_HOLES: usize = 20;
 
 /// Runs `weir repair`.
-pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
-    let mut inputs = input::open_all(std::slice::from_ref(&options.file))?;
+pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
+    let mut inputs = input::open_paths(std::slice::from_ref(&options.file))?;
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
         bail!("{} holds several traces; unpack the one to repair", options.file.display());
     };
@@ -35,8 +35,8 @@ pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
     let repaired = etl::repair(&file.trace, sink).context("cannot repair")?;
     eprintln!(
         "{path}: {} events in {} buffers, ends {}",
-        grouped(repaired.events),
-        grouped(u64::from(repaired.buffers)),
+        format_number(repaired.events),
+        format_number(u64::from(repaired.buffers)),
         repaired.end_time
     );
     if repaired.salvaged > 0 || repaired.dropped > 0 {
@@ -46,7 +46,7 @@ pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
         eprintln!(
             "{} damaged buffers stay smaller than the session's: padding all of them would take far more \
              than the input has",
-            grouped(u64::from(repaired.unpadded))
+            format_number(u64::from(repaired.unpadded))
         );
     }
     let missing = file.trace.missing_buffers();
@@ -54,8 +54,8 @@ pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
         eprintln!(
             "{}: the session wrote {} buffers and the file has {}; the events of the others are lost",
             file.name,
-            grouped(written),
-            grouped(present)
+            format_number(written),
+            format_number(present)
         );
     }
     let has_holes = report_holes(&file);
@@ -63,25 +63,25 @@ pub(super) fn run(options: &RepairArgs) -> Result<Outcome> {
     if remaining > 0 {
         eprintln!(
             "{path}: {} findings remain that repairing does not touch (weir check lists them)",
-            grouped(remaining)
+            format_number(remaining)
         );
     }
     // A crash often leaves half a buffer at the end; its complete records are saved and the copy is
     // sound.
     let is_damaged =
         has_holes || missing.is_some() || repaired.dropped > 0 || file.damage.is_some() || remaining > 0;
-    Ok(if is_damaged { Outcome::Damaged } else { Outcome::Fine })
+    Ok(if is_damaged { CommandOutcome::Damaged } else { CommandOutcome::Fine })
 }
 
 /// Prints where the input has no buffers; returns whether it has such holes.
-fn report_holes(file: &Input) -> bool {
+fn report_holes(file: &TraceInput) -> bool {
     let mut holes = file.trace.defects().iter().filter(|defect| matches!(defect, Error::Hole { .. }));
     for hole in holes.by_ref().take(MAX_SHOWN_HOLES) {
         eprintln!("{}: {hole}; the events there are lost", file.name);
     }
     let more = holes.count() as u64;
     if more > 0 {
-        eprintln!("{}: and {} more holes (weir check lists them)", file.name, grouped(more));
+        eprintln!("{}: and {} more holes (weir check lists them)", file.name, format_number(more));
     }
     file.trace.holes().next().is_some()
 }

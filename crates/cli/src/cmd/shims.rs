@@ -31,7 +31,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::cli::ShimsArgs;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
 /// Windows libraries with tracing functions.
 const WINDOWS_LIBRARIES: [&str; 3] = ["advapi32", "sechost", "tdh"];
@@ -52,7 +52,7 @@ fn link_names() -> impl Iterator<Item = String> {
 }
 
 /// Runs `weir shims`.
-pub(super) fn run(options: &ShimsArgs) -> Result<Outcome> {
+pub(super) fn run(options: &ShimsArgs) -> Result<CommandOutcome> {
     if options.remove { remove_links(&options.folder) } else { create_links(options) }
 }
 
@@ -121,7 +121,7 @@ impl<'a> ShimFolder<'a> {
     }
 }
 
-fn create_links(options: &ShimsArgs) -> Result<Outcome> {
+fn create_links(options: &ShimsArgs) -> Result<CommandOutcome> {
     let library = find_library(options.lib.as_deref())?;
     let folder = &options.folder;
     fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
@@ -155,10 +155,10 @@ fn create_links(options: &ShimsArgs) -> Result<Outcome> {
     }
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
     eprintln!("programs find them with LD_LIBRARY_PATH={}", absolute.display());
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
-fn remove_links(folder: &Path) -> Result<Outcome> {
+fn remove_links(folder: &Path) -> Result<CommandOutcome> {
     let folder = ShimFolder::open(folder)?;
     for name in link_names() {
         let path = folder.path_of(&name);
@@ -174,7 +174,7 @@ fn remove_links(folder: &Path) -> Result<Outcome> {
             }
         }
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Finds the library. Returns an absolute path whose last component stays a link if it is one, so

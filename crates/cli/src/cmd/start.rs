@@ -9,12 +9,12 @@ use super::answer::CommandResult;
 use crate::cli::{self, StartArgs};
 use crate::grammar::EnableRequest;
 use crate::sessions::{self, StartedSession};
-use crate::text::{grouped, plain, plain_path, shell};
+use crate::text::{escape_line, escape_path, format_number, quote_for_shell};
 
 /// Runs `weir start`.
 pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     let requests = options.providers.resolve(&options.manifest)?;
-    let mut plan = sessions::plan(&options.name, options.output.as_deref(), &options.shape)?;
+    let mut plan = sessions::build_plan(&options.name, options.output.as_deref(), &options.shape)?;
     let is_private = sessions::is_private(plan.mode);
     if is_private && plan.guid.is_null() {
         plan.guid = private_session_guid(&requests);
@@ -26,12 +26,12 @@ pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     sessions::note_literal_percent_d(&plan);
     eprintln!("{}", describe_session(&summary));
     if requests.is_empty() && options.kernel.kernel.is_none() {
-        eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
+        eprintln!("no provider is enabled yet: weir enable {} PROVIDER", quote_for_shell(&options.name));
     }
     // Enabling a name may have added processes that registered the name with another GUID.
     let has_processes = |summary: SessionSummary| summary.processes > 0;
     if is_private && summary.processes == 0 && !session.session().query().is_ok_and(has_processes) {
-        let name = plain(&options.name);
+        let name = escape_line(&options.name);
         eprintln!(
             "no process takes part in session {name} yet: processes that register the provider from now on do"
         );
@@ -55,12 +55,14 @@ fn private_session_guid(requests: &[EnableRequest]) -> Guid {
 
 /// Describes the outputs of a session, and how to read its events.
 fn describe_session(summary: &SessionSummary) -> String {
-    let (name, shell_name) = (plain(&summary.name), shell(&summary.name));
-    let file = summary.log_file.as_deref().map(plain_path);
+    let (name, shell_name) = (escape_line(&summary.name), quote_for_shell(&summary.name));
+    let file = summary.log_file.as_deref().map(escape_path);
     if summary.mode.contains(LogFileMode::BUFFERING) {
         let kib = u64::from(summary.minimum_buffers) * u64::from(summary.buffer_kib);
-        let memory =
-            format!("session {name} runs and keeps the newest {} KiB of events in memory", grouped(kib));
+        let memory = format!(
+            "session {name} runs and keeps the newest {} KiB of events in memory",
+            format_number(kib)
+        );
         return match file {
             Some(file) => {
                 format!(

@@ -11,13 +11,13 @@ use traceweir_format::header::NO_ID;
 
 use crate::cli::{GroupBy, StatsArgs};
 use crate::event::{DescribedEvent, ReadFlow};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::export::format_unnamed_event;
 use crate::filter::EventFilter;
 use crate::grep::Grep;
 use crate::output::BufferedOutput;
-use crate::text::{grouped, plain};
-use crate::traces::Traces;
+use crate::text::{escape_line, format_number};
+use crate::traces::TraceSet;
 
 /// Events and bytes of one group.
 #[derive(Clone, Copy, Default)]
@@ -63,8 +63,8 @@ fn truncate_name(name: &str) -> String {
 }
 
 /// Runs `weir stats`.
-pub(super) fn run(options: &StatsArgs) -> Result<Outcome> {
-    let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
+pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
+    let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
     let filter = EventFilter::new(&options.filters, traces.start());
     let mut stats = TraceStats::default();
     let mut remaining = filter.head.unwrap_or(u64::MAX);
@@ -136,7 +136,7 @@ impl TraceStats {
     fn format_page(&self, options: &StatsArgs) -> String {
         let mut page = String::new();
         if !options.json {
-            let (events, bytes) = (grouped(self.all.events), grouped(self.all.bytes));
+            let (events, bytes) = (format_number(self.all.events), format_number(self.all.bytes));
             let _ = writeln!(page, "{events} events, {bytes} bytes in {:.3} s", self.seconds());
         }
         for name in ["provider", "event", "process"] {
@@ -185,15 +185,21 @@ impl TraceStats {
                 );
             } else {
                 let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
-                let (events, bytes) = (grouped(count.events), grouped(count.bytes));
+                let (events, bytes) = (format_number(count.events), format_number(count.bytes));
                 let rate = rate(count.events);
-                let _ =
-                    writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", plain(&label));
+                let _ = writeln!(
+                    page,
+                    "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}",
+                    escape_line(&label)
+                );
             }
         }
         if rows.len() > max_rows && !json {
-            let _ =
-                writeln!(page, "{:>12} more (--top 0 shows all)", grouped((rows.len() - max_rows) as u64));
+            let _ = writeln!(
+                page,
+                "{:>12} more (--top 0 shows all)",
+                format_number((rows.len() - max_rows) as u64)
+            );
         }
     }
 

@@ -16,17 +16,17 @@ use traceweir::consumer::{Closer, Trace};
 use traceweir_decode::format::Style;
 
 use crate::cli::{self, WatchArgs};
-use crate::exit::{self, Outcome};
+use crate::exit::{self, CommandOutcome};
 use crate::filter::EventFilter;
 use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{counted, plain, plain_path};
+use crate::text::{escape_line, escape_path, format_count};
 
 /// Runs `weir watch`.
-pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
+pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.schemas.manifest)?;
     if options.session.is_some() && requests.iter().any(|request| !request.can_match_events()) {
         cli::exit_with_conflict(
@@ -36,7 +36,7 @@ pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
     }
     let WatchedTrace { trace, stopper } = WatchedTrace::open(options, &requests)?;
     let interrupt_stopper = stopper.clone();
-    signals::on_interrupt(move |count| {
+    signals::handle_interrupts(move |count| {
         if count > 1 {
             std::process::exit(INTERRUPTED.into());
         }
@@ -49,7 +49,7 @@ pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
     let session_end = stopper.take_session_end();
     let lost = match watched {
         // The reader closed the pipe.
-        Err(error) if exit::is_closed_pipe(&error) => return Ok(Outcome::Fine),
+        Err(error) if exit::is_closed_pipe(&error) => return Ok(CommandOutcome::Fine),
         Err(error) if is_daemon_disconnect(&error) => {
             return Err(daemon_ended_error(options, session_end.ok().as_ref()));
         }
@@ -59,9 +59,9 @@ pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
         print_reason_of_end(options, session_end.as_ref().ok());
     }
     if lost.events > 0 || lost.buffers > 0 {
-        let (events, buffers) = (counted(lost.events, "event"), counted(lost.buffers, "buffer"));
+        let (events, buffers) = (format_count(lost.events, "event"), format_count(lost.buffers, "buffer"));
         eprintln!("warning: {events} and {buffers} were lost before weir received them");
-        return Ok(Outcome::EventsLost);
+        return Ok(CommandOutcome::EventsLost);
     }
     Ok(match session_end? {
         Some(SessionEnd::ByUs(mut p) | SessionEnd::Before(mut p)) => {
@@ -71,7 +71,7 @@ pub(super) fn run(options: &WatchArgs) -> Result<Outcome> {
             }
             sessions::report_losses(&p, true)
         }
-        Some(SessionEnd::WithDaemon(_)) | None => Outcome::Fine,
+        Some(SessionEnd::WithDaemon(_)) | None => CommandOutcome::Fine,
     })
 }
 
@@ -87,7 +87,7 @@ fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionE
                 .and_then(|(_, session)| Ok(session.outcome()?));
             match ended {
                 Ok(p) => eprintln!("{}", sessions::describe_end(&p)),
-                Err(_) => eprintln!("session {} has ended", plain(name)),
+                Err(_) => eprintln!("session {} has ended", escape_line(name)),
             }
         }
         _ => {}
@@ -100,13 +100,13 @@ fn is_daemon_disconnect(error: &anyhow::Error) -> bool {
 
 fn daemon_ended_error(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) -> anyhow::Error {
     let at = match session_end {
-        Some(Some(SessionEnd::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
+        Some(Some(SessionEnd::WithDaemon(socket))) => format!(" at {}", escape_path(socket)),
         _ => String::new(),
     };
     let session = options
         .session
         .as_ref()
-        .map_or_else(|| "the session".to_owned(), |n| format!("session {}", plain(n)));
+        .map_or_else(|| "the session".to_owned(), |n| format!("session {}", escape_line(n)));
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
@@ -149,7 +149,7 @@ impl WatchedTrace {
         if let Some(name) = &options.session {
             // Finding the daemon first gives a better error message.
             drop(sessions::connect_to_session(options.daemon_choice, name)?);
-            let context = || format!("cannot watch session {}", plain(name));
+            let context = || format!("cannot watch session {}", escape_line(name));
             let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(context)?;
             let stopper = WatchStopper::new(trace.closer(), None);
             return Ok(Self { trace, stopper });

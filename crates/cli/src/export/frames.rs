@@ -24,7 +24,7 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::stack_walk::StackWalk;
 
 use crate::event::DescribedEvent;
-use crate::symbols::Frame;
+use crate::symbols::SymbolFrame;
 
 /// The largest integer that every JSON reader keeps exactly.
 const MAX_EXACT_NUMBER: u64 = 1 << 53;
@@ -35,7 +35,7 @@ const CODE_FIELD_NAMES: [&str; 4] = ["InstructionPointer", "Routine", "SysCallAd
 /// An address with its functions.
 struct ResolvedAddress {
     address: u64,
-    frames: Arc<[Frame]>,
+    frames: Arc<[SymbolFrame]>,
     /// Distance between the resolved address and `address`: 1 for a return address.
     lookup_offset: u64,
 }
@@ -160,7 +160,7 @@ fn push_lines(resolved: &ResolvedAddress, field: Option<&str>, out: &mut Vec<u8>
     }
 }
 
-fn push_frame(frame: &Frame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
+fn push_frame(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
     if let Some(module) = &frame.module {
         push_line(module.as_bytes(), out);
     }
@@ -224,7 +224,7 @@ fn push_objects<'n>(all: impl Iterator<Item = &'n ResolvedAddress>, out: &mut Ve
     }
 }
 
-fn push_object(frame: &Frame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
+fn push_object(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
     let text = |key: &[u8], value: Option<&Arc<str>>, out: &mut Vec<u8>| {
         out.extend_from_slice(key);
         match value {

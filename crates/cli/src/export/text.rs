@@ -212,7 +212,7 @@ pub(crate) fn push_frame(
         return frames::push_address(event, (pid, time), address, is_exact, out);
     }
     out.extend_from_slice(b"    ");
-    let number = match event.images.and_then(|images| images.locate(pid, address, time)) {
+    let number = match event.images.and_then(|images| images.find_name(pid, address, time)) {
         Some((name, offset)) => {
             push_line(name.as_bytes(), out);
             out.push(b'+');

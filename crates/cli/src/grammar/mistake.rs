@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::text::plain;
+use crate::text::escape_line;
 
 /// An error in an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +25,10 @@ impl ArgumentError {
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The carets are placed under the escaped text.
-        let width = |part: Option<&str>| part.map_or(0, |part| plain(part).chars().count());
+        let width = |part: Option<&str>| part.map_or(0, |part| escape_line(part).chars().count());
         let before = width(self.text.get(..self.at.start));
         let marked = width(self.text.get(self.at.clone())).max(1);
-        let (text, carets) = (plain(&self.text), "^".repeat(marked));
+        let (text, carets) = (escape_line(&self.text), "^".repeat(marked));
         write!(f, "{}\n\n    {text}\n    {:before$}{carets}", self.reason, "")
     }
 }

@@ -10,7 +10,7 @@ use traceweir::Guid;
 use traceweir::session::{ProviderEnable, ProviderInfo};
 
 use crate::grammar::EnableRequest;
-use crate::text::plain;
+use crate::text::escape_line;
 
 /// Returns the GUIDs that enables of a registered provider may use: the GUID of the provider, and the
 /// hash of each name that enables it.
@@ -64,7 +64,7 @@ fn same_name_note(all: &[ProviderInfo], request: &EnableRequest) -> Option<Strin
     let reached = registered.filter(|provider| enable_guids(provider).contains(&request.guid));
     let guids: Vec<String> = reached.map(|provider| format!("{{{}}}", provider.guid)).collect();
     let (last, others) = guids.split_last().filter(|(_, others)| !others.is_empty())?;
-    let (name, count) = (plain(&request.name), guids.len());
+    let (name, count) = (escape_line(&request.name), guids.len());
     let both_or_all = if others.len() == 1 { "both" } else { "all" };
     Some(format!(
         "note: {count} providers are registered as {name}: {} and {last}; {both_or_all} are enabled. Use a GUID instead of the name \

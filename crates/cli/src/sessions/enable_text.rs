@@ -8,7 +8,7 @@ use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKe
 use traceweir_format::spec::enable as spec;
 
 use crate::grammar::property_names;
-use crate::text::{Object, array, counted, plain};
+use crate::text::{JsonObject, escape_line, format_count, json_array};
 
 /// Filter types, and the command-line option for each.
 const FILTER_OPTIONS: [(u32, &str); 13] = [
@@ -58,9 +58,9 @@ pub(crate) fn format_filter(filter: &Filter) -> Option<String> {
 /// Formats a filter as a JSON object: type, command-line option and values.
 pub(super) fn filter_object(filter: &Filter) -> Option<String> {
     let decoded = decode_filter(filter)?;
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object.mask("type", filter.kind()).text("option", decoded.option);
-    object.raw("values", &array(decoded.values.iter().map(FilterValue::to_json)));
+    object.raw("values", &json_array(decoded.values.iter().map(FilterValue::to_json)));
     Some(object.finish())
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for DecodedFilter {
             self.values.iter().all(|value| !matches!(value, FilterValue::Text(text) if !is_plain(text)));
         let values = self.values.iter().map(|value| match value {
             FilterValue::Number(number) => number.to_string(),
-            FilterValue::Text(text) => plain(text),
+            FilterValue::Text(text) => escape_line(text),
         });
         let values = values.collect::<Vec<_>>().join(",");
         let quote = if are_plain && (self.values.len() == 1 || !values.contains(char::is_alphabetic)) {
@@ -179,7 +179,7 @@ fn describe_payload_filter(filter: &payload::Filter<'_>) -> String {
     format!(
         "{}: {} joined by {joined}",
         filter.event_id,
-        counted(filter.predicates().count() as u64, "condition")
+        format_count(filter.predicates().count() as u64, "condition")
     )
 }
 

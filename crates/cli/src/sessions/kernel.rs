@@ -23,7 +23,7 @@ use crate::grammar::{
     EnableRequest, KernelSelection, StackSelection, default_stacks, describe_absent_groups, event_names,
     group_names,
 };
-use crate::text::{Object, array};
+use crate::text::{JsonObject, json_array};
 use crate::tracefs::has_kprobes;
 
 /// Profile source of the timer, which every machine has.
@@ -275,8 +275,8 @@ impl KernelState {
 
     /// Formats a JSON object.
     pub(super) fn format_json(&self) -> String {
-        let texts = |names: Vec<String>| array(names.iter().map(|name| format!("\"{name}\"")));
-        let mut object = Object::new();
+        let texts = |names: Vec<String>| json_array(names.iter().map(|name| format!("\"{name}\"")));
+        let mut object = JsonObject::new();
         object.raw("groups", &texts(group_names(&self.groups)));
         object.raw("masks", &texts(self.groups.iter().map(|word| format!("{word:#x}")).collect()));
         object.raw("stacks", &texts(event_names(&self.stacks)));
@@ -284,7 +284,7 @@ impl KernelState {
             Some(interval) => object.number("interval_100ns", interval),
             None => object.raw("interval_100ns", "null"),
         };
-        object.raw("lost_by_processor", &array(self.lost.iter().map(ToString::to_string)));
+        object.raw("lost_by_processor", &json_array(self.lost.iter().map(ToString::to_string)));
         object.finish()
     }
 }

@@ -22,7 +22,7 @@ use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
 use super::report::{is_at_limit, is_limit_in_kib};
 use super::{enable_text, mode_names};
-use crate::text::{Object, array, grouped, plain, plain_path};
+use crate::text::{JsonObject, escape_line, escape_path, format_number, json_array};
 
 /// Whether a session is running or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +109,9 @@ pub(crate) fn format_page(
 }
 
 fn add_collection(lines: &mut PageLines, summary: &SessionSummary, state: SessionState) {
-    lines.add_line("Name", plain(&summary.name)).add_line("Status", format_status(summary, state));
+    lines.add_line("Name", escape_line(&summary.name)).add_line("Status", format_status(summary, state));
     if let Some(folder) = summary.log_file.as_deref().and_then(Path::parent) {
-        lines.add_line("Root Path", plain_path(folder));
+        lines.add_line("Root Path", escape_path(folder));
     }
     lines
         .add_line("Segment", format_on_off(summary.mode.contains(LogFileMode::NEWFILE)))
@@ -131,12 +131,12 @@ fn format_max_size(summary: &SessionSummary) -> String {
 }
 
 fn add_trace_settings(lines: &mut PageLines, summary: &SessionSummary) {
-    let name = plain(&summary.name);
+    let name = escape_line(&summary.name);
     lines.add_line("Name", format!("{name}\\{name}")).add_line("Type", "Trace");
     lines.add_line("Session Id", format!("{:#x}", summary.id.number()));
     lines.add_line("Session Guid", format!("{{{}}}", summary.guid));
     if let Some(file) = &summary.log_file {
-        lines.add_line("Output Location", plain_path(file));
+        lines.add_line("Output Location", escape_path(file));
     }
     lines
         .add_line("Append", format_on_off(summary.mode.contains(LogFileMode::APPEND)))
@@ -175,22 +175,22 @@ fn file_mode_name(summary: &SessionSummary) -> &'static str {
 fn add_counters(lines: &mut PageLines, summary: &SessionSummary) {
     let cause = &summary.lost;
     lines
-        .add_line("Events", grouped(summary.events))
-        .add_line("Buffers Written", grouped(summary.buffers_written.into()))
-        .add_line("Events Lost", grouped(summary.events_lost))
-        .add_line("  No Room", grouped(cause.no_room))
-        .add_line("  Not Written", grouped(cause.not_written))
-        .add_line("  Damaged", grouped(cause.damaged))
-        .add_line("  No Region", grouped(cause.no_region))
-        .add_line("  Perf Rings Full", grouped(cause.kernel))
-        .add_line("  Overwritten", grouped(cause.overwritten))
-        .add_line("Buffers Lost", grouped(summary.buffers_lost.into()))
-        .add_line("Real-time Events Lost", grouped(summary.real_time_events_lost))
-        .add_line("Real-time Buffers Lost", grouped(summary.real_time_buffers_lost.into()))
-        .add_line("Uncounted Processes", grouped(summary.uncounted_processes.into()))
-        .add_line("Damaged Regions", grouped(summary.damaged_regions.into()))
-        .add_line("Processes", grouped(summary.processes.into()))
-        .add_line("Consumers", grouped(summary.consumers.into()))
+        .add_line("Events", format_number(summary.events))
+        .add_line("Buffers Written", format_number(summary.buffers_written.into()))
+        .add_line("Events Lost", format_number(summary.events_lost))
+        .add_line("  No Room", format_number(cause.no_room))
+        .add_line("  Not Written", format_number(cause.not_written))
+        .add_line("  Damaged", format_number(cause.damaged))
+        .add_line("  No Region", format_number(cause.no_region))
+        .add_line("  Perf Rings Full", format_number(cause.kernel))
+        .add_line("  Overwritten", format_number(cause.overwritten))
+        .add_line("Buffers Lost", format_number(summary.buffers_lost.into()))
+        .add_line("Real-time Events Lost", format_number(summary.real_time_events_lost))
+        .add_line("Real-time Buffers Lost", format_number(summary.real_time_buffers_lost.into()))
+        .add_line("Uncounted Processes", format_number(summary.uncounted_processes.into()))
+        .add_line("Damaged Regions", format_number(summary.damaged_regions.into()))
+        .add_line("Processes", format_number(summary.processes.into()))
+        .add_line("Consumers", format_number(summary.consumers.into()))
         .add_line("Collector Thread", summary.collector_thread)
         .add_line("Collector Time", format!("{:.3} s", summary.collector_time.as_secs_f64()));
 }
@@ -198,7 +198,7 @@ fn add_counters(lines: &mut PageLines, summary: &SessionSummary) {
 fn add_provider(lines: &mut PageLines, enabled: &EnabledProvider<'_>) {
     let EnabledProvider { provider, enable } = enabled;
     lines.0.push_str("Provider:\n");
-    let name = enabled.name().map_or_else(|| "-".to_owned(), plain);
+    let name = enabled.name().map_or_else(|| "-".to_owned(), escape_line);
     lines.add_line("Name", name).add_line("Provider Guid", format!("{{{}}}", provider.guid));
     lines.add_line("Level", level_name(enable.level.as_int()));
     let mask = |bits: u64| format!("{bits:#x}");
@@ -212,8 +212,8 @@ fn add_provider(lines: &mut PageLines, enabled: &EnabledProvider<'_>) {
 
 /// Formats how many processes have registered a provider, and how many of them the session traces.
 fn format_processes(provider: &ProviderInfo, enable: &ProviderEnable) -> String {
-    let registered = grouped(provider.pids.len() as u64);
-    format!("{registered} registered, {} traced", grouped(enable.traced.into()))
+    let registered = format_number(provider.pids.len() as u64);
+    format!("{registered} registered, {} traced", format_number(enable.traced.into()))
 }
 
 pub(crate) fn provider_kind(provider: &ProviderInfo) -> &'static str {
@@ -261,7 +261,7 @@ pub(crate) fn format_json(
     providers: &[ProviderInfo],
     kernel: Option<&KernelState>,
 ) -> String {
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object
         .text("name", &summary.name)
         .text("status", state_name(summary, state))
@@ -270,14 +270,14 @@ pub(crate) fn format_json(
     put_counters(&mut object, summary);
     let providers = enabled_providers(summary.id, providers).into_iter().map(|enabled| {
         let EnabledProvider { provider, enable } = &enabled;
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.text("guid", &provider.guid.to_string()).optional("name", enabled.name());
         put_enable(&mut object, enable);
         object.text("kind", provider_kind(provider));
-        object.raw("pids", &array(provider.pids.iter().map(ToString::to_string)));
+        object.raw("pids", &json_array(provider.pids.iter().map(ToString::to_string)));
         object.finish()
     });
-    object.raw("providers", &array(providers));
+    object.raw("providers", &json_array(providers));
     if let Some(kernel) = kernel {
         object.raw("kernel", &kernel.format_json());
     }
@@ -285,11 +285,12 @@ pub(crate) fn format_json(
 }
 
 /// Adds the parameters of an enable to a JSON object.
-pub(crate) fn put_enable(object: &mut Object, enable: &ProviderEnable) {
+pub(crate) fn put_enable(object: &mut JsonObject, enable: &ProviderEnable) {
     object.number("level", enable.level.as_int()).mask("any", enable.keywords.bits());
     object.mask("all", enable.all_keywords.bits()).mask("property", enable.properties.bits());
-    object.raw("filters", &array(enable.filters.iter().map(|filter| format!("\"{:#x}\"", filter.kind()))));
-    object.raw("filtered", &array(enable.filters.iter().filter_map(enable_text::filter_object)));
+    object
+        .raw("filters", &json_array(enable.filters.iter().map(|filter| format!("\"{:#x}\"", filter.kind()))));
+    object.raw("filtered", &json_array(enable.filters.iter().filter_map(enable_text::filter_object)));
     object.number("traced", enable.traced);
 }
 
@@ -307,7 +308,7 @@ fn state_name(summary: &SessionSummary, state: SessionState) -> &'static str {
     }
 }
 
-fn put_settings(object: &mut Object, summary: &SessionSummary) {
+fn put_settings(object: &mut JsonObject, summary: &SessionSummary) {
     let file = summary.log_file.as_ref().map(|f| f.display().to_string());
     let kib = summary.maximum_file_bytes.unwrap_or(0) >> 10;
     object
@@ -328,9 +329,9 @@ fn put_settings(object: &mut Object, summary: &SessionSummary) {
         .raw("low_latency", if summary.low_latency { "true" } else { "false" });
 }
 
-fn put_counters(object: &mut Object, summary: &SessionSummary) {
+fn put_counters(object: &mut JsonObject, summary: &SessionSummary) {
     let cause = &summary.lost;
-    let mut lost = Object::new();
+    let mut lost = JsonObject::new();
     lost.number("no_room", cause.no_room)
         .number("not_written", cause.not_written)
         .number("damaged", cause.damaged)

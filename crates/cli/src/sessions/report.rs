@@ -15,8 +15,8 @@ use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 
 use super::is_private;
-use crate::exit::Outcome;
-use crate::text::{counted, grouped, plain, plain_path};
+use crate::exit::CommandOutcome;
+use crate::text::{escape_line, escape_path, format_count, format_number};
 
 /// Files up to this size are read at the end of a session to count their events. The count may differ
 /// from that of the session: another session may have started the file, or this session may have
@@ -42,11 +42,11 @@ pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
     let cause = &summary.lost;
     let reason = if is_at_limit(summary) { "came after the file was full" } else { "could not be written" };
     let buffers = u64::from(summary.buffers_lost);
-    let in_buffers = format!("in {} {reason}", counted(buffers, "buffer"));
+    let in_buffers = format!("in {} {reason}", format_count(buffers, "buffer"));
     let unwritten = if buffers > 0 { &in_buffers } else { reason };
     let overwritten = u64::from(summary.overwritten_buffers);
     let overwritten_reason = "of the file that another process truncated or overwrote";
-    let in_overwritten = format!("in {} {overwritten_reason}", counted(overwritten, "buffer"));
+    let in_overwritten = format!("in {} {overwritten_reason}", format_count(overwritten, "buffer"));
     let counted_losses = join_counts(&[
         (cause.no_room, "event", "found no room or were too large"),
         (cause.not_written, "event", unwritten),
@@ -58,7 +58,7 @@ pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
         (cause.overwritten, "event", &in_overwritten),
         (if cause.overwritten == 0 { overwritten } else { 0 }, "buffer", overwritten_reason),
     ]);
-    let processes = counted(summary.uncounted_processes.into(), "process");
+    let processes = format_count(summary.uncounted_processes.into(), "process");
     let unknown = (summary.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
     let all: Vec<String> = counted_losses.into_iter().chain(unknown).collect();
     (!all.is_empty()).then(|| all.join("; "))
@@ -75,21 +75,21 @@ fn describe_undelivered(summary: &SessionSummary) -> Option<String> {
 fn join_counts(parts: &[(u64, &str, &str)]) -> Option<String> {
     let nonzero = parts.iter().filter(|(n, ..)| *n > 0);
     let texts: Vec<_> = nonzero
-        .map(|(n, noun, reason)| format!("{} {reason}", counted(*n, noun)).trim_end().to_owned())
+        .map(|(n, noun, reason)| format!("{} {reason}", format_count(*n, noun)).trim_end().to_owned())
         .collect();
     if texts.is_empty() { None } else { Some(texts.join(", ")) }
 }
 
 /// Prints losses to standard error. Undelivered live events do not count as lost if no consumer was
 /// connected.
-pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Outcome {
+pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> CommandOutcome {
     let live = describe_undelivered(summary);
     if let (Some(live), false) = (&live, is_watched) {
         eprintln!("no consumer was connected: {live}");
     }
     let lost: Vec<_> = describe_losses(summary).into_iter().chain(live.filter(|_| is_watched)).collect();
     if lost.is_empty() {
-        return Outcome::Fine;
+        return CommandOutcome::Fine;
     }
     eprintln!("warning: lost: {}", lost.join(", "));
     if summary.lost.no_room > 0 {
@@ -111,7 +111,7 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Outco
             "hint: these processes ended while they registered, got a late reply or no memory, or were disconnected; the daemon's log names them"
         );
     }
-    Outcome::EventsLost
+    CommandOutcome::EventsLost
 }
 
 /// Describes how to lose fewer kernel events in perf rings. The size of perf rings depends on
@@ -130,19 +130,21 @@ fn perf_ring_hint(summary: &SessionSummary) -> String {
 
 /// Prints to standard error what the file of an ended session contains, why the session ended by
 /// itself, and what was lost. Then returns an error if the file no longer exists.
-pub(crate) fn print_summary(summary: &SessionSummary, is_watched: bool) -> Result<Outcome> {
+pub(crate) fn print_summary(summary: &SessionSummary, is_watched: bool) -> Result<CommandOutcome> {
     let mut file_result = Ok(());
     match &summary.log_file {
         Some(file) if is_private(summary.mode) => print_private_summary(summary, file),
         Some(file) => file_result = print_file_summary(summary, file),
         None if summary.mode.contains(LogFileMode::BUFFERING) => {
-            let events = counted(summary.events, "event");
+            let events = format_count(summary.events, "event");
             eprintln!(
                 "session {}: {events} collected; the session had no file, so they are discarded",
-                plain(&summary.name)
+                escape_line(&summary.name)
             );
         }
-        None => eprintln!("session {}: {}", plain(&summary.name), counted(summary.events, "event")),
+        None => {
+            eprintln!("session {}: {}", escape_line(&summary.name), format_count(summary.events, "event"))
+        }
     }
     if is_at_limit(summary) {
         let bytes = summary.maximum_file_bytes.unwrap_or(0);
@@ -156,17 +158,17 @@ pub(crate) fn print_summary(summary: &SessionSummary, is_watched: bool) -> Resul
     if summary.overwritten_buffers > 0
         && let Some(file) = &summary.log_file
     {
-        let name = plain_path(file);
+        let name = escape_path(file);
         eprintln!("warning: another process truncated or overwrote {name} while it was recorded");
     }
     let outcome = report_losses(summary, is_watched);
     file_result?;
-    Ok(if summary.overwritten_buffers > 0 { outcome.max(Outcome::Damaged) } else { outcome })
+    Ok(if summary.overwritten_buffers > 0 { outcome.max(CommandOutcome::Damaged) } else { outcome })
 }
 
 /// Prints what a log file contains, which may be less than was collected.
 fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
-    let (name, collected) = (plain_path(file), counted(summary.events, "event"));
+    let (name, collected) = (escape_path(file), format_count(summary.events, "event"));
     let Ok(metadata) = file.metadata() else {
         let reason =
             format!("{name} no longer exists: it was removed or renamed while {collected} were recorded");
@@ -186,9 +188,9 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
     } else {
         u64::from(summary.buffers_written)
     };
-    let size = format!("{}, {} bytes", counted(buffers, "buffer"), grouped(metadata.len()));
+    let size = format!("{}, {} bytes", format_count(buffers, "buffer"), format_number(metadata.len()));
     if !has_newest_only && metadata.len() > MAX_COUNTED_FILE_BYTES {
-        let session = plain(&summary.name);
+        let session = escape_line(&summary.name);
         eprintln!("session {session}: {collected} collected; its file {name} has {size}");
         return Ok(());
     }
@@ -198,10 +200,12 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
         eprintln!("of {collected} collected, {name} keeps the newest: {size}");
         return Ok(());
     };
-    let contents = format!("{name}: {} in {size}", counted(events, "event"));
+    let contents = format!("{name}: {} in {size}", format_count(events, "event"));
     match events.cmp(&written) {
         Ordering::Equal => eprintln!("{contents}"),
-        Ordering::Greater => eprintln!("{contents}; this session has added {}", counted(written, "event")),
+        Ordering::Greater => {
+            eprintln!("{contents}; this session has added {}", format_count(written, "event"))
+        }
         Ordering::Less if has_newest_only => eprintln!("{contents}; the newest of {collected} collected"),
         Ordering::Less => eprintln!("{contents}; the last file of a session that has collected {collected}"),
     }
@@ -211,12 +215,12 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
 /// Prints what the processes of a private session wrote: one file each, or none if no process took
 /// part.
 fn print_private_summary(summary: &SessionSummary, file: &Path) {
-    let (session, name) = (plain(&summary.name), plain_path(file));
+    let (session, name) = (escape_line(&summary.name), escape_path(file));
     if summary.buffers_written == 0 {
         eprintln!("session {session}: no process took part, so no file was written");
         return;
     }
-    let collected = counted(summary.events, "event");
+    let collected = format_count(summary.events, "event");
     eprintln!("session {session}: {collected}, in {name} and, for each further process, {name}_PID");
 }
 
@@ -259,7 +263,7 @@ pub(crate) fn describe_end(summary: &SessionSummary) -> String {
         .as_deref()
         .and_then(finalised_time)
         .map_or_else(String::new, |time| format!(" at {time}"));
-    let name = plain(&summary.name);
+    let name = escape_line(&summary.name);
     match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(summary) => {
             format!("session {name} ended{when}: its file reached its size")

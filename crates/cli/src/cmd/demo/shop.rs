@@ -18,7 +18,7 @@ use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
 use crate::cli::DemoShopArgs;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
 /// Name of the provider.
 pub(super) const PROVIDER: &str = "Traceweir.Demo.CoffeeShop";
@@ -38,7 +38,7 @@ const OUT_BOOLEAN: u8 = 3;
 const OUT_UTF8: u8 = 35;
 
 /// Runs the sample program, in its own process.
-pub(crate) fn run_shop(options: &DemoShopArgs) -> Result<Outcome> {
+pub(crate) fn run_shop(options: &DemoShopArgs) -> Result<CommandOutcome> {
     let traits = TraitsBuilder::new(PROVIDER).finish()?.to_vec();
     let is_state_requested = Arc::new(AtomicBool::new(false));
     let request = Arc::clone(&is_state_requested);
@@ -65,7 +65,7 @@ pub(crate) fn run_shop(options: &DemoShopArgs) -> Result<Outcome> {
         }
         std::thread::sleep(remaining.min(POLL_INTERVAL));
     }
-    Ok(Outcome::Status(options.exit))
+    Ok(CommandOutcome::Status(options.exit))
 }
 
 struct Shop {

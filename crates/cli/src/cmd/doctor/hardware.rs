@@ -4,7 +4,7 @@ use traceweir_daemon::machine::Counter;
 
 use super::check::{Advice, Check, Subject};
 use super::machine::Machine;
-use crate::text::counted;
+use crate::text::format_count;
 
 /// Runs the checks of this module.
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
@@ -19,13 +19,13 @@ const COUNTERS: Subject = Subject {
 
 fn counters(machine: &Machine) -> Check {
     let (number, sources) = (machine.perf.counters(), machine.perf.sources().len());
-    let sources = counted(u64::try_from(sources).unwrap_or(0), "profile source");
+    let sources = format_count(u64::try_from(sources).unwrap_or(0), "profile source");
     if number == 0 {
         let found =
             format!("none: the processor has none, or the virtual machine does not pass them on; {sources}");
         COUNTERS.limited(found)
     } else {
-        COUNTERS.fine(format!("{} at a time; {sources} (weir ask 7)", counted(number.into(), "counter")))
+        COUNTERS.fine(format!("{} at a time; {sources} (weir ask 7)", format_count(number.into(), "counter")))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::check::{Check, State, blocking_checks};
 use crate::cli::Need;
-use crate::text::{Object, array, plain};
+use crate::text::{JsonObject, escape_line, json_array};
 
 /// Formats the page: needs first, then checks. Passed checks are explained only if `shows_all`.
 pub(super) fn page(checks: &[Check], asked: &[Need], shows_all: bool) -> String {
@@ -22,7 +22,7 @@ pub(super) fn page(checks: &[Check], asked: &[Need], shows_all: bool) -> String 
     text.push('\n');
     for check in checks {
         let name = check.subject.name;
-        let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), plain(&check.found));
+        let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), escape_line(&check.found));
         if shows_all || check.state != State::Fine {
             write_reasons(check, &mut text);
         }
@@ -32,7 +32,7 @@ pub(super) fn page(checks: &[Check], asked: &[Need], shows_all: bool) -> String 
 
 fn write_reasons(check: &Check, text: &mut String) {
     let mut line = |label: &str, value: &str| {
-        let _ = writeln!(text, "           {label:<8} {}", plain(value));
+        let _ = writeln!(text, "           {label:<8} {}", escape_line(value));
     };
     line("for", check.subject.purpose);
     line("without", check.subject.without);
@@ -48,7 +48,7 @@ fn write_reasons(check: &Check, text: &mut String) {
 pub(super) fn objects(checks: &[Check], asked: &[Need]) -> String {
     let quoted = |name: &'static str| format!("\"{name}\"");
     let check_lines = checks.iter().map(|check| {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object
             .text("check", check.subject.name)
             .text("state", check.state.name())
@@ -57,16 +57,16 @@ pub(super) fn objects(checks: &[Check], asked: &[Need]) -> String {
         let advice = check.advice.as_ref();
         object.optional("now", advice.map(|advice| advice.now.as_str()));
         object.optional("lasting", advice.and_then(|advice| advice.lasting.as_deref()));
-        object.raw("blocks", &array(check.blocks.iter().map(|need| quoted(need.name()))));
+        object.raw("blocks", &json_array(check.blocks.iter().map(|need| quoted(need.name()))));
         object.finish() + "\n"
     });
     let need_lines = Need::ALL.into_iter().map(|need| {
         let blocking: Vec<String> = blocking_checks(checks, need).map(quoted).collect();
         let word = |is_so: bool| if is_so { "true" } else { "false" };
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.text("need", need.name()).text("about", need.description());
         object.raw("met", word(blocking.is_empty())).raw("asked", word(asked.contains(&need)));
-        object.raw("in_the_way", &array(blocking));
+        object.raw("in_the_way", &json_array(blocking));
         object.finish() + "\n"
     });
     check_lines.chain(need_lines).collect()

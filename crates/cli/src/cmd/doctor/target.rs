@@ -23,7 +23,7 @@ use super::check::{Advice, Check, Subject};
 use super::files::{Files, MAX_FILE_BYTES};
 use super::pending_query::{ANSWER_TIMEOUT, NoAnswer, PendingQuery};
 use super::process::field;
-use crate::text::{counted, shell};
+use crate::text::{format_count, quote_for_shell};
 
 /// Maximum number of providers to name.
 const SHOWN: usize = 8;
@@ -148,7 +148,7 @@ impl Target {
                 .missing(format!("the daemon knows of no provider in process {pid}"))
                 .advise(Advice::once("weir providers shows the known ones; the program must register one (EventRegister, TraceLoggingRegister, define_provider!)")),
             Some(names) => {
-                let number = counted(u64::try_from(names.len()).unwrap_or(0), "provider");
+                let number = format_count(u64::try_from(names.len()).unwrap_or(0), "provider");
                 let named: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
                 PROCESS
                     .fine(format!("the daemon knows {number} of process {pid}: {}", named.join(", ")))
@@ -199,7 +199,7 @@ impl Target {
             Some(named) if *named == daemon.named => FOLDER.fine("same as yours"),
             Some(Some(named)) => {
                 let named = named.display().to_string();
-                let now = format!("{VARIABLE}={} weir …", shell(&named));
+                let now = format!("{VARIABLE}={} weir …", quote_for_shell(&named));
                 FOLDER
                     .missing(format!("its {VARIABLE} is {named}, yours differs or is not set"))
                     .advise(Advice::once(now))

@@ -182,17 +182,17 @@ fn root_is_limited_only_by_the_kernel() {
     let found = fake.run_checks();
     found.expect("perf_event_paranoid", Fine, "does not bind").expect("capabilities", Fine, "CAP_PERFMON");
     assert_eq!(found.met(), "events samples kernel stacks symbols");
-    assert_eq!(outcome(&found.0, &Need::ALL), Outcome::Fine);
+    assert_eq!(outcome(&found.0, &Need::ALL), CommandOutcome::Fine);
     assert!(found.0.iter().all(|check| check.blocks.is_empty()));
 }
 
 #[test]
 fn unmet_need_exits_with_status_not_permitted() {
     let found = Fake::new().run_checks();
-    assert_eq!(outcome(&found.0, &[]), Outcome::Fine, "events of programs need no privilege");
-    assert_eq!(outcome(&found.0, &[Need::Samples]), Outcome::Fine);
+    assert_eq!(outcome(&found.0, &[]), CommandOutcome::Fine, "events of programs need no privilege");
+    assert_eq!(outcome(&found.0, &[Need::Samples]), CommandOutcome::Fine);
     for need in [Need::Kernel, Need::Stacks, Need::Symbols] {
-        assert_eq!(outcome(&found.0, &[Need::Samples, need]), Outcome::Status(77), "{need:?}");
+        assert_eq!(outcome(&found.0, &[Need::Samples, need]), CommandOutcome::Status(77), "{need:?}");
     }
 }
 
@@ -438,14 +438,14 @@ fn events_need_a_reachable_daemon() {
     let refused = || FolderState::Refused("uid 5 may not".to_owned());
     let found = with(vec![folder(Scope::System, refused()), folder(Scope::User, FolderState::Absent)]);
     found.expect("system_daemon", Limited, "uid 5 may not").expect("own_daemon", Fine, "started when");
-    assert_eq!(outcome(&found.0, &[]), Outcome::Fine);
+    assert_eq!(outcome(&found.0, &[]), CommandOutcome::Fine);
     for folders in [
         vec![folder(Scope::System, refused())],
         vec![folder(Scope::System, FolderState::Absent)],
         vec![folder(Scope::Named, FolderState::Unusable("open to others".to_owned()))],
     ] {
         let found = with(folders);
-        assert_eq!(outcome(&found.0, &[]), Outcome::Status(77), "{:?}", found.met());
+        assert_eq!(outcome(&found.0, &[]), CommandOutcome::Status(77), "{:?}", found.met());
     }
     let fake = Fake::new();
     let mut old = daemon(Scope::User, Process::read(fake.root.path(), "self"));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::graph::{FlameGraph, StackMeasure};
-use crate::text::plain;
+use crate::text::escape_line;
 
 /// Maximum size of all lines. One stack of a thousand long names can take a few hundred kilobytes, and
 /// there can be a million stacks.
@@ -40,7 +40,7 @@ fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usiz
 
 /// Replaces characters that would end the frame or the line.
 fn escape_label(label: &str) -> String {
-    let escaped = plain(label).replace(';', ":");
+    let escaped = escape_line(label).replace(';', ":");
     if escaped.is_empty() { "?".to_owned() } else { escaped }
 }
 

@@ -9,7 +9,7 @@ use crate::analysis::{
     TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::FlameArgs;
-use crate::text::{counted, grouped};
+use crate::text::{format_count, format_number};
 
 /// The unit of a stack's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,16 +187,16 @@ impl FlameGraph {
     pub(super) fn format_total(&self) -> String {
         let left_out = match (self.idle_weight, self.unselected_weight) {
             (0, 0) => String::new(),
-            (idle, 0) => format!("; {} of idle processors left out", grouped(idle)),
+            (idle, 0) => format!("; {} of idle processors left out", format_number(idle)),
             (_, _) => "; other processes and threads left out".to_owned(),
         };
         match self.measure {
-            StackMeasure::Samples => counted(self.total_weight, "sample") + &left_out,
+            StackMeasure::Samples => format_count(self.total_weight, "sample") + &left_out,
             StackMeasure::Waits => {
                 let seconds = self.total_weight as f64 / 1e9;
-                format!("{seconds:.3} s in {}{left_out}", counted(self.event_count, "wait"))
+                format!("{seconds:.3} s in {}{left_out}", format_count(self.event_count, "wait"))
             }
-            StackMeasure::Events => counted(self.total_weight, "event") + &left_out,
+            StackMeasure::Events => format_count(self.total_weight, "event") + &left_out,
         }
     }
 
@@ -211,7 +211,8 @@ impl FlameGraph {
 
     /// Formats how many stacks were truncated.
     pub(super) fn truncation_note(&self) -> String {
-        let (truncated, all) = (grouped(self.truncated), counted(self.event_count, self.measure.noun()));
+        let (truncated, all) =
+            (format_number(self.truncated), format_count(self.event_count, self.measure.noun()));
         format!("truncated at the frame limit: the stacks of {truncated} of {all}, marked (cut)")
     }
 
@@ -225,7 +226,7 @@ impl FlameGraph {
         if self.idle_weight > 0 {
             return format!(
                 "no samples except {} of idle processors, which --idle draws",
-                grouped(self.idle_weight)
+                format_number(self.idle_weight)
             );
         }
         match self.measure {

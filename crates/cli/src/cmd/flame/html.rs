@@ -16,7 +16,7 @@ use traceweir_decode::format::json_string;
 
 use super::graph::{FlameGraph, StackMeasure};
 use crate::analysis::{CodeKind, ShownNode};
-use crate::text::{Object, array, counted};
+use crate::text::{JsonObject, format_count, json_array};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -65,18 +65,18 @@ fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     });
     let mut note = graph.format_total();
     if graph.without_stack > 0 {
-        note += &format!("; {} without a stack", counted(graph.without_stack, graph.measure.noun()));
+        note += &format!("; {} without a stack", format_count(graph.without_stack, graph.measure.noun()));
     }
     if graph.truncated > 0 {
         note += &format!("; {}", graph.truncation_note());
     }
     if hidden > 0 {
-        note += &format!("; {} merged into (other)", counted(hidden as u64, "light node"));
+        note += &format!("; {} merged into (other)", format_count(hidden as u64, "light node"));
     }
-    let mut data = Object::new();
+    let mut data = JsonObject::new();
     data.text("title", graph.measure.title()).text("note", &note);
     data.text("unit", if graph.measure == StackMeasure::Waits { "ns" } else { graph.measure.noun() });
-    data.raw("functions", &array(functions)).raw("nodes", &array(rows));
+    data.raw("functions", &json_array(functions)).raw("nodes", &json_array(rows));
     data.finish()
 }
 

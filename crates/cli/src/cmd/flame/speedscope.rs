@@ -13,7 +13,7 @@
 
 use super::graph::{FlameGraph, StackMeasure};
 use crate::analysis::FunctionId;
-use crate::text::Object;
+use crate::text::JsonObject;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// Maximum size of all stacks in bytes.
@@ -27,13 +27,13 @@ pub(super) fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
 }
 
 fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usize {
-    let mut file = Object::new();
+    let mut file = JsonObject::new();
     file.text("$schema", SCHEMA).raw("activeProfileIndex", "0");
     file.text("name", graph.measure.title()).text("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")));
     write_unclosed(&file, out);
     out.extend_from_slice(b",\"shared\":{\"frames\":[");
     write_list(out, graph.paths.functions.all(), |out, function| {
-        let mut frame = Object::new();
+        let mut frame = JsonObject::new();
         frame.text("name", &function.label());
         if let Some(module) = &function.module {
             frame.text("file", module);
@@ -41,7 +41,7 @@ fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usiz
         out.extend_from_slice(frame.finish().as_bytes());
     });
     let ends = graph.tree.stack_ends_within(max_bytes, |_| FRAME_BYTES);
-    let mut profile = Object::new();
+    let mut profile = JsonObject::new();
     profile.text("type", "sampled").text("name", graph.measure.title());
     profile.text("unit", if graph.measure == StackMeasure::Waits { "nanoseconds" } else { "none" });
     // The schema requires numbers, however large.
@@ -64,7 +64,7 @@ fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usiz
 }
 
 /// Writes an object without its closing brace, so that more members can follow.
-fn write_unclosed(object: &Object, out: &mut Vec<u8>) {
+fn write_unclosed(object: &JsonObject, out: &mut Vec<u8>) {
     let text = object.finish();
     out.extend_from_slice(text.strip_suffix('}').unwrap_or(&text).as_bytes());
 }

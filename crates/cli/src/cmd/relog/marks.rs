@@ -10,7 +10,7 @@ use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
-use crate::text::{Moment, plain};
+use crate::text::{Moment, escape_line};
 
 /// The provider of marks.
 const PROVIDER: &str = "Traceweir.Relog";
@@ -24,7 +24,8 @@ pub(super) struct Marks(Vec<(FileTime, String)>);
 
 impl Marks {
     pub(super) fn new(typed: &[(Moment, String)], start: FileTime) -> Self {
-        let mut marks: Vec<_> = typed.iter().map(|(at, text)| (at.after(start), text.clone())).collect();
+        let mut marks: Vec<_> =
+            typed.iter().map(|(at, text)| (at.to_wall_time(start), text.clone())).collect();
         marks.sort_by_key(|(time, _)| *time);
         marks.reverse();
         Self(marks)
@@ -35,7 +36,7 @@ impl Marks {
         let outside = self.0.into_iter().rev().filter(|(at, _)| *at < first || *at > last);
         outside
             .map(|(at, text)| {
-                let text = plain(&text);
+                let text = escape_line(&text);
                 format!("the mark {text:?} at {at} is outside the trace, which is from {first} to {last}")
             })
             .collect()

@@ -5,33 +5,35 @@ use traceweir_format::time::FileTime;
 
 use super::EventCounts;
 use crate::filter::EventFilter;
-use crate::text::{counted, grouped};
-use crate::traces::Traces;
+use crate::text::{format_count, format_number};
+use crate::traces::TraceSet;
 
 /// Formats the summary of the output, and the number of events that were left out.
 pub(super) fn format_summary(path: &str, summary: &Summary, counts: &EventCounts) -> String {
-    let (events, buffers) = (counted(summary.events, "event"), counted(u64::from(summary.buffers), "buffer"));
-    let (bytes, span) = (counted(summary.bytes, "byte"), format!("{} to {}", summary.start, summary.end));
+    let (events, buffers) =
+        (format_count(summary.events, "event"), format_count(u64::from(summary.buffers), "buffer"));
+    let (bytes, span) =
+        (format_count(summary.bytes, "byte"), format!("{} to {}", summary.start, summary.end));
     // The header of the output is an event that was not read; all its other events were read.
     let kept =
         summary.events.saturating_sub(1).saturating_sub(summary.injected).saturating_add(summary.folded);
     let left_out = match counts.read.saturating_sub(kept) {
         0 => String::new(),
-        count => format!("; {} left out", grouped(count)),
+        count => format!("; {} left out", format_number(count)),
     };
     format!("{path}: {events} in {buffers}, {bytes}, {span}{left_out}")
 }
 
 /// Returns a warning about events whose extended data items were invalid.
 pub(super) fn invalid_items_warning(summary: &Summary) -> Option<String> {
-    let events = counted(summary.items_dropped, "event");
+    let events = format_count(summary.items_dropped, "event");
     (summary.items_dropped > 0).then(|| {
         format!("{events} had inconsistent extended data items: their bytes are now the beginning of the payload, as readers interpret them")
     })
 }
 
 /// Returns the time span of the inputs, by their headers and events.
-pub(super) fn input_span(traces: &Traces, counts: &EventCounts) -> (FileTime, FileTime) {
+pub(super) fn input_span(traces: &TraceSet, counts: &EventCounts) -> (FileTime, FileTime) {
     let ends = traces.inputs.iter().map(|input| input.trace.header().end_time);
     let (first, last) = counts.span.unwrap_or((traces.start(), traces.start()));
     (traces.start().min(first), ends.fold(last, FileTime::max))

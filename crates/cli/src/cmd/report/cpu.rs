@@ -15,9 +15,9 @@ use crate::analysis::{
     ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::{ReportCpuArgs, SchemaArgs};
-use crate::exit::Outcome;
-use crate::text::{Object, counted, grouped};
-use crate::traces::Reading;
+use crate::exit::CommandOutcome;
+use crate::text::{JsonObject, format_count, format_number};
+use crate::traces::ReadSummary;
 
 /// Maximum number of rows of one table. Functions, modules and processes have their own limits;
 /// samples of threads beyond this limit are counted separately.
@@ -26,7 +26,7 @@ const MAX_ROWS: usize = 1 << 19;
 const MAX_INTERVALS: usize = 64;
 
 /// Runs `weir report cpu`.
-pub(super) fn run(options: &ReportCpuArgs) -> Result<Outcome> {
+pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { samples: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
@@ -185,7 +185,7 @@ impl SampleReport {
         intervals.next().filter(|_| intervals.next().is_none()).map(|units| units.saturating_mul(100))
     }
 
-    fn add_headline(&self, analysis: &Analysis, reading: &Reading, page: &mut ReportPage) {
+    fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let mut object = summary_object(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.unselected);
@@ -198,34 +198,40 @@ impl SampleReport {
         };
         page.add_object(&object);
         let sample_count = self.total + self.unselected + if self.with_idle { 0 } else { self.idle };
-        let processors = counted(self.cpus.len() as u64, "processor");
-        page.add_line(&format!("{} in {seconds:.3} s on {processors}", counted(sample_count, "sample")));
+        let processors = format_count(self.cpus.len() as u64, "processor");
+        page.add_line(&format!("{} in {seconds:.3} s on {processors}", format_count(sample_count, "sample")));
         page.add_line(&self.format_interval());
         let idle = if self.with_idle { "reported as the others" } else { "left out (--idle)" };
         page.add_line(&format!(
             "of idle processors: {} ({} %), {idle}",
-            grouped(self.idle),
+            format_number(self.idle),
             format_percent(self.idle, sample_count)
         ));
         if self.unselected > 0 {
-            page.add_line(&format!("of other processes and threads: {}, left out", grouped(self.unselected)));
+            page.add_line(&format!(
+                "of other processes and threads: {}, left out",
+                format_number(self.unselected)
+            ));
         }
         page.add_line(&format!(
             "reported: {}; without a stack: {} ({} %), counted by their address alone",
-            counted(self.total, "sample"),
-            grouped(self.without_stack),
+            format_count(self.total, "sample"),
+            format_number(self.without_stack),
             format_percent(self.without_stack, self.total)
         ));
         if self.truncated > 0 {
             let (truncated, share) =
-                (counted(self.truncated, "stack"), format_percent(self.truncated, self.total));
+                (format_count(self.truncated, "stack"), format_percent(self.truncated, self.total));
             page.add_line(&format!(
                 "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));
         }
         page.add_losses(analysis, reading);
         if self.over_limit > 0 {
-            page.add_line(&format!("too many threads: {} are in no row", counted(self.over_limit, "sample")));
+            page.add_line(&format!(
+                "too many threads: {} are in no row",
+                format_count(self.over_limit, "sample")
+            ));
         }
         if self.paths.functions.is_full() {
             page.add_line("too many functions: the rest is (other)");
@@ -311,9 +317,9 @@ impl SampleReport {
 
     fn count_cells(&self, count: &SampleCount, label: &str) -> [String; 6] {
         [
-            grouped(count.own),
+            format_number(count.own),
             format_percent_with_error(count.own, self.total),
-            grouped(count.all),
+            format_number(count.all),
             format_percent_with_error(count.all, self.total),
             self.format_sample_time(count.own),
             format_name(label),
@@ -326,8 +332,8 @@ impl SampleReport {
             .map_or_else(|| "-".to_owned(), |ns| format_milliseconds(samples.saturating_mul(ns)))
     }
 
-    fn count_object(&self, by: &str, label: &str, count: &SampleCount) -> Object {
-        let mut object = Object::new();
+    fn count_object(&self, by: &str, label: &str, count: &SampleCount) -> JsonObject {
+        let mut object = JsonObject::new();
         object.text("by", by).text("name", label).number("own", count.own).number("all", count.all);
         let ((own, own_error), (all, all_error)) =
             (share_with_error(count.own, self.total), share_with_error(count.all, self.total));
@@ -345,7 +351,7 @@ impl SampleReport {
         let head = [("samples", true), ("%", true), ("ms", true), ("process", false)];
         let cells = |(id, n): &(ProcessId, u64)| {
             [
-                grouped(*n),
+                format_number(*n),
                 format_percent_with_error(*n, self.total),
                 self.format_sample_time(*n),
                 format_name(&label(*id)),
@@ -362,7 +368,7 @@ impl SampleReport {
         let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
             let share = format_percent_with_error(*n, self.total);
             let thread = format_name(&self.paths.thread_label(*id, *tid));
-            [grouped(*n), share, self.format_sample_time(*n), thread, format_name(&label(*id))]
+            [format_number(*n), share, self.format_sample_time(*n), thread, format_name(&label(*id))]
         };
         page.add_table("threads", head, &rows, cells, |((id, tid), n)| {
             let mut object = self.process_object("thread", *id, *n);
@@ -371,8 +377,8 @@ impl SampleReport {
         });
     }
 
-    fn process_object(&self, by: &str, id: ProcessId, samples: u64) -> Object {
-        let mut object = Object::new();
+    fn process_object(&self, by: &str, id: ProcessId, samples: u64) -> JsonObject {
+        let mut object = JsonObject::new();
         object.text("by", by).text("name", &self.paths.processes.label(id)).number("samples", samples);
         put_pid(&mut object, self.paths.processes.pid(id));
         object.optional("process", self.paths.processes.name(id));

@@ -16,16 +16,16 @@ use crate::analysis::{
     TimeWindow, TraceFacts, Transfer,
 };
 use crate::cli::{ReportDiskArgs, SchemaArgs};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::symbols::SymbolArgs;
-use crate::text::{Object, counted, grouped};
-use crate::traces::Reading;
+use crate::text::{JsonObject, format_count, format_number};
+use crate::traces::ReadSummary;
 
 /// Maximum number of rows of all tables; further rows are added up in one row per table.
 const MAX_ROWS: usize = 1 << 17;
 
 /// Runs `weir report disk`.
-pub(super) fn run(options: &ReportDiskArgs) -> Result<Outcome> {
+pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { transfers: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
@@ -143,7 +143,7 @@ impl DiskReport {
         }
     }
 
-    fn add_to_page(&self, analysis: &Analysis, reading: &Reading, page: &mut ReportPage) {
+    fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let mut object = summary_object(analysis, reading);
         put_totals(&self.all, &mut object);
@@ -155,20 +155,23 @@ impl DiskReport {
         let all = &self.all;
         page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} of {}, {} of {}, {}",
-            counted(all.operations(), "operation"),
+            format_count(all.operations(), "operation"),
             format_recorded_time(analysis),
-            counted(all.reads, "read"),
-            counted(all.read_bytes, "byte"),
-            counted(all.writes, "write"),
-            counted(all.written_bytes, "byte"),
-            counted(all.flushes, "flush"),
+            format_count(all.reads, "read"),
+            format_count(all.read_bytes, "byte"),
+            format_count(all.writes, "write"),
+            format_count(all.written_bytes, "byte"),
+            format_count(all.flushes, "flush"),
         ));
         if self.unselected > 0 {
-            page.add_line(&format!("of other processes and threads: {}, left out", grouped(self.unselected)));
+            page.add_line(&format!(
+                "of other processes and threads: {}, left out",
+                format_number(self.unselected)
+            ));
         }
         let untimed = all.operations().saturating_sub(all.latency.count);
         if untimed > 0 {
-            page.add_line(&format!("{} without a latency", counted(untimed, "operation")));
+            page.add_line(&format!("{} without a latency", format_count(untimed, "operation")));
         }
         page.add_losses(analysis, reading);
         self.add_table("disks", "disk", page);
@@ -209,11 +212,11 @@ impl DiskReport {
             |(key, sum)| {
                 let [p50, p99, max] = format_percentiles(&sum.latency);
                 [
-                    grouped(sum.reads),
-                    grouped(sum.read_bytes),
-                    grouped(sum.writes),
-                    grouped(sum.written_bytes),
-                    grouped(sum.flushes),
+                    format_number(sum.reads),
+                    format_number(sum.read_bytes),
+                    format_number(sum.writes),
+                    format_number(sum.written_bytes),
+                    format_number(sum.flushes),
                     format_milliseconds(sum.latency.sum_ns),
                     p50,
                     p99,
@@ -225,8 +228,8 @@ impl DiskReport {
         );
     }
 
-    fn row_object(&self, key: &RowKey, sum: &TransferTotals) -> Object {
-        let mut object = Object::new();
+    fn row_object(&self, key: &RowKey, sum: &TransferTotals) -> JsonObject {
+        let mut object = JsonObject::new();
         object.text("by", key.table_name()).text("name", &self.row_label(key));
         match key {
             RowKey::Disk(number) => {
@@ -270,7 +273,7 @@ fn disk_label(number: u32, name: Option<&str>) -> String {
     }
 }
 
-fn put_totals(sum: &TransferTotals, object: &mut Object) {
+fn put_totals(sum: &TransferTotals, object: &mut JsonObject) {
     object.number("reads", sum.reads).number("read_bytes", sum.read_bytes);
     object.number("writes", sum.writes).number("written_bytes", sum.written_bytes);
     object.number("flushes", sum.flushes).number("latency_sum_ns", sum.latency.sum_ns);

@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::analysis::{Analysis, Latencies};
 use crate::cli::TableArgs;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 use crate::output::BufferedOutput;
-use crate::text::{Object, counted, grouped, plain, table};
-use crate::traces::Reading;
+use crate::text::{JsonObject, escape_line, format_count, format_number, format_table};
+use crate::traces::ReadSummary;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
 const MAX_NAME_CHARS: usize = 100;
@@ -44,7 +44,7 @@ impl ReportPage {
     }
 
     /// Adds an object, if the output is JSON.
-    pub(super) fn add_object(&mut self, object: &Object) {
+    pub(super) fn add_object(&mut self, object: &JsonObject) {
         if self.options.json {
             self.text.push_str(&object.finish());
             self.text.push('\n');
@@ -59,7 +59,7 @@ impl ReportPage {
         head: [(&str, bool); N],
         rows: &[T],
         cells: impl Fn(&T) -> [String; N],
-        object: impl Fn(&T) -> Object,
+        object: impl Fn(&T) -> JsonObject,
     ) {
         let shown = rows.get(..rows.len().min(self.max_rows())).unwrap_or_default();
         if self.options.json {
@@ -71,36 +71,36 @@ impl ReportPage {
         }
         let mut lines = vec![head.map(|(name, _)| name.to_owned())];
         lines.extend(shown.iter().map(cells));
-        let _ = write!(self.text, "\n{title}\n{}", table(&lines, &head.map(|(_, right)| right)));
+        let _ = write!(self.text, "\n{title}\n{}", format_table(&lines, &head.map(|(_, right)| right)));
         self.note_hidden_rows(rows.len() - shown.len());
     }
 
     /// Adds a line with the number of rows that are not shown.
     pub(super) fn note_hidden_rows(&mut self, hidden: usize) {
         if hidden > 0 {
-            self.add_line(&format!("{} more (--top 0 shows all)", grouped(hidden as u64)));
+            self.add_line(&format!("{} more (--top 0 shows all)", format_number(hidden as u64)));
         }
     }
 
     /// Adds lines about lost events, lost buffers and damaged files.
-    pub(super) fn add_losses(&mut self, analysis: &Analysis, reading: &Reading) {
-        let is_damaged = reading.outcome >= Outcome::Damaged;
+    pub(super) fn add_losses(&mut self, analysis: &Analysis, reading: &ReadSummary) {
+        let is_damaged = reading.outcome >= CommandOutcome::Damaged;
         if let Some((present, written)) = analysis.missing_buffers() {
-            let present = grouped(present);
+            let present = format_number(present);
             self.add_line(&format!(
                 "the file is truncated: it contains {present} of {}",
-                counted(written, "buffer")
+                format_count(written, "buffer")
             ));
         } else if is_damaged {
             self.add_line("the file is damaged: the report covers the readable part");
         }
         let (events, buffers) = analysis.lost_events_and_buffers();
         if events > 0 || buffers > 0 {
-            let (events, buffers) = (counted(events, "event"), counted(buffers, "buffer"));
+            let (events, buffers) = (format_count(events, "event"), format_count(buffers, "buffer"));
             self.add_line(&format!("lost: {events} and {buffers}; the report covers the rest"));
         } else if !analysis.is_finalised() {
             self.add_line("lost: unknown, because the session has not closed the file");
-        } else if reading.outcome == Outcome::Fine {
+        } else if reading.outcome == CommandOutcome::Fine {
             self.add_line("lost: nothing, according to the sessions");
         } else if !is_damaged {
             self.add_line("lost: events; buffers report a loss, but not how many");
@@ -115,11 +115,11 @@ impl ReportPage {
 }
 
 /// Returns the JSON object of a headline.
-pub(super) fn summary_object(analysis: &Analysis, reading: &Reading) -> Object {
+pub(super) fn summary_object(analysis: &Analysis, reading: &ReadSummary) -> JsonObject {
     let (events, buffers) = analysis.lost_events_and_buffers();
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object.text("by", "summary").number("events_lost", events).number("buffers_lost", buffers);
-    object.raw("damaged", if reading.outcome >= Outcome::Damaged { "true" } else { "false" });
+    object.raw("damaged", if reading.outcome >= CommandOutcome::Damaged { "true" } else { "false" });
     object.number("recorded_ns", analysis.recorded_ns());
     object
 }
@@ -131,7 +131,7 @@ pub(super) fn format_recorded_time(analysis: &Analysis) -> String {
 
 /// Formats a name for a table.
 pub(super) fn format_name(text: &str) -> String {
-    let text = plain(text);
+    let text = escape_line(text);
     if text.chars().count() <= MAX_NAME_CHARS {
         return text;
     }
@@ -162,7 +162,7 @@ pub(super) fn format_percent(part: u64, total: u64) -> String {
 /// Formats nanoseconds as milliseconds.
 pub(super) fn format_milliseconds(nanoseconds: u64) -> String {
     let thousandths = nanoseconds.saturating_add(500) / 1000;
-    format!("{}.{:03}", grouped(thousandths / 1000), thousandths % 1000)
+    format!("{}.{:03}", format_number(thousandths / 1000), thousandths % 1000)
 }
 
 /// Formats the 50th, 99th and 100th percentile in microseconds.
@@ -170,14 +170,14 @@ pub(super) fn format_percentiles(latencies: &Latencies) -> [String; 3] {
     [50, 99, 100].map(|percent| match latencies.percentile(percent) {
         Some(nanoseconds) => {
             let tenths = nanoseconds.saturating_add(50) / 100;
-            format!("{}.{}", grouped(tenths / 10), tenths % 10)
+            format!("{}.{}", format_number(tenths / 10), tenths % 10)
         }
         None => "-".to_owned(),
     })
 }
 
 /// Adds the 50th, 99th and 100th percentile to an object; null if there are no latencies.
-pub(super) fn put_percentiles(latencies: &Latencies, object: &mut Object) {
+pub(super) fn put_percentiles(latencies: &Latencies, object: &mut JsonObject) {
     for (key, percent) in [("latency_p50_ns", 50), ("latency_p99_ns", 99), ("latency_max_ns", 100)] {
         match latencies.percentile(percent) {
             Some(nanoseconds) => object.number(key, nanoseconds),
@@ -187,12 +187,12 @@ pub(super) fn put_percentiles(latencies: &Latencies, object: &mut Object) {
 }
 
 /// Adds a fraction to an object.
-pub(super) fn put_fraction(object: &mut Object, key: &str, value: f64) {
+pub(super) fn put_fraction(object: &mut JsonObject, key: &str, value: f64) {
     object.raw(key, &format!("{value:.6}"));
 }
 
 /// Adds a pid to an object; null for `None`.
-pub(super) fn put_pid(object: &mut Object, pid: Option<u32>) {
+pub(super) fn put_pid(object: &mut JsonObject, pid: Option<u32>) {
     match pid {
         Some(pid) => object.number("pid", pid),
         None => object.raw("pid", "null"),

@@ -16,7 +16,7 @@ use crate::analysis::{
     RunSpan, Scheduler, StackTree, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
 use crate::cli::{ReportSchedArgs, SchemaArgs};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
 /// Maximum number of threads; further threads are added up in one row.
 const MAX_ROWS: usize = 1 << 17;
@@ -24,7 +24,7 @@ const MAX_ROWS: usize = 1 << 17;
 const MAX_NODES: usize = 1 << 19;
 
 /// Runs `weir report sched`.
-pub(super) fn run(options: &ReportSchedArgs) -> Result<Outcome> {
+pub(super) fn run(options: &ReportSchedArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { switches: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);

@@ -10,8 +10,8 @@ use super::super::page::{
 };
 use super::{ProcessorTotals, SchedReport, ThreadTotals, WaitCause, WaitTotals};
 use crate::analysis::{Analysis, ProcessId};
-use crate::text::{Object, array, counted, grouped, plain};
-use crate::traces::Reading;
+use crate::text::{JsonObject, escape_line, format_count, format_number, json_array};
+use crate::traces::ReadSummary;
 
 /// Maximum number of functions of a blocked stack in text; JSON contains all.
 const MAX_SHOWN_FRAMES: usize = 24;
@@ -32,7 +32,7 @@ const TOTALS_HEAD: [(&str, bool); 10] = [
 
 impl SchedReport {
     /// Adds headline and tables.
-    pub(super) fn add_to_page(&self, analysis: &Analysis, reading: &Reading, page: &mut ReportPage) {
+    pub(super) fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let is_selected = |(id, thread): &(ProcessId, u32)| {
             self.thread_selection.contains(&self.paths.processes, *id, *thread)
         };
@@ -45,8 +45,9 @@ impl SchedReport {
         }
         self.add_headline(analysis, reading, page);
         if self.thread_selection.is_limited() {
-            let (switches, running) = (counted(all.switches, "switch"), format_milliseconds(all.running_ns));
-            let threads = counted(threads.len() as u64, "thread");
+            let (switches, running) =
+                (format_count(all.switches, "switch"), format_milliseconds(all.running_ns));
+            let threads = format_count(threads.len() as u64, "thread");
             page.add_line(&format!(
                 "selected: {threads}, {switches} to them, running {running} ms; the lines above, and processors, cover the whole trace"
             ));
@@ -70,7 +71,7 @@ impl SchedReport {
         })
     }
 
-    fn add_headline(&self, analysis: &Analysis, reading: &Reading, page: &mut ReportPage) {
+    fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
         let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
         let beyond: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
@@ -83,9 +84,9 @@ impl SchedReport {
         page.add_object(&object);
         page.add_line(&format!(
             "{} and {} in {seconds:.3} s on {}",
-            counted(self.switches, "switch"),
-            counted(self.wakes, "wake"),
-            counted(self.processors.len() as u64, "processor")
+            format_count(self.switches, "switch"),
+            format_count(self.wakes, "wake"),
+            format_count(self.processors.len() as u64, "processor")
         ));
         if self.wakes == 0 && self.switches > 0 {
             page.add_line("no wakes (DISPATCHER, 0x0532): waiting times include the time that threads were ready, and there are no latencies");
@@ -97,24 +98,25 @@ impl SchedReport {
             ));
         }
         if gaps > 0 {
-            page.add_line(&format!("{} with a missing switch are left out", counted(gaps, "interval")));
+            page.add_line(&format!("{} with a missing switch are left out", format_count(gaps, "interval")));
         }
         if self.compact_batches > 0 {
             page.add_line(&format!(
                 "{} of switches in the compact form were not read",
-                counted(self.compact_batches, "batch")
+                format_count(self.compact_batches, "batch")
             ));
         }
         if beyond > 0 {
-            page.add_line(&format!("{} of threads beyond the maximum number", counted(beyond, "event")));
+            page.add_line(&format!("{} of threads beyond the maximum number", format_count(beyond, "event")));
         }
-        let (count, share) = (grouped(self.without_stack), format_percent(self.without_stack, self.switches));
+        let (count, share) =
+            (format_number(self.without_stack), format_percent(self.without_stack, self.switches));
         page.add_line(&format!("without a stack: {count} switches ({share} %)"));
         if self.truncated > 0 {
             let share = format_percent(self.truncated, self.switches);
             page.add_line(&format!(
                 "truncated at the frame limit: {} ({share} %), marked (cut)",
-                counted(self.truncated, "stack")
+                format_count(self.truncated, "stack")
             ));
         }
         page.add_losses(analysis, reading);
@@ -139,11 +141,11 @@ impl SchedReport {
                     unless_partial(format_percent(processor.busy_ns, known_ns(processor))),
                     unless_partial(format_milliseconds(processor.busy_ns)),
                     unless_partial(format_milliseconds(processor.idle_ns)),
-                    grouped(processor.switches),
+                    format_number(processor.switches),
                 ]
             },
             |((file, cpu), processor)| {
-                let mut object = Object::new();
+                let mut object = JsonObject::new();
                 object.text("by", "processor").number("cpu", *cpu).number("file", *file as u64);
                 object.number("switches", processor.switches);
                 if self.partial_traces.contains(file) {
@@ -220,19 +222,19 @@ impl SchedReport {
         [
             format_milliseconds(totals.running_ns),
             format_percent(totals.running_ns, total_ns),
-            grouped(totals.switches),
+            format_number(totals.switches),
             format_milliseconds(totals.waiting_ns),
             format_milliseconds(totals.ready_ns),
             main_cause,
-            grouped(totals.latency.count),
+            format_number(totals.latency.count),
             p50,
             p99,
             max,
         ]
     }
 
-    fn totals_object(&self, by: &str, id: ProcessId, totals: &ThreadTotals) -> Object {
-        let mut object = Object::new();
+    fn totals_object(&self, by: &str, id: ProcessId, totals: &ThreadTotals) -> JsonObject {
+        let mut object = JsonObject::new();
         object.text("by", by).text("name", &self.paths.processes.label(id));
         put_pid(&mut object, self.paths.processes.pid(id));
         object.optional("process", self.paths.processes.name(id));
@@ -241,14 +243,14 @@ impl SchedReport {
         object.number("pushed_aside", totals.preempted).number("wakes", totals.latency.count);
         put_percentiles(&totals.latency, &mut object);
         let reasons = totals.waits.iter().map(|(cause, waits)| {
-            let mut object = Object::new();
+            let mut object = JsonObject::new();
             object
                 .text("reason", &cause.label(&self.paths.functions))
                 .number("times", waits.count)
                 .number("ns", waits.duration_ns);
             object.finish()
         });
-        object.raw("waits", &array(reasons));
+        object.raw("waits", &json_array(reasons));
         object
     }
 
@@ -262,10 +264,14 @@ impl SchedReport {
             head,
             &rows,
             |(cause, waits)| {
-                [grouped(waits.count), format_milliseconds(waits.duration_ns), format_name(&label(**cause))]
+                [
+                    format_number(waits.count),
+                    format_milliseconds(waits.duration_ns),
+                    format_name(&label(**cause)),
+                ]
             },
             |(cause, waits)| {
-                let mut object = Object::new();
+                let mut object = JsonObject::new();
                 object.text("by", "reason").text("name", &label(**cause));
                 object.number("times", waits.count).number("waiting_ns", waits.duration_ns);
                 object
@@ -288,12 +294,12 @@ impl SchedReport {
                 .iter()
                 .map(|id| self.paths.functions.get(*id).label())
                 .collect();
-            let mut object = Object::new();
+            let mut object = JsonObject::new();
             object.text("by", "stack").number("blocked_ns", *time_ns);
             put_fraction(&mut object, "share", share_with_error(*time_ns, total_ns).0);
-            object.raw("stack", &array(labels.iter().map(|label| json_text(label))));
+            object.raw("stack", &json_array(labels.iter().map(|label| json_text(label))));
             page.add_object(&object);
-            let process = labels.first().map(|label| plain(label)).unwrap_or_default();
+            let process = labels.first().map(|label| escape_line(label)).unwrap_or_default();
             page.add_line(&format!(
                 "{:>14} ms {:>5} %  {process}",
                 format_milliseconds(*time_ns),
