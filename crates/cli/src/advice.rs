@@ -1,5 +1,5 @@
-//! Advice for status codes. Each text names the usual cause and the remedy, and a command that shows
-//! more, if one exists.
+//! Advice for status codes. Each text names the usual cause and the remedy, and a command that
+//! shows more, if one exists.
 
 use traceweir::Status;
 

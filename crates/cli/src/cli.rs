@@ -46,7 +46,7 @@ pub(crate) use sessions::{
     ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
     QueryArgs, RecordArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
 };
-pub(crate) use shape::{ClockName, SessionShapeArgs};
+pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
 
 use crate::symbols::SymbolArgs;

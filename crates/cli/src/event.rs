@@ -26,13 +26,11 @@ pub(crate) struct DescribedEvent<'e> {
     pub(crate) attributed: Option<Actor>,
     /// Image name of the process.
     pub(crate) process: Option<&'e str>,
-    /// Name of the provider.
     pub(crate) provider: Option<&'e str>,
     /// Loaded images of the trace, if needed.
     pub(crate) images: Option<&'e LoadedImages>,
     /// Symbols for the addresses of the trace, if needed.
     pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
-    /// Stack definitions of the trace.
     stacks: &'e Definitions,
 }
 
@@ -67,7 +65,6 @@ pub(crate) enum ReadFlow {
 pub(crate) struct EventContext<'e> {
     /// Index of the trace.
     pub(crate) file: usize,
-    /// Clock of the trace.
     pub(crate) clock: &'e Clock,
     /// Wall time of the record.
     pub(crate) time: FileTime,
@@ -77,7 +74,6 @@ pub(crate) struct EventContext<'e> {
     pub(crate) images: Option<&'e LoadedImages>,
     /// Symbols for the addresses of the trace, if needed.
     pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
-    /// Stack definitions of the trace.
     pub(crate) stacks: &'e Definitions,
 }
 

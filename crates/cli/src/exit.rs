@@ -69,7 +69,6 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     }
 }
 
-/// Prints a warning to standard error.
 pub(crate) fn print_warning(warning: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default().bold();
     eprintln!("{style}warning:{style:#} {}", escape_lines(warning));
@@ -84,8 +83,8 @@ pub(crate) fn format_status_suffix(status: Option<Status>) -> String {
     }
 }
 
-/// Joins an error with its causes, without repeating a cause that the error already contains. Escapes
-/// the text, because it may contain untrusted names.
+/// Joins an error with its causes, without repeating a cause that the error already contains.
+/// Escapes the text, because it may contain untrusted names.
 pub(crate) fn format_error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -116,7 +115,8 @@ pub(crate) fn find_hint(error: &Error) -> Option<String> {
                 None => format!("you may not write {}", escape_path(path)),
             });
         }
-        // Ending a running daemon would not help: other clients would fill the queue of the next daemon.
+        // Ending a running daemon would not help: other clients would fill the queue of the next
+        // daemon.
         Error::Unreachable { reason, .. } if reason.starts_with("it runs, but too many connections") => {
             return None;
         }

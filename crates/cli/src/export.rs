@@ -22,7 +22,6 @@ use traceweir_format::kernel::class_name;
 use crate::cli::{OutputFormat, ShownParts};
 use crate::event::DescribedEvent;
 
-/// Writes events in one format.
 pub(crate) trait EventSink {
     /// Writes the start of the output, before the first event.
     fn write_start(&mut self, _out: &mut Vec<u8>) {}
@@ -32,7 +31,6 @@ pub(crate) trait EventSink {
     fn write_end(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// Returns the sink of a format.
 pub(crate) fn create_sink(
     format: OutputFormat,
     style: Style,

@@ -184,8 +184,8 @@ impl EnableRequest {
             && self.enables_event_id(record, d.id)
     }
 
-    /// Returns whether the event's provider has the name of this request. Its GUID may differ from the
-    /// hash of the name.
+    /// Returns whether the event's provider has the name of this request. Its GUID may differ from
+    /// the hash of the name.
     pub(crate) fn matches_provider_name(&self, record: &Record<'_>) -> bool {
         let traits = record.items().data_of(ExtType::PROV_TRAITS);
         let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|traits| Traits::parse(traits).ok())
@@ -204,8 +204,8 @@ impl EnableRequest {
         is_plain && [exes, packages, apps, containers].iter().all(|list| list.is_empty())
     }
 
-    /// Returns whether the filter by event id accepts an event. Event ids do not apply to TraceLogging
-    /// events.
+    /// Returns whether the filter by event id accepts an event. Event ids do not apply to
+    /// TraceLogging events.
     fn enables_event_id(&self, record: &Record<'_>, id: u16) -> bool {
         let is_accepted = |ids: &filters::InclusionList<u16>| ids.list.contains(&id) == ids.includes;
         self.filters.ids.as_ref().is_none_or(is_accepted)

@@ -11,8 +11,8 @@
 //! because no code runs in an unloaded image. The number of images is limited; addresses in
 //! further images stay unresolved.
 //!
-//! [`LoadedImages::find_exact`] is more exact than [`LoadedImages::find_name`]: the images of a process are gone when it
-//! ends, and a process begins with the images of its parent.
+//! [`LoadedImages::find_exact`] is more exact than [`LoadedImages::find_name`]: the images of a
+//! process are gone when it ends, and a process begins with the images of its parent.
 
 mod lives;
 
@@ -31,15 +31,11 @@ use traceweir_format::spec::event::class;
 
 use self::lives::ProcessLifetimes;
 
-/// Maximum number of images of one trace.
 const MAX_IMAGES: usize = 1 << 17;
 /// Maximum number of characters of a file name to show.
 const MAX_NAME_CHARS: usize = 255;
-/// Maximum size of a path.
 const MAX_PATH_BYTES: usize = 4096;
-/// Maximum size of all paths of a trace.
 const MAX_TOTAL_PATH_BYTES: usize = 32 << 20;
-/// Maximum number of ancestors to search.
 const MAX_ANCESTORS: usize = 8;
 /// Start of the kernel half of the address space.
 const KERNEL_HALF_START: u64 = 1 << 63;
@@ -53,7 +49,6 @@ const SYSTEM_PROCESS: u32 = 4;
 /// Opcode of the debug identity of an image.
 const DEBUG_ID_OPCODE: u8 = 36;
 
-/// The images of a trace.
 #[derive(Default)]
 pub(crate) struct LoadedImages {
     by_base: BTreeMap<(u32, u64), Vec<LoadedImage>>,
@@ -89,7 +84,8 @@ impl DebugId {
         !build_id.is_empty() && padded == self.to_bytes()
     }
 
-    /// Returns the possible build ids. Several are possible, because zeros at the end may be padding.
+    /// Returns the possible build ids. Several are possible, because zeros at the end may be
+    /// padding.
     pub(crate) fn possible_build_ids(&self) -> Vec<Vec<u8>> {
         let bytes = self.to_bytes();
         let fits = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
@@ -108,7 +104,6 @@ impl DebugId {
     }
 }
 
-/// A loaded image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoadedImage {
     /// When the image was loaded; `i64::MIN` if before the trace.
@@ -130,7 +125,6 @@ impl LoadedImage {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ImageLocation<'i> {
     pub(crate) image: &'i LoadedImage,
-    /// Base address of the image.
     pub(crate) base: u64,
     /// The process; 0 is the kernel.
     pub(crate) process: u32,
@@ -278,8 +272,8 @@ impl LoadedImages {
         })
     }
 
-    /// Finds the image at an address, also for a reused pid and for a process that began as a copy of
-    /// its parent.
+    /// Finds the image at an address, also for a reused pid and for a process that began as a copy
+    /// of its parent.
     pub(crate) fn find_exact(&self, pid: u32, address: u64, time: i64) -> Option<ImageLocation<'_>> {
         if address >= KERNEL_HALF_START {
             let kernel_image =

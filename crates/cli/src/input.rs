@@ -12,11 +12,11 @@ use anyhow::{Context, Result, bail};
 use traceweir::consumer::TraceFile;
 use traceweir_format::etl::Trace;
 
-use crate::text::escape_line;
+use crate::text::escape;
 
 /// Maximum ratio of unpacked to packed bytes. Traces with much padding reach a few hundred.
 const MAX_UNPACK_RATIO: u64 = 1000;
-/// UnpackedFile size that is allowed for every archive.
+/// Unpacked size that is allowed for every archive.
 const MIN_UNPACK_LIMIT_BYTES: u64 = 64 << 20;
 
 /// Size of the chunks in which data is unpacked.
@@ -40,10 +40,9 @@ pub(crate) fn open_paths(paths: &[PathBuf]) -> Result<Vec<TraceInput>> {
     Ok(inputs)
 }
 
-/// Opens the traces of one path.
 pub(crate) fn open_path(path: &Path) -> Result<Vec<TraceInput>> {
     let mut inputs = Vec::new();
-    open_into(path, &mut inputs).with_context(|| escape_line(&path.display().to_string()))?;
+    open_into(path, &mut inputs).with_context(|| escape(&path.display().to_string()))?;
     Ok(inputs)
 }
 
@@ -83,7 +82,7 @@ fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
     let mut magic = [0; 4];
     let magic_len = read_up_to(&mut file, &mut magic)?;
     file.seek(SeekFrom::Start(0))?;
-    let name = escape_line(&path.display().to_string());
+    let name = escape(&path.display().to_string());
     match magic.get(..magic_len).unwrap_or_default() {
         [b'P', b'K', 3 | 5, ..] => open_zip(file, &name, inputs),
         [0x1F, 0x8B, ..] => {
@@ -111,7 +110,7 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<TraceInput>) -> Result<()> 
     let old_count = inputs.len();
     for index in 0..archive.len() {
         let member = archive.by_index(index).context("unreadable ZIP member")?;
-        let member_name = escape_line(&member.name().context("unreadable ZIP member")?);
+        let member_name = escape(&member.name().context("unreadable ZIP member")?);
         if !member_name.to_ascii_lowercase().ends_with(".etl") {
             continue;
         }

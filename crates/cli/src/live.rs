@@ -93,8 +93,8 @@ pub(crate) fn read_events(
     }
 }
 
-/// Standard output for live events. Events that arrive together are written together; a single event
-/// is written after [`FLUSH_DELAY`].
+/// Standard output for live events. Events that arrive together are written together; a single
+/// event is written after [`FLUSH_DELAY`].
 #[derive(Clone)]
 pub(crate) struct Screen {
     shared: Arc<SharedScreen>,
@@ -112,7 +112,6 @@ struct ScreenState {
 }
 
 impl Screen {
-    /// Opens standard output, with a thread that flushes it.
     pub(crate) fn open() -> Result<Self> {
         let state = Mutex::new(ScreenState { output: BufferedOutput::open(None)?, failure: None });
         let shared = Arc::new(SharedScreen { state, written: Condvar::new() });

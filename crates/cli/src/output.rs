@@ -17,6 +17,13 @@ pub(crate) struct BufferedOutput {
     is_terminal: bool,
 }
 
+/// Writes a text to standard output.
+pub(crate) fn print_text(text: &str) -> Result<()> {
+    let mut output = BufferedOutput::open(None)?;
+    output.buffer().extend_from_slice(text.as_bytes());
+    output.flush()
+}
+
 enum OutputTarget {
     Stdout(io::Stdout),
     File(File),
@@ -57,7 +64,6 @@ impl BufferedOutput {
         Ok(())
     }
 
-    /// Writes the buffer.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.target {
             OutputTarget::Stdout(out) => {

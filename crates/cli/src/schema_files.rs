@@ -1,4 +1,4 @@
-//! Files that contain schemas: those that the user names, and programs that a trace names.
+//! Files that contain schemas: files that the user names, and programs that a trace names.
 
 use std::fs::File;
 use std::io::Read;
@@ -35,7 +35,6 @@ pub(crate) fn list_files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf
     Ok(files)
 }
 
-/// Reads a file that should contain schemas.
 pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
     let size = path.metadata().with_context(|| path.display().to_string())?.len();
     if size > MAX_SCHEMA_FILE_BYTES {

@@ -25,7 +25,7 @@ use traceweir_format::spec::session::LOG_FILE_MODES;
 use crate::cli::{DaemonChoice, KernelEvents};
 use crate::exit::{self, format_status_suffix};
 use crate::grammar::EnableRequest;
-use crate::text::{escape_line, escape_path};
+use crate::text::{escape, escape_path};
 
 pub(crate) use by_name::{note_same_names, remove_duplicate_listings};
 pub(crate) use enable_text::format_filter;
@@ -121,7 +121,7 @@ pub(crate) fn connect_to_session(daemon_choice: DaemonChoice, name: &str) -> Res
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
             format!(
                 "session {} is not running, because no daemon is (weir start starts a session)",
-                escape_line(name)
+                escape(name)
             ),
         ))),
     }
@@ -161,8 +161,8 @@ impl StartedSession {
         Ok((Self::new(controller, plan, &summary), summary))
     }
 
-    /// Starts a session with the requested kernel events. The sampling interval is restored when the
-    /// session ends, unless the session is left running.
+    /// Starts a session with the requested kernel events. The sampling interval is restored when
+    /// the session ends, unless the session is left running.
     pub(crate) fn start_with_kernel(
         daemon_choice: DaemonChoice,
         plan: &mut SessionPlan,
@@ -213,7 +213,7 @@ impl StartedSession {
         let session = self.session();
         for request in providers {
             let done = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
-            warn_of_delay(done).with_context(|| format!("cannot enable {}", escape_line(&request.name)))?;
+            warn_of_delay(done).with_context(|| format!("cannot enable {}", escape(&request.name)))?;
         }
         Ok(())
     }
@@ -254,13 +254,13 @@ impl StartedSession {
         &mut self.controller
     }
 
-    /// Stops the session, unless it has ended before. The daemon collects all events and finalises the
-    /// file.
+    /// Stops the session, unless it has ended before. The daemon collects all events and finalises
+    /// the file.
     pub(crate) fn stop(mut self) -> Result<SessionEnd> {
         self.is_over = true;
         let stopped = self.session().stop();
-        // The interval is restored after the stop. Before the stop, the trace would record the change,
-        // although all its samples have the same interval.
+        // The interval is restored after the stop. Before the stop, the trace would record the
+        // change, although all its samples have the same interval.
         self.restore_interval();
         match stopped {
             Ok(summary) if summary.end_status.is_none() => Ok(SessionEnd::ByUs(summary)),
@@ -268,9 +268,7 @@ impl StartedSession {
             Err(error) if is_gone(&error) || is_stopping(&error) || is_disconnect(&error) => {
                 Ok(self.wait_for_end())
             }
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot stop session {}", escape_line(&self.name)))
-            }
+            Err(error) => Err(error).with_context(|| format!("cannot stop session {}", escape(&self.name))),
         }
     }
 
@@ -290,7 +288,6 @@ impl StartedSession {
         }
     }
 
-    /// Leaves the session running.
     pub(crate) fn leave_running(&mut self) {
         self.is_over = true;
         self.interval_before = None;
@@ -307,13 +304,12 @@ impl Drop for StartedSession {
     }
 }
 
-/// Starts a session in this daemon.
 fn start_session(
     controller: &mut Controller,
     plan: &SessionPlan,
     providers: &[EnableRequest],
 ) -> Result<SessionSummary> {
-    let context = || format!("cannot start session {}", escape_line(&plan.name));
+    let context = || format!("cannot start session {}", escape(&plan.name));
     // The start truncates the file. Checking first keeps an old trace if the session cannot run.
     check_enables(&controller.providers()?, providers).with_context(context)?;
     let guids: Vec<Guid> = providers.iter().map(|provider| provider.guid).collect();
@@ -331,7 +327,6 @@ fn is_stopping(error: &Error) -> bool {
     error.status() == Status::ERROR_ACTIVE_CONNECTIONS
 }
 
-/// Returns whether the daemon disconnected.
 pub(crate) fn is_disconnect(error: &Error) -> bool {
     error.is_disconnect()
 }
@@ -344,7 +339,7 @@ fn check_enables(providers: &[ProviderInfo], requests: &[EnableRequest]) -> Resu
         let provider =
             providers.iter().find(|provider| provider.guid == request.guid && provider.is_group == is_group);
         if provider.is_some_and(|provider| provider.sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
-            let name = escape_line(&request.name);
+            let name = escape(&request.name);
             let reason = format!("eight sessions enable {name} already: stop one; nothing was changed");
             return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason).into());
         }
@@ -352,7 +347,8 @@ fn check_enables(providers: &[ProviderInfo], requests: &[EnableRequest]) -> Resu
     Ok(())
 }
 
-/// Turns a timeout into a warning: the provider is enabled, and slow processes apply the enable later.
+/// Turns a timeout into a warning: the provider is enabled, and slow processes apply the enable
+/// later.
 pub(crate) fn warn_of_delay(done: traceweir::Result<()>) -> Result<()> {
     match done {
         Err(error) if error.status() == Status::ERROR_TIMEOUT => {

@@ -1,4 +1,5 @@
-//! Handles Ctrl-C and similar signals in a thread, because a signal handler may run only little code.
+//! Handles Ctrl-C and similar signals in a thread, because a signal handler may run only little
+//! code.
 //!
 //! ```text
 //!   SIGINT, SIGTERM, SIGHUP ──one byte each──▶ socket pair ──▶ thread ──▶ on_signal(1), on_signal(2), …
@@ -13,8 +14,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// Exit status after Ctrl-C: 128 + SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Calls `on_signal` with the number of signals so far, in a separate thread. The signals no longer end
-/// the process.
+/// Calls `on_signal` with the number of signals so far, in a separate thread. The signals no longer
+/// end the process.
 pub(crate) fn handle_interrupts(mut on_signal: impl FnMut(u32) + Send + 'static) -> Result<()> {
     let (mut receiver, sender) = UnixStream::pair().context("cannot handle Ctrl-C")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {

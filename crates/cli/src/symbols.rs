@@ -15,8 +15,8 @@
 //! Invariants:
 //! 1. A file is used if its build id (ELF) or its signature and age (PDB) match the trace. If the
 //!    trace has none, the file at the exact path is used if it is large enough, with a warning.
-//! 2. Memory is limited: images ([`LoadedImages`]), files ([`MAX_LOADED_BYTES`]), answers ([`MAX_ANSWER_BYTES`]). A
-//!    dropped file is read again, up to a limit ([`MAX_LOADS`]).
+//! 2. Memory is limited: images ([`LoadedImages`]), files ([`MAX_LOADED_BYTES`]), answers
+//!    ([`MAX_ANSWER_BYTES`]). A dropped file is read again, up to a limit ([`MAX_LOADS`]).
 //! 3. Paths in a trace are opened by [`open_program`](traceweir::consumer::open_program), and never
 //!    lead out of a folder that the user named.
 //! 4. An answer is never empty and never a guess. An unknown address is a frame without a function.
@@ -65,7 +65,6 @@ pub(crate) struct SymbolFrame {
     pub start: Option<u64>,
     /// The source file of the function.
     pub file: Option<Arc<str>>,
-    /// Line in the source file.
     pub line: Option<u32>,
     /// Whether the function was inlined into the function of the next frame.
     pub is_inlined: bool,
@@ -291,8 +290,8 @@ impl TraceSymbols {
     }
 }
 
-/// Returns the minimum size of the file of an image. Mapped sizes are multiples of a page, which has
-/// at most 64 KiB.
+/// Returns the minimum size of the file of an image. Mapped sizes are multiples of a page, which
+/// has at most 64 KiB.
 fn min_file_size(mapped_bytes: u64) -> u64 {
     const MAX_PAGE_BYTES: u64 = 64 << 10;
     mapped_bytes.saturating_sub(MAX_PAGE_BYTES)

@@ -12,7 +12,7 @@ pub(crate) use parse::{
 pub(crate) use table::{format_table, join_lines};
 
 /// Escapes untrusted text for one line of a terminal.
-pub(crate) fn escape_line(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = Vec::new();
     traceweir_decode::format::push_line(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
@@ -20,18 +20,18 @@ pub(crate) fn escape_line(text: &str) -> String {
 
 /// Escapes text of several lines, such as an error with an illustration.
 pub(crate) fn escape_lines(text: &str) -> String {
-    let lines: Vec<String> = text.lines().map(escape_line).collect();
+    let lines: Vec<String> = text.lines().map(escape).collect();
     lines.join("\n")
 }
 
 /// Escapes a path for one line of a terminal.
 pub(crate) fn escape_path(path: &std::path::Path) -> String {
-    escape_line(&path.display().to_string())
+    escape(&path.display().to_string())
 }
 
 /// Quotes a word of a command line, if a shell would split it.
 pub(crate) fn quote_for_shell(word: &str) -> String {
-    let word = escape_line(word);
+    let word = escape(word);
     let is_plain = |c: char| {
         c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | ':' | '@' | '%' | ',' | '=')
     };

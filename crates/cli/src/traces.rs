@@ -7,9 +7,9 @@
 //!                 processes and threads they contain, and the programs they name
 //! ```
 //!
-//! Schemas and rundown events may be at the end of a trace, so a first pass is needed. Short traces and
-//! traces with kernel events are surveyed first. Other traces are surveyed at the first event that
-//! does not describe itself. A long trace of self-describing events needs no survey.
+//! Schemas and rundown events may be at the end of a trace, so a first pass is needed. Short traces
+//! and traces with kernel events are surveyed first. Other traces are surveyed at the first event
+//! that does not describe itself. A long trace of self-describing events needs no survey.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,6 @@ pub(crate) struct ReadSummary {
 }
 
 impl ReadSummary {
-    /// Prints the defects to standard error.
     pub(crate) fn print_warnings(&self) {
         self.warnings.iter().for_each(|warning| exit::print_warning(warning));
     }
@@ -152,8 +151,8 @@ impl TraceSet {
         }
         read_records(inputs, *data_on_terminal, |file, clock, record| {
             let time = clock.file_time(record.time());
-            // The survey comes before the filter, so that the output of an event does not depend on the
-            // filter.
+            // The survey comes before the filter, so that the output of an event does not depend on
+            // the filter.
             if !*is_surveyed && needs_survey(record) {
                 *is_surveyed = true;
                 survey_traces(
@@ -179,8 +178,8 @@ impl TraceSet {
     }
 }
 
-/// Calls `on_record` for every record of the traces, in time order, with the index and the clock of its
-/// trace. Nothing is decoded.
+/// Calls `on_record` for every record of the traces, in time order, with the index and the clock of
+/// its trace. Nothing is decoded.
 #[inline]
 pub(crate) fn read_records(
     inputs: &[TraceInput],

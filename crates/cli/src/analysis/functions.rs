@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Code of a module without symbols is shown by the start of its function or, if that is unknown
-//! too, by the block of [`BLOCK_BYTES`] that contains it. This separates hot code from cold code: a row per
-//! address would scatter a loop, and one row for the module would say nothing.
+//! too, by the block of [`BLOCK_BYTES`] that contains it. This separates hot code from cold code: a
+//! row per address would scatter a loop, and one row for the module would say nothing.
 //!
 //! F1 Kernel frames are canonical addresses in the kernel half that precede the first user frame,
 //! and nothing else. A stack that was walked with invalid frame pointers can contain anything in
@@ -27,7 +27,6 @@ use crate::symbols::TraceSymbols;
 const MAX_FUNCTIONS: usize = 1 << 19;
 /// Maximum size of all function and module names; functions beyond this limit are `(other)` too.
 const MAX_TOTAL_NAME_BYTES: usize = 64 << 20;
-/// Maximum length of a name, in characters.
 const MAX_NAME_CHARS: usize = 400;
 
 /// Size of the blocks that code without symbols is divided into: about the size of a function.
@@ -64,7 +63,6 @@ pub(crate) enum CodeKind {
     Thread,
 }
 
-/// A function in a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct StackFunction {
     pub(crate) module: Option<Arc<str>>,
@@ -100,7 +98,6 @@ impl StackFunction {
     }
 }
 
-/// The functions of a report.
 #[derive(Debug)]
 pub(crate) struct FunctionTable {
     all: Vec<StackFunction>,
@@ -135,7 +132,8 @@ impl FunctionTable {
         id
     }
 
-    /// Returns the id of an entry that stands for a process, a thread, or a missing part of a stack.
+    /// Returns the id of an entry that stands for a process, a thread, or a missing part of a
+    /// stack.
     pub(crate) fn add_placeholder(&mut self, name: &str, kind: CodeKind) -> FunctionId {
         self.find_or_add(StackFunction { name: Some(truncate_name(name)), kind, ..StackFunction::default() })
     }
@@ -217,7 +215,6 @@ impl FunctionTable {
         self.all.get(id.index()).or(self.all.first()).unwrap_or(&EMPTY_FUNCTION)
     }
 
-    /// Returns all functions, by id.
     pub(crate) fn all(&self) -> &[StackFunction] {
         &self.all
     }

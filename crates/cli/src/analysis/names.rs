@@ -21,11 +21,8 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 
-/// Maximum number of names of one trace.
 const MAX_NAMES: usize = 1 << 18;
-/// Maximum number of names of one key.
 const MAX_NAMES_PER_KEY: usize = 1 << 10;
-/// Maximum length of a name, in characters.
 const MAX_NAME_CHARS: usize = 400;
 
 /// The events that define names of one kind, and their fields.

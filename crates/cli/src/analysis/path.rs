@@ -9,7 +9,6 @@ use traceweir_format::header::NO_ID;
 use super::trace_facts::TraceFacts;
 use super::{CodeKind, FunctionId, FunctionTable, ProcessId, ProcessTable, ReportEvent};
 
-/// Maximum number of thread names.
 const MAX_THREADS: usize = 1 << 17;
 
 /// Frame limits of recorders: 127 is the default of Linux, 192 the limit of sessions and Windows.
@@ -73,7 +72,6 @@ impl Paths {
         self.processes.find_or_add(pid, facts.program_of(pid, event.stamp))
     }
 
-    /// Stores the name of a thread at an event.
     pub(crate) fn learn_thread_name(
         &mut self,
         facts: &TraceFacts,
@@ -92,7 +90,6 @@ impl Paths {
         }
     }
 
-    /// Returns the last name of a thread.
     pub(crate) fn thread_name(&self, process: ProcessId, thread: u32) -> Option<&str> {
         self.thread_names.get(&(process, thread)).map(|name| &**name)
     }
@@ -105,8 +102,9 @@ impl Paths {
         }
     }
 
-    /// Returns the path of a stack: the process, the thread if paths contain threads, and functions.
-    /// `innermost` is the instruction address of the event. It is added if it is not the first frame.
+    /// Returns the path of a stack: the process, the thread if paths contain threads, and
+    /// functions. `innermost` is the instruction address of the event. It is added if it is not the
+    /// first frame.
     pub(crate) fn resolve(
         &mut self,
         facts: &mut TraceFacts,

@@ -10,18 +10,15 @@ use crate::text::matches_pattern;
 
 /// Maximum number of processes; further ones are merged into one.
 const MAX_PROCESSES: usize = 1 << 17;
-/// Maximum number of processes to suggest.
 const MAX_SUGGESTIONS: usize = 5;
 /// Maximum number of characters of a name to compare.
 const MAX_COMPARED_CHARS: usize = 64;
-/// Maximum number of names of one pid.
 const MAX_NAMES_PER_PID: usize = 64;
 
 /// The id of a process in a report. The default stands for processes beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ProcessId(u32);
 
-/// The processes of a report.
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     all: Vec<(u32, Option<Arc<str>>)>,
@@ -84,7 +81,8 @@ pub(crate) struct ThreadSelection {
 }
 
 impl ThreadSelection {
-    /// Selects processes by pid or by name with wildcards, and threads by id; selects all if both lists are empty.
+    /// Selects processes by pid or by name with wildcards, and threads by id; selects all if both
+    /// lists are empty.
     pub(crate) fn new(processes: &[String], threads: &[u32]) -> Self {
         let pids = processes.iter().filter_map(|text| text.parse().ok()).collect();
         let names = processes.iter().filter(|text| text.parse::<u32>().is_err());

@@ -8,15 +8,15 @@
 //!
 //! S1  A thread runs from the switch to it to the switch away from it on the same processor. If a
 //!     switch in between was lost, the time is not reported, and the gap is counted. A switch was
-//!     lost if the old thread is not the thread that ran there, or if that thread appears on another
-//!     processor.
+//!     lost if the old thread is not the thread that ran there, or if that thread appears on
+//!     another processor.
 //! S2  A thread is away from the switch away from it to the next switch to it, on any processor.
 //!     Absences that began before the trace or end after it are not reported.
 //! S3  The first wake after a thread left counts. Wakes of a running thread do not count.
 //! S4  The idle threads, which all have id 0, run but are never away.
 //! S5  If a user records only their own threads, a switch names one thread and has [`NO_ID`] in
-//!     place of the other. [`NO_ID`] neither runs nor is away. The activity of the processor in that
-//!     time is unknown, but is not a gap.
+//!     place of the other. [`NO_ID`] neither runs nor is away. The activity of the processor in
+//!     that time is unknown, but is not a gap.
 //!
 //! The caller chooses the unit of time.
 
@@ -162,7 +162,6 @@ impl<S> Scheduler<S> {
         Some(ThreadReturn { thread: switch.new, to: time, absence, woken_at })
     }
 
-    /// Records a wake of a thread.
     pub(crate) fn record_wake(&mut self, time: i64, thread: u32) {
         if is_idle_or_unknown(thread) {
             return;

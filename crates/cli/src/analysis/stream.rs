@@ -149,8 +149,8 @@ impl Analysis {
         self.window.overlap_ns(0, end_ns)
     }
 
-    /// Returns the number of buffers in the files and the number that the headers count, if a file is
-    /// truncated.
+    /// Returns the number of buffers in the files and the number that the headers count, if a file
+    /// is truncated.
     pub(crate) fn missing_buffers(&self) -> Option<(u64, u64)> {
         let all = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
         all.map(|(written, present)| (present, written))
@@ -162,8 +162,8 @@ impl Analysis {
         self.traces.inputs.iter().all(|input| input.trace.is_finalised())
     }
 
-    /// Calls `on_event` for every event of the report, in time order, with its stack and the facts of
-    /// its trace.
+    /// Calls `on_event` for every event of the report, in time order, with its stack and the facts
+    /// of its trace.
     ///
     /// Events outside the window are passed too, because a span that began before the window may
     /// reach into it.

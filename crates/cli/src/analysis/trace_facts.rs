@@ -15,7 +15,6 @@ use super::names::TraceNames;
 use super::{FunctionId, FunctionTable, ReportEvent};
 use crate::symbols::{SymbolOptions, TraceSymbols};
 
-/// Facts of one trace.
 pub(crate) struct TraceFacts {
     pub(super) actors: Actors,
     pub(super) stacks: Definitions,
@@ -81,12 +80,10 @@ impl TraceFacts {
         self.files.name_at(key, time)
     }
 
-    /// Returns the name of a thread at a time.
     pub(crate) fn thread_name(&self, tid: u32, time: i64) -> Option<Arc<str>> {
         self.threads.name_at(u64::from(tid), time)
     }
 
-    /// Returns the name of a disk.
     pub(crate) fn disk_name(&self, number: u32, time: i64) -> Option<Arc<str>> {
         self.disks.name_at(u64::from(number), time)
     }

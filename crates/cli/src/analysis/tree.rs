@@ -7,9 +7,9 @@
 //! ```
 //!
 //! T1  A node comes after its parent, so that one pass from the end adds up totals.
-//! T2  There are at most `max_nodes` nodes, and at most one `(other)` below each. A path that exceeds
-//!     the limit ends in the `(other)` of its last node.
-//! T3  The total of the root is the sum of all weights, whatever was merged.
+//! T2  There are at most `max_nodes` nodes, and at most one `(other)` below each. A path that
+//!     exceeds the limit ends in the `(other)` of its last node.
+//! T3  The total of the root is the sum of all weights, including merged nodes.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -28,7 +28,6 @@ struct TreeNode {
     own_weight: u64,
 }
 
-/// A tree of stacks.
 #[derive(Debug)]
 pub(crate) struct StackTree {
     nodes: Vec<TreeNode>,
@@ -98,7 +97,6 @@ impl StackTree {
         id
     }
 
-    /// Adds to the weight of a node.
     pub(crate) fn add_weight(&mut self, node: NodeId, weight: u64) {
         if let Some(node) = self.nodes.get_mut(node.0 as usize) {
             node.own_weight = node.own_weight.saturating_add(weight);

@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use super::number::{parse_buffer_count, parse_max_sessions, parse_pid, parse_seconds};
 use super::{
     DaemonChoice, EventFilterArgs, KERNEL_SYNTAX, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
-    SchemaArgs, SessionShapeArgs, ShownParts,
+    SchemaArgs, ShapeArgs, ShownParts,
 };
 use crate::grammar::PROVIDER_SYNTAX;
 use crate::text::parse_duration;
@@ -43,7 +43,7 @@ pub(crate) struct StartArgs {
     #[command(flatten)]
     pub(crate) kernel: KernelEvents,
     #[command(flatten)]
-    pub(crate) shape: SessionShapeArgs,
+    pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) daemon_choice: DaemonChoice,
 }
@@ -243,7 +243,7 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) kernel: KernelEvents,
     #[command(flatten)]
-    pub(crate) shape: SessionShapeArgs,
+    pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) daemon_choice: DaemonChoice,
 }

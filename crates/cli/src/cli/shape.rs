@@ -37,7 +37,7 @@ impl ClockName {
 /// Mode, buffers and clock of a session.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Session")]
-pub(crate) struct SessionShapeArgs {
+pub(crate) struct ShapeArgs {
     /// Write a file that grows up to --max-size [the default with -o]
     #[arg(long)]
     pub(crate) sequential: bool,
@@ -108,7 +108,7 @@ pub(crate) struct SessionShapeArgs {
     pub(crate) guid: Option<Guid>,
 }
 
-impl SessionShapeArgs {
+impl ShapeArgs {
     /// Returns the LogFileMode bits of all flags.
     pub(crate) fn mode_bits(&self) -> u32 {
         let flags = [
@@ -166,12 +166,8 @@ mod tests {
 
     #[test]
     fn mode_bits_combine_flags_and_modes() {
-        let shape = SessionShapeArgs {
-            compressed: true,
-            real_time: true,
-            mode: vec![1, 0x8000],
-            ..SessionShapeArgs::default()
-        };
+        let shape =
+            ShapeArgs { compressed: true, real_time: true, mode: vec![1, 0x8000], ..ShapeArgs::default() };
         assert_eq!(shape.mode_bits(), 0x0400_8101);
     }
 }

@@ -1,8 +1,8 @@
 //! `weir access`: shows and changes access lists of sessions, providers and groups.
 //!
 //! Users name an object; its list is stored by GUID. A session gets a new GUID at each start,
-//! unless the user chose a GUID. Therefore, a right granted by session name lasts only as long as the session
-//! runs.
+//! unless the user chose a GUID. Therefore, a right granted by session name lasts only as long as
+//! the session runs.
 
 mod people;
 
@@ -23,9 +23,9 @@ use crate::cli::{
 };
 use crate::exit::CommandOutcome;
 use crate::grammar::parse_provider;
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::sessions;
-use crate::text::{JsonObject, escape_line, json_array};
+use crate::text::{JsonObject, escape, json_array};
 
 /// Rights that apply only to sessions.
 const SESSION_RIGHTS: Rights = Rights(
@@ -40,7 +40,6 @@ const PROVIDER_RIGHTS: Rights = Rights(
     Rights::TRACELOG_GUID_ENABLE.0 | Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0,
 );
 
-/// Runs `weir access`.
 pub(super) fn run(options: &AccessArgs) -> Result<CommandOutcome> {
     match &options.verb {
         AccessVerb::List(options) => list(options),
@@ -83,18 +82,18 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
         let session =
             controller.sessions()?.into_iter().find(|session| session.name.to_lowercase() == folded);
         if let Some(session) = session {
-            return Ok(AccessObject { guid: session.guid, name: format!("session {}", escape_line(text)) });
+            return Ok(AccessObject { guid: session.guid, name: format!("session {}", escape(text)) });
         }
     }
     if has_session_rights && !has_provider_rights && !text.starts_with('*') {
-        let name = escape_line(text);
+        let name = escape(text);
         bail!(
             "no session {name} is running, and these rights apply to sessions: start it first, or give its id \
              (default: all sessions without a list of their own)"
         );
     }
     let provider = parse_provider(text).map_err(anyhow::Error::msg)?;
-    Ok(AccessObject { guid: provider.guid, name: format!("provider {}", escape_line(&provider.name)) })
+    Ok(AccessObject { guid: provider.guid, name: format!("provider {}", escape(&provider.name)) })
 }
 
 /// Connects to the daemon whose lists are to be changed, and starts it if needed.
@@ -153,7 +152,6 @@ fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
     }
 }
 
-/// Runs `weir access remove`.
 fn remove(options: &AccessRemoveArgs) -> Result<CommandOutcome> {
     let mut controller = connect_to_change(options.daemon_choice)?;
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
@@ -179,7 +177,6 @@ fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
     Ok(found)
 }
 
-/// Runs `weir access list`.
 fn list(options: &AccessListArgs) -> Result<CommandOutcome> {
     let Some(mut controller) = connect_to_query(options.daemon_choice)? else {
         return Ok(CommandOutcome::Fine);
@@ -200,7 +197,8 @@ fn list(options: &AccessListArgs) -> Result<CommandOutcome> {
     if objects.is_empty() {
         eprintln!("nothing has a list of its own: weir access show default shows the list that applies");
     }
-    print_text(&text)
+    print_text(&text)?;
+    Ok(CommandOutcome::Fine)
 }
 
 /// Formats a SID for people.
@@ -212,10 +210,10 @@ pub(super) fn format_sid(sid: &Sid) -> String {
 fn names_by_guid(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     let mut names = BTreeMap::from([(DEFAULT_TRACE_SECURITY, "default".to_owned())]);
     for provider in controller.providers()?.into_iter().filter(|p| !p.name.is_empty()) {
-        names.insert(provider.guid, format!("provider {}", escape_line(&provider.name)));
+        names.insert(provider.guid, format!("provider {}", escape(&provider.name)));
     }
     for session in controller.sessions()? {
-        names.insert(session.guid, format!("session {}", escape_line(&session.name)));
+        names.insert(session.guid, format!("session {}", escape(&session.name)));
     }
     Ok(names)
 }
@@ -226,7 +224,6 @@ fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
     Ok(is_provider || names_by_guid(controller)?.contains_key(&guid))
 }
 
-/// Runs `weir access show`.
 fn show(options: &AccessShowArgs) -> Result<CommandOutcome> {
     let Some(mut controller) = connect_to_query(options.daemon_choice)? else {
         return Ok(CommandOutcome::Fine);
@@ -238,20 +235,14 @@ fn show(options: &AccessShowArgs) -> Result<CommandOutcome> {
         eprintln!(
             "note: nothing is stored for {}, and this daemon has neither a session nor a provider of that name; this is the \
              default, which would apply to it",
-            escape_line(&options.object)
+            escape(&options.object)
         );
     }
-    print_text(&if options.json {
-        format_json(&object, &list, has_own_list) + "\n"
-    } else {
-        format_page(&object, &list, has_own_list)
-    })
-}
-
-fn print_text(text: &str) -> Result<CommandOutcome> {
-    let mut output = BufferedOutput::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
+    let text = match options.json {
+        true => format_json(&object, &list, has_own_list) + "\n",
+        false => format_page(&object, &list, has_own_list),
+    };
+    print_text(&text)?;
     Ok(CommandOutcome::Fine)
 }
 

@@ -16,7 +16,7 @@ use traceweir::session::SessionSummary;
 
 use crate::exit::{CommandOutcome, format_error, status_of};
 use crate::grammar::EnableRequest;
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::sessions::{self, SessionState};
 use crate::text::{JsonObject, json_array};
 
@@ -53,9 +53,7 @@ impl CommandResult {
 pub(super) fn print_result(as_json: bool, result: Result<CommandResult>) -> Result<CommandOutcome> {
     if as_json {
         let text = format_object(&result) + "\n";
-        let mut output = BufferedOutput::open(None)?;
-        output.buffer().extend_from_slice(text.as_bytes());
-        output.flush()?;
+        print_text(&text)?;
     }
     result.and_then(|answer| answer.failure.map_or(Ok(answer.outcome), Err))
 }

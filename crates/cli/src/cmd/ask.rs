@@ -14,12 +14,12 @@ use traceweir_format::spec::info::{About, software_source};
 
 use crate::cli::{AskArgs, exit_with_conflict};
 use crate::exit::CommandOutcome;
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::sessions;
-use crate::text::{JsonObject, escape_line, format_count, format_number, format_table, json_array};
+use crate::text::{JsonObject, escape, format_count, format_number, format_table, json_array};
 
-/// First id of profile sources that depend on the processor. Sources with smaller ids are the same on
-/// every machine.
+/// First id of profile sources that depend on the processor. Sources with smaller ids are the same
+/// on every machine.
 const FIRST_MACHINE_SPECIFIC_SOURCE: u32 = 0x1000;
 /// Id of the timer among the profile sources.
 const TIMER_SOURCE: u32 = 0;
@@ -49,7 +49,6 @@ impl ClassAnswer {
     }
 }
 
-/// Runs `weir ask`.
 pub(super) fn run(options: &AskArgs) -> Result<CommandOutcome> {
     let classes = classes_to_query(options);
     let (mut daemon, session) = match &options.session {
@@ -70,10 +69,8 @@ pub(super) fn run(options: &AskArgs) -> Result<CommandOutcome> {
             }
         }
     }
-    let mut output = BufferedOutput::open(None)?;
     let text = if options.json { format_objects(&answers) } else { format_page(&answers) };
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
+    print_text(&text)?;
     Ok(CommandOutcome::Fine)
 }
 
@@ -120,7 +117,7 @@ fn format_objects(all: &[(InfoClass, ClassAnswer)]) -> String {
 fn format_page(all: &[(InfoClass, ClassAnswer)]) -> String {
     let mut rows = vec![["Class", "Name", "Answer"].map(str::to_owned)];
     for (class, answer) in all {
-        let mut lines = answer.lines.iter().map(|line| escape_line(line));
+        let mut lines = answer.lines.iter().map(|line| escape(line));
         let first = lines.next().unwrap_or_else(|| "none".to_owned());
         rows.push([class.number().to_string(), class.name().to_owned(), first]);
         rows.extend(lines.map(|line| [String::new(), String::new(), line]));
@@ -128,7 +125,6 @@ fn format_page(all: &[(InfoClass, ClassAnswer)]) -> String {
     format_table(&rows, &[true, false, false])
 }
 
-/// Queries a class.
 fn query_class(
     mut daemon: Option<&mut Controller>,
     session: Option<&Session>,
@@ -147,7 +143,6 @@ fn query_class(
     }
 }
 
-/// Formats one answer.
 fn format_answer(answer: Answer) -> ClassAnswer {
     match answer {
         Answer::Version(version) => {

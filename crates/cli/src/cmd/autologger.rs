@@ -20,13 +20,10 @@ use crate::cli::{
 };
 use crate::exit::CommandOutcome;
 use crate::grammar::{EnableFilters, EnableRequest};
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::sessions::{self, mode_names};
-use crate::text::{
-    JsonObject, escape_line, escape_path, format_table, join_lines, json_array, quote_for_shell,
-};
+use crate::text::{JsonObject, escape, escape_path, format_table, join_lines, json_array, quote_for_shell};
 
-/// Runs `weir autologger`.
 pub(super) fn run(verb: &AutologgerVerb) -> Result<CommandOutcome> {
     match verb {
         AutologgerVerb::Add(options) => add(options),
@@ -54,17 +51,16 @@ fn add(options: &AddAutologger) -> Result<()> {
     let runtime = find_runtime_dir(options.daemon_choice)?;
     let all = open_autologgers(&runtime)?;
     let definition = build_definition(options)?;
-    let notes =
-        all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", escape_line(&options.name)))?;
+    let notes = all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", escape(&options.name)))?;
     for note in notes {
-        eprintln!("warning: {}", escape_line(&note.0));
+        eprintln!("warning: {}", escape(&note.0));
     }
     let file = all.file(&definition.name);
     if !options.force && file.symlink_metadata().is_ok() {
-        bail!("autologger {} exists already: --force replaces it", escape_line(&options.name));
+        bail!("autologger {} exists already: --force replaces it", escape(&options.name));
     }
     all.put(&definition).with_context(|| format!("cannot write {}", escape_path(&file)))?;
-    eprintln!("autologger {} is defined in {}", escape_line(&options.name), escape_path(&file));
+    eprintln!("autologger {} is defined in {}", escape(&options.name), escape_path(&file));
     if options.off {
         eprintln!(
             "it is off: the daemon does not start it. Add it again with --force and without --off to turn it on"
@@ -129,9 +125,7 @@ fn build_definition(options: &AddAutologger) -> Result<Definition> {
         let by_name = by_name.filter(|provider| provider.guid == request.guid).map(Ok);
         let provider = by_name.unwrap_or_else(|| Provider::new(&request.guid.to_string()));
         let provider = provider.and_then(|provider| provider.with(&enable_params(request)));
-        definition
-            .providers
-            .push(provider.map_err(|reason| anyhow!("{}: {reason}", escape_line(&request.name)))?);
+        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", escape(&request.name)))?);
     }
     Ok(definition)
 }
@@ -158,7 +152,7 @@ fn check_filters(request: &EnableRequest, name: &str) -> Result<()> {
         Some((option, _)) => bail!(
             "{}: an autologger definition cannot contain @{option}; leave it out, and apply it once the session runs \
              (weir enable {} PROVIDER@{option}=…)",
-            escape_line(&request.name),
+            escape(&request.name),
             quote_for_shell(name)
         ),
         None => Ok(()),
@@ -195,7 +189,7 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     if !removed {
         return Err(not_found_error(&options.name));
     }
-    let name = escape_line(&options.name);
+    let name = escape(&options.name);
     let how_it_ends = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
         format!("is ended by weir stop {}", quote_for_shell(&options.name))
     } else {
@@ -206,7 +200,7 @@ fn remove(options: &NamedAutologger) -> Result<()> {
 }
 
 fn not_found_error(name: &str) -> anyhow::Error {
-    anyhow!("no autologger {} (weir autologger list shows them)", escape_line(name))
+    anyhow!("no autologger {} (weir autologger list shows them)", escape(name))
 }
 
 fn show(options: &NamedAutologger) -> Result<()> {
@@ -217,7 +211,7 @@ fn show(options: &NamedAutologger) -> Result<()> {
     let state = all.state(&options.name);
     let mut text = format!("# {}\n# last start: {}\n", escape_path(&file), format_last_start(&state));
     for (provider, status) in &state.refused {
-        text.push_str(&format!("# {} was not enabled: {}\n", escape_line(provider), format_status(*status)));
+        text.push_str(&format!("# {} was not enabled: {}\n", escape(provider), format_status(*status)));
     }
     if let Some(log) = all.log_file(&definition) {
         text.push_str(&format!("# next log: {}\n", escape_path(&log)));
@@ -254,10 +248,10 @@ fn list(options: &ListAutologgers) -> Result<()> {
                 let definition = correct_definition(definition);
                 let log = all.log_file(&definition).map_or_else(|| "-".to_owned(), |log| escape_path(&log));
                 let providers: Vec<_> =
-                    definition.providers.iter().map(|provider| escape_line(&provider.heading)).collect();
+                    definition.providers.iter().map(|provider| escape(&provider.heading)).collect();
                 let start = if definition.start { "yes" } else { "no" }.to_owned();
                 rows.push([
-                    escape_line(name),
+                    escape(name),
                     start,
                     state,
                     mode_names(LogFileMode::new(definition.log_file_mode)),
@@ -267,8 +261,8 @@ fn list(options: &ListAutologgers) -> Result<()> {
             }
             Ok(None) => {}
             Err(error) => {
-                eprintln!("warning: {}: {}", escape_path(&all.file(name)), escape_line(&error.to_string()));
-                rows.push([escape_line(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
+                eprintln!("warning: {}: {}", escape_path(&all.file(name)), escape(&error.to_string()));
+                rows.push([escape(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
             }
         }
     }
@@ -323,10 +317,4 @@ fn put_definition(all: &Autologgers, definition: &Definition, state: &State, obj
         .number("max_size_mib", definition.max_file_size)
         .number("flush_timer", definition.flush_timer)
         .raw("providers", &json_array(providers));
-}
-
-fn print_text(text: &str) -> Result<()> {
-    let mut output = BufferedOutput::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()
 }

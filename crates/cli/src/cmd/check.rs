@@ -19,7 +19,6 @@ use crate::text::format_number;
 /// Maximum number of faults to print, and of remarks to print; all are counted.
 const MAX_SHOWN_FINDINGS: u64 = 100_000;
 
-/// Runs `weir check`.
 pub(super) fn run(options: &CheckArgs) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(None)?;
     exit::process_each(&options.files.files, |path| check_path(path, options.json, &mut output))

@@ -14,12 +14,11 @@ use traceweir::{Error, LogFileMode, Status};
 use super::answer::{self, CommandResult};
 use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
 use crate::exit::CommandOutcome;
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::progress::WaitLine;
 use crate::sessions::{self, KernelState, SessionState, connect_to_session};
-use crate::text::{escape_line, escape_path, format_count, format_number, quote_for_shell};
+use crate::text::{escape, escape_path, format_count, format_number, quote_for_shell};
 
-/// Runs `weir stop`.
 pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
     let (controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
     // Read before the session stops, because stopping disconnects its consumers.
@@ -81,9 +80,7 @@ fn print_session(
     } else {
         sessions::format_page(summary, state, providers, kernel)
     };
-    let mut output = BufferedOutput::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()
+    print_text(&text)
 }
 
 /// Returns the final state of a session, if `error` means that it has ended.
@@ -95,7 +92,6 @@ fn already_ended_error(ended: &SessionSummary) -> anyhow::Error {
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, sessions::describe_end(ended)).into()
 }
 
-/// Runs `weir flush`.
 pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
     let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let flushed = match make_absolute(options.output.as_ref())? {
@@ -103,7 +99,7 @@ pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
         None => session.flush(),
     };
     let flushed = flushed.with_context(|| format_context("flush", &options.name))?;
-    let (name, events) = (escape_line(&options.name), format_count(flushed.events, "event"));
+    let (name, events) = (escape(&options.name), format_count(flushed.events, "event"));
     match &options.output {
         Some(file) => {
             let written = sessions::count_events(file).map(|n| format_count(n, "event"));
@@ -118,7 +114,6 @@ pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
     Ok(CommandResult::for_running(flushed))
 }
 
-/// Runs `weir update`.
 pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let flush_timer = options.flush_timer.filter(|seconds| *seconds != 0);
@@ -144,7 +139,7 @@ pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
     }
     let now = if is_changed { update.apply() } else { session.query() }.with_context(context)?;
     let kernel = KernelState::query(&mut controller, &session);
-    eprintln!("session {} now: {}", escape_line(&options.name), format_settings(&now, kernel.as_ref()));
+    eprintln!("session {} now: {}", escape(&options.name), format_settings(&now, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &now)) {
         eprintln!("note: {reason}");
     }
@@ -193,10 +188,9 @@ fn buffer_count_note(requested: u32, now: &SessionSummary) -> Option<String> {
     }
 }
 
-/// Runs `weir increment`.
 pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
     let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
-    let context = || format!("cannot switch to the next file of session {}", escape_line(&options.name));
+    let context = || format!("cannot switch to the next file of session {}", escape(&options.name));
     let finished = session.query().with_context(context)?.log_file;
     let file_context = || match &finished {
         Some(file) => format!("{} after {}", context(), escape_path(file)),
@@ -206,18 +200,17 @@ pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
     let format_file =
         |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), escape_path);
     let (name, finished, next) =
-        (escape_line(&options.name), format_file(finished), format_file(now.log_file.clone()));
+        (escape(&options.name), format_file(finished), format_file(now.log_file.clone()));
     eprintln!("{finished} is finished; session {name} continues in {next}");
     Ok(CommandResult::for_running(now))
 }
 
-/// Runs `weir convert-to-realtime`.
 pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<CommandResult> {
     let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let context = || format_context("convert", &options.name);
     let file = session.query().with_context(context)?.log_file;
     let now = session.convert_to_real_time().with_context(context)?;
-    let (name, events) = (escape_line(&options.name), format_count(now.events, "event"));
+    let (name, events) = (escape(&options.name), format_count(now.events, "event"));
     let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
     eprintln!(
         "{finished}session {name}: {events} so far, live from now on (weir watch {})",
@@ -231,5 +224,5 @@ fn make_absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {
 }
 
 fn format_context(verb: &str, session: &str) -> String {
-    format!("cannot {verb} session {}", escape_line(session))
+    format!("cannot {verb} session {}", escape(session))
 }

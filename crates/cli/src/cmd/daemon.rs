@@ -25,7 +25,6 @@ use crate::exit::CommandOutcome;
 /// Seconds that a daemon started on demand stays without work.
 const ON_DEMAND_IDLE_EXIT_SECONDS: u64 = 60;
 
-/// Runs `weir daemon`.
 pub(super) fn run(options: &DaemonArgs) -> Result<CommandOutcome> {
     if options.on_demand {
         // The daemon must not keep locks and pipes of the process that caused its start.

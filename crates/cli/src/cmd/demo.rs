@@ -7,8 +7,8 @@
 //!                    └─▶ weir demo-shop   orders 3, 4
 //! ```
 //!
-//! `TRACEWEIR_RUNTIME_DIR` passes the folder to all these processes. Therefore, the demo neither needs
-//! nor disturbs another daemon, and leaves only its trace.
+//! `TRACEWEIR_RUNTIME_DIR` passes the folder to all these processes. Therefore, the demo neither
+//! needs nor disturbs another daemon, and leaves only its trace.
 
 mod shop;
 
@@ -46,7 +46,6 @@ const ORDERS_PER_SHOP: u32 = 2;
 /// How long a new daemon may take to answer.
 const DAEMON_START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `weir demo`.
 pub(super) fn run(options: &DemoArgs) -> Result<CommandOutcome> {
     if options.stage { run_stage(options) } else { run_processes(options) }
 }

@@ -13,8 +13,8 @@
 //!    daemon, or else a daemon that this process would start.
 //! 4. A check lists the needs that it blocks; a need is met if no check blocks it.
 //!
-//! The command does not open a perf event as a trial. That would show more than the files, but needs
-//! `unsafe` code.
+//! The command does not open a perf event as a trial. That would show more than the files, but
+//! needs `unsafe` code.
 
 mod check;
 mod families;
@@ -40,7 +40,7 @@ use traceweir_daemon::machine::{Counter, counters, is_restartable};
 
 use crate::cli::{DoctorArgs, Need};
 use crate::exit::{CommandOutcome, NOT_PERMITTED};
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::sessions;
 
 use check::{DoctorCheck, blocking_checks};
@@ -51,7 +51,6 @@ use target::{DaemonView, TargetProcess};
 /// Maximum number of provider sockets of each user to read.
 const MAX_SOCKETS_PER_USER: usize = 4096;
 
-/// Runs `weir doctor`.
 pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let facts = SystemFacts {
         is_restartable: is_restartable(),
@@ -70,9 +69,7 @@ pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     } else {
         page::format_page(&checks, &options.need, options.all)
     };
-    let mut output = BufferedOutput::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
+    print_text(&text)?;
     Ok(exit_outcome(&checks, &options.need))
 }
 

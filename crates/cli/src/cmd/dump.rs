@@ -18,7 +18,6 @@ use crate::printer::EventPrinter;
 use crate::symbols;
 use crate::traces::TraceSet;
 
-/// Runs `weir dump`.
 pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, on_terminal)?;

@@ -13,9 +13,8 @@ use super::answer::CommandResult;
 use crate::cli::{EnableArgs, SessionProviderArgs};
 use crate::grammar::{EnableRequest, ManifestNames};
 use crate::sessions::{self, connect_to_session, warn_of_delay};
-use crate::text::escape_line;
+use crate::text::escape;
 
-/// Runs `weir enable`.
 pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     let targets = &options.targets;
     let mut known = ManifestNames::load(&targets.manifest)?;
@@ -40,8 +39,8 @@ pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     Ok(CommandResult::for_providers(requests))
 }
 
-/// Returns names and GUIDs of the providers that a session enables, both the names that enabled them and
-/// the registered names. A name that the session enables has the GUID of that enable.
+/// Returns names and GUIDs of the providers that a session enables, both the names that enabled
+/// them and the registered names. A name that the session enables has the GUID of that enable.
 fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
         return Vec::new();
@@ -68,7 +67,6 @@ fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(Str
     named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
-/// Runs `weir disable`.
 pub(super) fn disable(options: &SessionProviderArgs) -> Result<CommandResult> {
     send_request(options, "disable", ControlCode::Disable, |call, request| {
         // Only the group property matters for a disable.
@@ -76,7 +74,6 @@ pub(super) fn disable(options: &SessionProviderArgs) -> Result<CommandResult> {
     })
 }
 
-/// Runs `weir capture-state`.
 pub(super) fn capture_state(options: &SessionProviderArgs) -> Result<CommandResult> {
     send_request(options, "capture the state of", ControlCode::CaptureState, |call, request| {
         request.add_parameters(call, &[])
@@ -101,14 +98,10 @@ fn send_request(
         let done = call.timeout(options.timeout).apply();
         warn_of_delay(done).with_context(|| format_context(verb, request, &options.name))?;
         if is_enabled == Some(false) {
-            eprintln!(
-                "{} is not enabled in session {}",
-                escape_line(&request.name),
-                escape_line(&options.name)
-            );
+            eprintln!("{} is not enabled in session {}", escape(&request.name), escape(&options.name));
         }
         if code == ControlCode::CaptureState && !registered.contains(&request.guid) {
-            eprintln!("no process has registered {}, so no state was written", escape_line(&request.name));
+            eprintln!("no process has registered {}, so no state was written", escape(&request.name));
         }
     }
     Ok(CommandResult::for_providers(requests))
@@ -133,5 +126,5 @@ fn is_enabled(controller: &mut Controller, session: &Session, request: &EnableRe
 }
 
 fn format_context(verb: &str, provider: &EnableRequest, session: &str) -> String {
-    format!("cannot {verb} {} in session {}", escape_line(&provider.name), escape_line(session))
+    format!("cannot {verb} {} in session {}", escape(&provider.name), escape(session))
 }

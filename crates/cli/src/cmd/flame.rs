@@ -25,10 +25,9 @@ use crate::cli::{FlameArgs, FlameKind};
 use crate::exit::CommandOutcome;
 use crate::input::is_same_file;
 use crate::output::BufferedOutput;
-use crate::text::{escape_line, escape_path, format_count, format_number};
+use crate::text::{escape, escape_path, format_count, format_number};
 use graph::{FlameGraph, StackMeasure};
 
-/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlameFormat {
     Html,
@@ -36,7 +35,6 @@ enum FlameFormat {
     Collapsed,
 }
 
-/// Runs `weir flame`.
 pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
     let format = output_format(options);
     let output = options.output.as_deref();
@@ -133,11 +131,10 @@ fn print_stack_hint(events: &[&str]) {
         );
         return;
     }
-    let names: Vec<String> = events.iter().take(MAX_SHOWN_EVENTS).map(|name| escape_line(name)).collect();
+    let names: Vec<String> = events.iter().take(MAX_SHOWN_EVENTS).map(|name| escape(name)).collect();
     eprintln!("note: events of this trace that have stacks: {}", names.join(", "));
 }
 
-/// Prints a summary to standard error.
 fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output: Option<&Path>) {
     let total = graph.format_total();
     match output.filter(|path| path.as_os_str() != "-") {

@@ -20,7 +20,7 @@ use crate::exit::{self, CommandOutcome};
 use crate::input::TraceInput;
 use crate::output::BufferedOutput;
 use crate::sessions::mode_names;
-use crate::text::{escape_line, format_number};
+use crate::text::{escape, format_number};
 use crate::traces::TraceSet;
 
 /// Facts that a pass over the events finds.
@@ -35,7 +35,6 @@ struct TraceSurvey {
     providers: BTreeMap<Guid, (String, u64)>,
 }
 
-/// Runs `weir info`.
 pub(super) fn run(options: &InfoArgs) -> Result<CommandOutcome> {
     let mut output = BufferedOutput::open(None)?;
     exit::process_each(&options.files.files, |path| show_file(path, options, &mut output))
@@ -128,7 +127,7 @@ fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
 }
 
 fn name_or_placeholder(name: &str) -> String {
-    if name.is_empty() { "(no name)".to_owned() } else { escape_line(name) }
+    if name.is_empty() { "(no name)".to_owned() } else { escape(name) }
 }
 
 fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
@@ -136,7 +135,7 @@ fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
     let system = match system_name {
         // Windows writes its build string here, starting with a number. Other systems write a name,
         // and their header has no true version.
-        Some(name) if name.starts_with(char::is_alphabetic) => escape_line(name),
+        Some(name) if name.starts_with(char::is_alphabetic) => escape(name),
         _ => format!("Windows {major}.{minor} build {}", header.provider_version),
     };
     let (cpus, mhz, bits) = (header.processors, header.cpu_speed_mhz, header.pointer_size * 8);

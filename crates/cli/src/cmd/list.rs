@@ -8,11 +8,10 @@ use traceweir::session::SessionSummary;
 use super::providers;
 use crate::cli::{ListArgs, ListProvidersArgs};
 use crate::exit::CommandOutcome;
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::sessions::{self, SessionState, is_at_limit, mode_names};
-use crate::text::{escape_line, format_number, format_table, join_lines};
+use crate::text::{escape, format_number, format_table, join_lines};
 
-/// Runs `weir list`.
 pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
     if options.providers {
         return providers::run(&ListProvidersArgs {
@@ -35,9 +34,7 @@ pub(super) fn run(options: &ListArgs) -> Result<CommandOutcome> {
     } else {
         format_session_table(&sessions)
     };
-    let mut output = BufferedOutput::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
+    print_text(&text)?;
     Ok(CommandOutcome::Fine)
 }
 
@@ -88,11 +85,11 @@ fn format_session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
             lost.push_str(UNKNOWN_LOSS_SUFFIX);
         }
         let buffers = format_number(summary.buffers_lost.into());
-        let (name, mode) = (escape_line(&summary.name), mode_names(summary.mode));
+        let (name, mode) = (escape(&summary.name), mode_names(summary.mode));
         let (status, processes) = (sessions::format_status(summary, *state), summary.processes.to_string());
         let events = format_number(summary.events);
         let kind = "Trace".to_owned();
-        [name, kind, status, events, lost, buffers, undelivered, processes, mode, escape_line(&file)]
+        [name, kind, status, events, lost, buffers, undelivered, processes, mode, escape(&file)]
     }));
     explain_losses(sessions);
     format_table(&rows, &[false, false, false, true, true, true, true, true, false, false])

@@ -7,7 +7,6 @@ use traceweir_build::{COptions, Manifest};
 use crate::cli::McArgs;
 use crate::exit::CommandOutcome;
 
-/// Runs `weir mc`.
 pub(super) fn run(options: &McArgs) -> Result<CommandOutcome> {
     let manifest = Manifest::open_in(&options.file, &options.culture)?;
     let writes_both = !options.c && !options.rust;

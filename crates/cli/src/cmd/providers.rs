@@ -14,16 +14,13 @@ use traceweir::{Guid, SessionId};
 use crate::cli::ListProvidersArgs;
 use crate::exit::CommandOutcome;
 use crate::grammar::property_names;
-use crate::output::BufferedOutput;
+use crate::output::print_text;
 use crate::sessions;
-use crate::text::{
-    JsonObject, escape_line, format_count, format_table, join_lines, json_array, matches_pattern,
-};
+use crate::text::{JsonObject, escape, format_count, format_table, join_lines, json_array, matches_pattern};
 
 /// Maximum number of pids to show for a provider; JSON contains all.
 const MAX_SHOWN_PIDS: usize = 8;
 
-/// Runs `weir providers`.
 pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
     let Some(mut controller) = sessions::find_daemon(options.daemon_choice)? else {
         let message = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
@@ -48,9 +45,7 @@ pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
     } else {
         format_provider_table(&providers, &names, options.pattern.as_deref())
     };
-    let mut output = BufferedOutput::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
+    print_text(&text)?;
     Ok(CommandOutcome::Fine)
 }
 
@@ -82,7 +77,7 @@ fn format_provider_table(
 ) -> String {
     if providers.is_empty() {
         match pattern {
-            Some(pattern) => eprintln!("no registered or enabled provider matches {}", escape_line(pattern)),
+            Some(pattern) => eprintln!("no registered or enabled provider matches {}", escape(pattern)),
             None => eprintln!("no provider is registered or enabled"),
         }
         return String::new();
@@ -98,7 +93,7 @@ fn format_provider_table(
         let groups: Vec<_> = provider.groups.iter().map(|group| format!("{{{group}}}")).collect();
         let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         [
-            or_dash(sessions::provider_name(provider).map_or_else(String::new, escape_line)),
+            or_dash(sessions::provider_name(provider).map_or_else(String::new, escape)),
             format!("{{{}}}", provider.guid),
             sessions::provider_kind(provider).to_owned(),
             or_dash(groups.join(" ")),
@@ -116,7 +111,7 @@ fn format_enabling_sessions(
 ) -> impl Iterator<Item = String> {
     let by_name = |enable: &ProviderEnable| {
         let id = enable.session;
-        let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| escape_line(name));
+        let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| escape(name));
         format!("{name}:{}", format_enable(enable))
     };
     // Private sessions are not in the list of names.

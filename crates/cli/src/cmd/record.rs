@@ -64,7 +64,6 @@ enum EndReason {
     InterruptedTwice,
 }
 
-/// Runs `weir record`.
 pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
     match record(options) {
         Err(error) if !options.command.is_empty() => {
@@ -82,8 +81,8 @@ fn record(options: &RecordArgs) -> Result<CommandOutcome> {
         bail!("there is no process {missing}");
     }
     if let Err(failure) = options.command.first().map_or(Ok(()), |program| runnable::check_command(program)) {
-        // This is checked before the session starts, so that a mistyped command does not truncate an
-        // existing trace.
+        // This is checked before the session starts, so that a mistyped command does not truncate
+        // an existing trace.
         eprintln!("error: {}", failure.text);
         return Ok(CommandOutcome::Status(failure.status));
     }
@@ -145,8 +144,8 @@ fn check_pid_limits(options: &RecordArgs, requests: &[EnableRequest]) {
     eprintln!("note: --pid applies to the providers only; kernel events cover the whole machine");
 }
 
-/// Starts the command, if one is given, and sends an event when it ends. Returns whether a command was
-/// started, or the exit status for a failed start.
+/// Starts the command, if one is given, and sends an event when it ends. Returns whether a command
+/// was started, or the exit status for a failed start.
 fn spawn_command(options: &RecordArgs, events: &Sender<RecordingEvent>) -> Result<bool, u8> {
     let Some((program, arguments)) = options.command.split_first() else { return Ok(false) };
     let child = Command::new(program).args(arguments).spawn();
@@ -195,8 +194,8 @@ impl Recording<'_> {
                 }
                 Ok(RecordingEvent::Interrupt) if !self.has_command => return Ok(EndReason::Interrupted),
                 Ok(RecordingEvent::Interrupt) => {
-                    // The terminal sent SIGINT to the command as well. Its remaining events belong to
-                    // the trace.
+                    // The terminal sent SIGINT to the command as well. Its remaining events belong
+                    // to the trace.
                     end = EndReason::Interrupted;
                     deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
@@ -294,8 +293,8 @@ impl Recording<'_> {
         Ok(outcome)
     }
 
-    /// Waits for the end of the session and, until Ctrl-C, of the command. Returns `None` if weir should
-    /// exit at once.
+    /// Waits for the end of the session and, until Ctrl-C, of the command. Returns `None` if weir
+    /// should exit at once.
     fn wait_for_end(&mut self, end: EndReason) -> Result<Option<SessionEnd>> {
         let mut is_interrupted = end != EndReason::Done;
         let mut deadline =

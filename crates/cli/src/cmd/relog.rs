@@ -32,7 +32,6 @@ use crate::text::escape_path;
 use crate::traces::{ReadSummary, TraceSet, read_records};
 use marks::Marks;
 
-/// Runs `weir relog`.
 pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
     let path = escape_path(&options.output);
     check_output(options, &path)?;
@@ -158,7 +157,6 @@ impl RelogOutput {
     }
 }
 
-/// Counts of events.
 #[derive(Default)]
 struct EventCounts {
     /// Number of events that `--head` still allows.

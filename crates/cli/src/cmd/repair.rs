@@ -15,7 +15,6 @@ use crate::text::format_number;
 /// Maximum number of holes to print; all are counted.
 const MAX_SHOWN_HOLES: usize = 20;
 
-/// Runs `weir repair`.
 pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
     let mut inputs = input::open_paths(std::slice::from_ref(&options.file))?;
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {

@@ -15,7 +15,6 @@ use anyhow::Result;
 use crate::cli::ReportVerb;
 use crate::exit::CommandOutcome;
 
-/// Runs `weir report`.
 pub(super) fn run(verb: &ReportVerb) -> Result<CommandOutcome> {
     match verb {
         ReportVerb::Cpu(options) => cpu::run(options),

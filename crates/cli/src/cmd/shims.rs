@@ -13,8 +13,8 @@
 //!    does not exist. Only such links are replaced and removed without `--force`.
 //! 2. All names are checked before the first is changed: if one is taken, nothing is changed.
 //! 3. The folder is opened once, and all names are resolved in the opened folder.
-//! 4. A link appears under its name atomically (created temporary_name, then renamed), so that a program
-//!    that starts at the same time finds the old link or the new one.
+//! 4. A link appears under its name atomically (created under a temporary name, then renamed). A
+//!    program that starts at the same time finds the old link or the new link.
 
 use std::ffi::OsString;
 use std::fs;
@@ -51,7 +51,6 @@ fn link_names() -> impl Iterator<Item = String> {
         .flat_map(|library| NAME_PATTERNS.map(|(before, after)| format!("{before}{library}{after}")))
 }
 
-/// Runs `weir shims`.
 pub(super) fn run(options: &ShimsArgs) -> Result<CommandOutcome> {
     if options.remove { remove_links(&options.folder) } else { create_links(options) }
 }
@@ -223,7 +222,7 @@ fn find_library_in(folder: &Path) -> Option<PathBuf> {
     LIBRARY_FILE_NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
 }
 
-/// Returns the folders in which the library is searched: beside this program, as in a build and in
+/// Returns the folders in which the library is searched: next to this program, as in a build and in
 /// an installation, then the system's library folders.
 fn library_folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();

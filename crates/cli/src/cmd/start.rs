@@ -9,9 +9,8 @@ use super::answer::CommandResult;
 use crate::cli::{self, StartArgs};
 use crate::grammar::EnableRequest;
 use crate::sessions::{self, StartedSession};
-use crate::text::{escape_line, escape_path, format_number, quote_for_shell};
+use crate::text::{escape, escape_path, format_number, quote_for_shell};
 
-/// Runs `weir start`.
 pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     let requests = options.providers.resolve(&options.manifest)?;
     let mut plan = sessions::build_plan(&options.name, options.output.as_deref(), &options.shape)?;
@@ -31,7 +30,7 @@ pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     // Enabling a name may have added processes that registered the name with another GUID.
     let has_processes = |summary: SessionSummary| summary.processes > 0;
     if is_private && summary.processes == 0 && !session.session().query().is_ok_and(has_processes) {
-        let name = escape_line(&options.name);
+        let name = escape(&options.name);
         eprintln!(
             "no process takes part in session {name} yet: processes that register the provider from now on do"
         );
@@ -42,8 +41,8 @@ pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     Ok(CommandResult { providers: requests, ..CommandResult::for_running(summary) })
 }
 
-/// Returns the default GUID of a private session: that of the only provider, whose processes run the
-/// session.
+/// Returns the default GUID of a private session: that of the only provider, whose processes run
+/// the session.
 fn private_session_guid(requests: &[EnableRequest]) -> Guid {
     match requests {
         [request] => request.guid,
@@ -55,7 +54,7 @@ fn private_session_guid(requests: &[EnableRequest]) -> Guid {
 
 /// Describes the outputs of a session, and how to read its events.
 fn describe_session(summary: &SessionSummary) -> String {
-    let (name, shell_name) = (escape_line(&summary.name), quote_for_shell(&summary.name));
+    let (name, shell_name) = (escape(&summary.name), quote_for_shell(&summary.name));
     let file = summary.log_file.as_deref().map(escape_path);
     if summary.mode.contains(LogFileMode::BUFFERING) {
         let kib = u64::from(summary.minimum_buffers) * u64::from(summary.buffer_kib);

@@ -15,8 +15,8 @@ use crate::exit::CommandOutcome;
 use crate::export::format_unnamed_event;
 use crate::filter::EventFilter;
 use crate::grep::Grep;
-use crate::output::BufferedOutput;
-use crate::text::{escape_line, format_number};
+use crate::output::print_text;
+use crate::text::{escape, format_number};
 use crate::traces::TraceSet;
 
 /// Events and bytes of one group.
@@ -62,7 +62,6 @@ fn truncate_name(name: &str) -> String {
     name.chars().take(MAX_NAME_CHARS).collect()
 }
 
-/// Runs `weir stats`.
 pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
     let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
     let filter = EventFilter::new(&options.filters, traces.start());
@@ -80,10 +79,8 @@ pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
             Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
         },
     )?;
-    let mut output = BufferedOutput::open(None)?;
     let text = stats.format_page(options);
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
+    print_text(&text)?;
     reading.print_warnings();
     Ok(reading.outcome)
 }
@@ -117,7 +114,8 @@ impl TraceStats {
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
             let pid = event.attributed.map_or(record.process_id(), |a| a.pid);
-            // After exec, a process has the name of the new program instead of the name of its parent.
+            // After exec, a process has the name of the new program instead of the name of its
+            // parent.
             if let Some(name) = event.process
                 && self.processes.get(&pid).is_none_or(|known| **known != *name)
             {
@@ -187,11 +185,8 @@ impl TraceStats {
                 let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
                 let (events, bytes) = (format_number(count.events), format_number(count.bytes));
                 let rate = rate(count.events);
-                let _ = writeln!(
-                    page,
-                    "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}",
-                    escape_line(&label)
-                );
+                let _ =
+                    writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", escape(&label));
             }
         }
         if rows.len() > max_rows && !json {

@@ -23,9 +23,8 @@ use crate::live::{self, Screen};
 use crate::printer::EventPrinter;
 use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{escape_line, escape_path, format_count};
+use crate::text::{escape, escape_path, format_count};
 
-/// Runs `weir watch`.
 pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
     let requests = options.providers.resolve(&options.schemas.manifest)?;
     if options.session.is_some() && requests.iter().any(|request| !request.can_match_events()) {
@@ -87,7 +86,7 @@ fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionE
                 .and_then(|(_, session)| Ok(session.outcome()?));
             match ended {
                 Ok(p) => eprintln!("{}", sessions::describe_end(&p)),
-                Err(_) => eprintln!("session {} has ended", escape_line(name)),
+                Err(_) => eprintln!("session {} has ended", escape(name)),
             }
         }
         _ => {}
@@ -106,7 +105,7 @@ fn daemon_ended_error(options: &WatchArgs, session_end: Option<&Option<SessionEn
     let session = options
         .session
         .as_ref()
-        .map_or_else(|| "the session".to_owned(), |n| format!("session {}", escape_line(n)));
+        .map_or_else(|| "the session".to_owned(), |n| format!("session {}", escape(n)));
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
@@ -149,7 +148,7 @@ impl WatchedTrace {
         if let Some(name) = &options.session {
             // Finding the daemon first gives a better error message.
             drop(sessions::connect_to_session(options.daemon_choice, name)?);
-            let context = || format!("cannot watch session {}", escape_line(name));
+            let context = || format!("cannot watch session {}", escape(name));
             let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(context)?;
             let stopper = WatchStopper::new(trace.closer(), None);
             return Ok(Self { trace, stopper });

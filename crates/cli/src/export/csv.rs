@@ -15,7 +15,6 @@ use traceweir_decode::expand::MessageExpander;
 
 const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack";
 
-/// Writes events as rows.
 pub(super) struct CsvSink {
     style: Style,
     /// Whether there are columns for extended data items.

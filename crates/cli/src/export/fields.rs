@@ -31,8 +31,8 @@ fn has_plain_type(field: &Field, input_type: InType) -> bool {
     matches!(&field.kind, Kind::Value { input, output: OutType::NULL, map: None } if *input == input_type)
 }
 
-/// The open brackets, with two bits each and the innermost in the lowest bits: 3 for an array, 2 for a
-/// structure. 0 means no open bracket.
+/// The open brackets, with two bits each and the innermost in the lowest bits: 3 for an array, 2
+/// for a structure. 0 means no open bracket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nesting(u64);
 

@@ -11,9 +11,9 @@
 //!          "code":{"InstructionPointer":[{…}]}
 //! ```
 //!
-//! All frames except the first are return addresses, which follow the call. Such a function is looked
-//! up one byte earlier, but the address is shown unchanged. A stack that a process captured itself
-//! contains only return addresses.
+//! All frames except the first are return addresses, which follow the call. Such a function is
+//! looked up one byte earlier, but the address is shown unchanged. A stack that a process captured
+//! itself contains only return addresses.
 
 use std::sync::Arc;
 

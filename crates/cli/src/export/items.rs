@@ -21,7 +21,6 @@ use traceweir_format::spec::event::ExtType;
 /// The names of items, in the order of their columns.
 pub(super) const ITEM_NAMES: [&str; 6] = ["sid", "session", "app", "start_key", "event_key", "container"];
 
-/// The value of an item.
 #[derive(Debug, PartialEq, Eq)]
 enum ItemValue {
     Text(String),

@@ -11,7 +11,6 @@ use super::{EventSink, TimeFormatter, describe_undecoded, frames, items, push_he
 use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
-/// Writes events as JSON objects.
 pub(super) struct JsonSink {
     style: Style,
     time_formatter: TimeFormatter,

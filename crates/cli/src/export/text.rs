@@ -29,7 +29,6 @@ const COLOUR_RESET: &[u8] = b"\x1b[0m";
 /// Maximum size of an undecoded payload to show.
 const MAX_SHOWN_BYTES: usize = 64;
 
-/// Writes events as lines of text.
 pub(crate) struct TextSink {
     style: Style,
     colour: bool,

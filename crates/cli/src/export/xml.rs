@@ -21,7 +21,6 @@ use traceweir_decode::expand::MessageExpander;
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";
 
-/// Writes events as XML elements.
 pub(super) struct XmlSink {
     style: Style,
     time_formatter: TimeFormatter,

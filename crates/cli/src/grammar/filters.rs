@@ -47,7 +47,6 @@ pub(crate) struct EnableFilters {
 }
 
 impl EnableFilters {
-    /// Returns the encoded filters.
     pub(super) fn encode(&self) -> Vec<Filter> {
         let mut all = Vec::new();
         let mut push = |kind, data: Vec<u8>| {

@@ -135,7 +135,6 @@ pub(crate) enum StackSelection {
 }
 
 impl KernelSelection {
-    /// Returns the EnableFlags.
     pub(crate) fn flags(&self) -> u32 {
         let [first, ..] = self.groups;
         first
@@ -146,9 +145,9 @@ impl KernelSelection {
         self.groups.iter().skip(1).any(|word| *word != 0)
     }
 
-    /// Returns the groups that an unprivileged user may record for their own processes, with the same
-    /// stacks, and the names of the other groups that Linux has. Returns `None` if there are no
-    /// other groups, or if only process, thread and image groups would be left.
+    /// Returns the groups that an unprivileged user may record for their own processes, with the
+    /// same stacks, and the names of the other groups that Linux has. Returns `None` if there are
+    /// no other groups, or if only process, thread and image groups would be left.
     pub(crate) fn allowed_for_own_processes(&self) -> Option<(Self, Vec<String>)> {
         let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut other_groups = self.groups;
@@ -183,7 +182,6 @@ pub(crate) fn default_stacks(groups: &GroupMask) -> Vec<ClassicEventId> {
     STACKS_BY_GROUP.iter().map(group_events).fold(Vec::new(), |all, events| merge_events(all, &events))
 }
 
-/// Parses the kernel events of an option.
 pub(crate) fn parse_kernel(text: &str) -> Result<KernelSelection, String> {
     let mut kernel = KernelSelection::default();
     if text.eq_ignore_ascii_case("none") {
@@ -240,7 +238,6 @@ fn normalize_name(text: &str) -> String {
     name.to_ascii_lowercase().replace(['-', '_'], "")
 }
 
-/// Parses the stacks of an option.
 pub(crate) fn parse_stacks(text: &str) -> Result<StackSelection, String> {
     match text.to_ascii_lowercase().as_str() {
         "none" => return Ok(StackSelection::None),
@@ -305,7 +302,6 @@ pub(crate) fn group_names(mask: &GroupMask) -> Vec<String> {
     names
 }
 
-/// Returns the names of events.
 pub(crate) fn event_names(events: &[ClassicEventId]) -> Vec<String> {
     events.iter().map(|event| event_name(&event.class, event.opcode)).collect()
 }

@@ -24,8 +24,8 @@ const MAX_LISTED_NAMES: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct ManifestNames {
     providers: Vec<ProviderSchemas>,
-    /// Names and GUIDs of providers that a session enables, so that a name has the same GUID as when
-    /// it was enabled, also without the manifest.
+    /// Names and GUIDs of providers that a session enables, so that a name has the same GUID as
+    /// when it was enabled, also without the manifest.
     pub(crate) enabled: Vec<(String, Guid)>,
 }
 
@@ -50,8 +50,8 @@ impl ManifestNames {
         Ok(Self { providers, enabled: Vec::new() })
     }
 
-    /// Returns the GUID of a name: from a manifest, else that of a provider that the session enables,
-    /// else the hash of the name.
+    /// Returns the GUID of a name: from a manifest, else that of a provider that the session
+    /// enables, else the hash of the name.
     fn find_guid(&self, name: &str, text: &str) -> Result<Guid, ArgumentError> {
         let folded = name.to_lowercase();
         let has_name = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);
@@ -152,7 +152,6 @@ impl ManifestNames {
         })
     }
 
-    /// Returns the message for an unknown keyword.
     fn unknown_keyword_message(&self, guid: Guid, name: &TextSpan, text: &str) -> String {
         let names = self.provider_keywords(guid).map(|(bits, name)| format!("{name} ({bits:#x})"));
         let names: Vec<_> = names.take(MAX_LISTED_NAMES).collect();

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::text::escape_line;
+use crate::text::escape;
 
-/// An error in an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArgumentError {
     /// The complete argument.
@@ -25,10 +24,10 @@ impl ArgumentError {
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The carets are placed under the escaped text.
-        let width = |part: Option<&str>| part.map_or(0, |part| escape_line(part).chars().count());
+        let width = |part: Option<&str>| part.map_or(0, |part| escape(part).chars().count());
         let before = width(self.text.get(..self.at.start));
         let marked = width(self.text.get(self.at.clone())).max(1);
-        let (text, carets) = (escape_line(&self.text), "^".repeat(marked));
+        let (text, carets) = (escape(&self.text), "^".repeat(marked));
         write!(f, "{}\n\n    {text}\n    {:before$}{carets}", self.reason, "")
     }
 }

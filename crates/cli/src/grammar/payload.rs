@@ -63,7 +63,6 @@ fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> 
     if is_known { Ok(()) } else { Err(unknown_event_message(events, &condition.event)) }
 }
 
-/// Returns the message for an unknown event.
 fn unknown_event_message(events: &[&EventSchema], name: &str) -> String {
     const MAX_SHOWN_EVENTS: usize = 16;
     if events.is_empty() {

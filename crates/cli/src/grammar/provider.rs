@@ -9,7 +9,6 @@ use super::spelling::{
     parse_level_span,
 };
 
-/// Parses a list of providers.
 pub(super) fn parse_providers(text: &str) -> Result<Vec<ParsedProvider>, ArgumentError> {
     let mut scanner = Scanner::new(text);
     let mut all = Vec::new();
@@ -127,8 +126,8 @@ fn parse_id(scanner: &mut Scanner<'_>) -> Result<ProviderSpelling, ArgumentError
     Ok(if is_hash { ProviderSpelling::Hash(name.text) } else { ProviderSpelling::Name(name.text) })
 }
 
-/// Rejects text that is unlikely to be the name of a provider. Names in quotes and after `*` are not
-/// checked.
+/// Rejects text that is unlikely to be the name of a provider. Names in quotes and after `*` are
+/// not checked.
 fn check_name(scanner: &Scanner<'_>, name: &TextSpan) -> Result<(), ArgumentError> {
     if is_number(&name.text) {
         let reason =

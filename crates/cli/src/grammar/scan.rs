@@ -129,7 +129,6 @@ impl<'t> Scanner<'t> {
         TextSpan { text, at: start..self.at }
     }
 
-    /// Returns an error at a position.
     pub(super) fn error_at(&self, at: Range<usize>, reason: impl Into<String>) -> ArgumentError {
         ArgumentError::new(self.text, at, reason)
     }
@@ -147,7 +146,6 @@ impl<'t> Scanner<'t> {
         Ok(TextSpan { text, at: start..self.at })
     }
 
-    /// Reads a quoted list.
     pub(super) fn read_quoted_list(&mut self) -> Result<Vec<TextSpan>, ArgumentError> {
         let (start, characters) = (self.at, self.read_quoted_chars()?);
         let items = characters.split(|q| !q.is_literal && matches!(q.c, ',' | ';'));

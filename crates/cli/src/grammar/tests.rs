@@ -111,70 +111,66 @@ fn options_set_properties_and_filters() {
     let names = |includes, list: &[&str]| {
         Some(InclusionList { includes, list: list.iter().map(ToString::to_string).collect() })
     };
-    let no_filters = EnableFilters::default;
+    let none = EnableFilters::default;
     let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
     for (options, property, filters) in [
-        ("@stack", STACK, no_filters()),
-        ("@STACK", STACK, no_filters()),
+        ("@stack", STACK, none()),
+        ("@STACK", STACK, none()),
         (
             "@sid@tsid@key",
             EVENT_ENABLE_PROPERTY_SID | EVENT_ENABLE_PROPERTY_TS_ID | EVENT_ENABLE_PROPERTY_PSM_KEY,
-            no_filters(),
+            none(),
         ),
         (
             "@start-key@event-key@container",
             EVENT_ENABLE_PROPERTY_PROCESS_START_KEY
                 | EVENT_ENABLE_PROPERTY_EVENT_KEY
                 | EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING,
-            no_filters(),
+            none(),
         ),
         (
             "@ignore-keyword-0@enable-keyword-0",
             EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
-            no_filters(),
+            none(),
         ),
         (
             "@group@exclude-inprivate@silos",
             EVENT_ENABLE_PROPERTY_PROVIDER_GROUP
                 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE
                 | EVENT_ENABLE_PROPERTY_ENABLE_SILOS,
-            no_filters(),
+            none(),
         ),
-        ("@ids=7", 0, EnableFilters { ids: ids(true, &[7]), ..no_filters() }),
-        ("@ids=1,2-5,0x10", 0, EnableFilters { ids: ids(true, &[1, 2, 3, 4, 5, 16]), ..no_filters() }),
-        ("@ids=\"5, 2-3\"", 0, EnableFilters { ids: ids(true, &[2, 3, 5]), ..no_filters() }),
-        ("@ids=5@ids=5@ids=4", 0, EnableFilters { ids: ids(true, &[4, 5]), ..no_filters() }),
-        ("@not-ids=9", 0, EnableFilters { ids: ids(false, &[9]), ..no_filters() }),
-        ("@names=Start", 0, EnableFilters { names: names(true, &["Start"]), ..no_filters() }),
-        (
-            "@names=\"Start, Stop\"",
-            0,
-            EnableFilters { names: names(true, &["Start", "Stop"]), ..no_filters() },
-        ),
-        ("@names=a@names=b", 0, EnableFilters { names: names(true, &["a", "b"]), ..no_filters() }),
-        ("@not-names=\"a\\,b\"", 0, EnableFilters { names: names(false, &["a,b"]), ..no_filters() }),
-        ("@pid=12,7", 0, EnableFilters { pids: vec![7, 12], ..no_filters() }),
-        ("@exe=bash", 0, EnableFilters { exes: texts(&["bash"]), ..no_filters() }),
-        ("@exe=\"a;b\"", 0, EnableFilters { exes: texts(&["a", "b"]), ..no_filters() }),
+        ("@ids=7", 0, EnableFilters { ids: ids(true, &[7]), ..none() }),
+        ("@ids=1,2-5,0x10", 0, EnableFilters { ids: ids(true, &[1, 2, 3, 4, 5, 16]), ..none() }),
+        ("@ids=\"5, 2-3\"", 0, EnableFilters { ids: ids(true, &[2, 3, 5]), ..none() }),
+        ("@ids=5@ids=5@ids=4", 0, EnableFilters { ids: ids(true, &[4, 5]), ..none() }),
+        ("@not-ids=9", 0, EnableFilters { ids: ids(false, &[9]), ..none() }),
+        ("@names=Start", 0, EnableFilters { names: names(true, &["Start"]), ..none() }),
+        ("@names=\"Start, Stop\"", 0, EnableFilters { names: names(true, &["Start", "Stop"]), ..none() }),
+        ("@names=a@names=b", 0, EnableFilters { names: names(true, &["a", "b"]), ..none() }),
+        ("@not-names=\"a\\,b\"", 0, EnableFilters { names: names(false, &["a,b"]), ..none() }),
+        ("@pid=12,7", 0, EnableFilters { pids: vec![7, 12], ..none() }),
+        ("@exe=bash", 0, EnableFilters { exes: texts(&["bash"]), ..none() }),
+        ("@exe=\"a;b\"", 0, EnableFilters { exes: texts(&["a", "b"]), ..none() }),
         (
             "@package=x.service@app=y",
             0,
-            EnableFilters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..no_filters() },
+            EnableFilters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..none() },
         ),
         (
             "@schematized=258.3:0aFF",
             0,
-            EnableFilters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..no_filters() },
+            EnableFilters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..none() },
         ),
-        ("@container=abc", 0, EnableFilters { containers: texts(&["abc"]), ..no_filters() }),
-        ("@stack-ids=1-2", STACK, EnableFilters { stack_ids: vec![1, 2], ..no_filters() }),
-        ("@stack-names=Start", STACK, EnableFilters { stack_names: texts(&["Start"]), ..no_filters() }),
-        ("@stack-level=error", STACK, EnableFilters { stack_level: Some(2), ..no_filters() }),
+        ("@container=abc", 0, EnableFilters { containers: texts(&["abc"]), ..none() }),
+        ("@stack-ids=1-2", STACK, EnableFilters { stack_ids: vec![1, 2], ..none() }),
+        ("@stack-names=Start", STACK, EnableFilters { stack_names: texts(&["Start"]), ..none() }),
+        ("@stack-level=error", STACK, EnableFilters { stack_level: Some(2), ..none() }),
         (
             "@stack-level=2@stack-keywords=0x4",
             STACK,
-            EnableFilters { stack_level: Some(2), stack_keywords: Some(4), ..no_filters() },
+            EnableFilters { stack_level: Some(2), stack_keywords: Some(4), ..none() },
         ),
     ] {
         let text = format!("A{options}");

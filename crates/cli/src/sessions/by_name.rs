@@ -10,10 +10,10 @@ use traceweir::Guid;
 use traceweir::session::{ProviderEnable, ProviderInfo};
 
 use crate::grammar::EnableRequest;
-use crate::text::escape_line;
+use crate::text::escape;
 
-/// Returns the GUIDs that enables of a registered provider may use: the GUID of the provider, and the
-/// hash of each name that enables it.
+/// Returns the GUIDs that enables of a registered provider may use: the GUID of the provider, and
+/// the hash of each name that enables it.
 pub(super) fn enable_guids(provider: &ProviderInfo) -> BTreeSet<Guid> {
     let names = provider.sessions.iter().map(|enable| &enable.name).filter(|name| !name.is_empty());
     names.map(|name| Guid::from_provider_name(name)).chain([provider.guid]).collect()
@@ -64,7 +64,7 @@ fn same_name_note(all: &[ProviderInfo], request: &EnableRequest) -> Option<Strin
     let reached = registered.filter(|provider| enable_guids(provider).contains(&request.guid));
     let guids: Vec<String> = reached.map(|provider| format!("{{{}}}", provider.guid)).collect();
     let (last, others) = guids.split_last().filter(|(_, others)| !others.is_empty())?;
-    let (name, count) = (escape_line(&request.name), guids.len());
+    let (name, count) = (escape(&request.name), guids.len());
     let both_or_all = if others.len() == 1 { "both" } else { "all" };
     Some(format!(
         "note: {count} providers are registered as {name}: {} and {last}; {both_or_all} are enabled. Use a GUID instead of the name \

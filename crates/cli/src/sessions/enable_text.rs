@@ -8,7 +8,7 @@ use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKe
 use traceweir_format::spec::enable as spec;
 
 use crate::grammar::property_names;
-use crate::text::{JsonObject, escape_line, format_count, json_array};
+use crate::text::{JsonObject, escape, format_count, json_array};
 
 /// Filter types, and the command-line option for each.
 const FILTER_OPTIONS: [(u32, &str); 13] = [
@@ -99,7 +99,7 @@ impl fmt::Display for DecodedFilter {
             self.values.iter().all(|value| !matches!(value, FilterValue::Text(text) if !is_plain(text)));
         let values = self.values.iter().map(|value| match value {
             FilterValue::Number(number) => number.to_string(),
-            FilterValue::Text(text) => escape_line(text),
+            FilterValue::Text(text) => escape(text),
         });
         let values = values.collect::<Vec<_>>().join(",");
         let quote = if are_plain && (self.values.len() == 1 || !values.contains(char::is_alphabetic)) {
@@ -111,7 +111,6 @@ impl fmt::Display for DecodedFilter {
     }
 }
 
-/// Decodes the bytes of a filter.
 fn decode_filter(filter: &Filter) -> Option<DecodedFilter> {
     let (data, option) = (filter.data(), option_name(filter.kind()));
     let texts = |names: Vec<String>| names.into_iter().map(FilterValue::Text).collect::<Vec<_>>();

@@ -7,7 +7,8 @@
 //!   end      ─▶ stop ─▶ interval restored
 //! ```
 //!
-//! K1 All settings apply from the first event on. A setting made after the start misses some events.
+//! K1 All settings apply from the first event on. A setting made after the start misses some
+//! events.
 //! K2 A request that would be refused is refused before the start, which truncates the file.
 
 use anstream::eprintln;
@@ -111,8 +112,8 @@ pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) 
     }
 }
 
-/// Sets the requested sampling interval, or prints a note if the interval is not the default. Returns
-/// the previous interval if it was changed.
+/// Sets the requested sampling interval, or prints a note if the interval is not the default.
+/// Returns the previous interval if it was changed.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
     let before = query_interval(controller);
@@ -164,12 +165,10 @@ fn interval_bounds(controller: &mut Controller) -> Option<(u32, u32)> {
         .map(|timer| (timer.min_interval, timer.max_interval))
 }
 
-/// Formats an interval in milliseconds.
 fn format_ms(interval: u32) -> String {
     format!("{} ms", f64::from(interval) / INTERVAL_UNITS_PER_MS)
 }
 
-/// Changes the kernel events of a running session.
 pub(crate) fn change_kernel(
     controller: &mut Controller,
     session: &Session,
@@ -219,7 +218,6 @@ pub(super) fn query_interval(controller: &mut Controller) -> Option<u32> {
     }
 }
 
-/// The kernel events of a session.
 #[derive(Debug, Default)]
 pub(crate) struct KernelState {
     pub(crate) groups: GroupMask,
@@ -273,7 +271,6 @@ impl KernelState {
         lines
     }
 
-    /// Formats a JSON object.
     pub(super) fn format_json(&self) -> String {
         let texts = |names: Vec<String>| json_array(names.iter().map(|name| format!("\"{name}\"")));
         let mut object = JsonObject::new();

@@ -22,7 +22,7 @@ use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
 use super::report::{is_at_limit, is_limit_in_kib};
 use super::{enable_text, mode_names};
-use crate::text::{JsonObject, escape_line, escape_path, format_number, json_array};
+use crate::text::{JsonObject, escape, escape_path, format_number, json_array};
 
 /// Whether a session is running or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl<'p> EnabledProvider<'p> {
     }
 }
 
-/// PageLines with a name and a value.
+/// A page of lines with a name and a value.
 struct PageLines(String);
 
 impl PageLines {
@@ -88,7 +88,6 @@ impl PageLines {
     }
 }
 
-/// Formats the page of a session.
 pub(crate) fn format_page(
     summary: &SessionSummary,
     state: SessionState,
@@ -109,7 +108,7 @@ pub(crate) fn format_page(
 }
 
 fn add_collection(lines: &mut PageLines, summary: &SessionSummary, state: SessionState) {
-    lines.add_line("Name", escape_line(&summary.name)).add_line("Status", format_status(summary, state));
+    lines.add_line("Name", escape(&summary.name)).add_line("Status", format_status(summary, state));
     if let Some(folder) = summary.log_file.as_deref().and_then(Path::parent) {
         lines.add_line("Root Path", escape_path(folder));
     }
@@ -131,7 +130,7 @@ fn format_max_size(summary: &SessionSummary) -> String {
 }
 
 fn add_trace_settings(lines: &mut PageLines, summary: &SessionSummary) {
-    let name = escape_line(&summary.name);
+    let name = escape(&summary.name);
     lines.add_line("Name", format!("{name}\\{name}")).add_line("Type", "Trace");
     lines.add_line("Session Id", format!("{:#x}", summary.id.number()));
     lines.add_line("Session Guid", format!("{{{}}}", summary.guid));
@@ -198,7 +197,7 @@ fn add_counters(lines: &mut PageLines, summary: &SessionSummary) {
 fn add_provider(lines: &mut PageLines, enabled: &EnabledProvider<'_>) {
     let EnabledProvider { provider, enable } = enabled;
     lines.0.push_str("Provider:\n");
-    let name = enabled.name().map_or_else(|| "-".to_owned(), escape_line);
+    let name = enabled.name().map_or_else(|| "-".to_owned(), escape);
     lines.add_line("Name", name).add_line("Provider Guid", format!("{{{}}}", provider.guid));
     lines.add_line("Level", level_name(enable.level.as_int()));
     let mask = |bits: u64| format!("{bits:#x}");

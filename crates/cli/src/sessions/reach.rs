@@ -26,7 +26,7 @@ use traceweir_format::tracelogging::Traits;
 use super::by_name;
 use crate::grammar::EnableRequest;
 use crate::processes;
-use crate::text::{escape_line, format_count};
+use crate::text::{escape, format_count};
 
 /// How long a daemon that was just started may take to find the running processes.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
@@ -51,7 +51,7 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, requests: &[Ena
         match by_name::find_forbidden_guid(&providers, request) {
             Some(guid) => eprintln!(
                 "warning: provider {} has the GUID {{{guid}}}, which you have no right to enable (TRACELOG_GUID_ENABLE)",
-                escape_line(&request.name)
+                escape(&request.name)
             ),
             None => eprintln!("{} yet; {PROVIDERS_HINT}", unseen_message(request)),
         }
@@ -66,14 +66,14 @@ fn is_registered(seen: &BTreeSet<Guid>, request: &EnableRequest) -> bool {
 }
 
 fn unseen_message(request: &EnableRequest) -> String {
-    format!("no process with provider {} has been seen", escape_line(&request.name))
+    format!("no process with provider {} has been seen", escape(&request.name))
 }
 
 /// Prints a note for each filter that currently matches nothing. This is not an error, because a
 /// matching program may start later, but a wrong filter would look the same.
 pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
     for request in requests {
-        let (name, filters) = (escape_line(&request.name), &request.filters);
+        let (name, filters) = (escape(&request.name), &request.filters);
         let excludes = filters.ids.as_ref().is_some_and(|ids| !ids.includes);
         let ids = if excludes { "not-ids" } else { "ids" };
         let options = [(ids, filters.ids.is_some()), ("stack-ids", !filters.stack_ids.is_empty())];
@@ -90,7 +90,7 @@ pub(crate) fn note_idle_filters(requests: &[EnableRequest]) {
             );
         }
         if !filters.exes.is_empty() && !filters.exes.iter().any(|exe| processes::is_program_running(exe)) {
-            let names = escape_line(&filters.exes.join(" or "));
+            let names = escape(&filters.exes.join(" or "));
             eprintln!(
                 "note: no program called {names} is running; @exe compares file names, and also matches programs that start later"
             );
@@ -117,7 +117,7 @@ pub(crate) fn warn_of_left_out_processes(
             continue;
         };
         has_left_out = true;
-        let (name, processes) = (escape_line(&request.name), format_count(left_out.into(), "process"));
+        let (name, processes) = (escape(&request.name), format_count(left_out.into(), "process"));
         eprintln!(
             "warning: not traced: {processes} with provider {name}, in another container than the daemon (by control group or PID \
              namespace); {name}@silos includes all containers, {name}@container=ID one of them"
@@ -159,7 +159,8 @@ pub(crate) fn warn_of_missing_providers(requests: &[EnableRequest], seen: &BTree
     }
 }
 
-/// Returns whether the requested provider may have written an event, by the event's GUIDs and traits.
+/// Returns whether the requested provider may have written an event, by the event's GUIDs and
+/// traits.
 fn may_come_from(record: &Record<'_>, request: &EnableRequest) -> bool {
     let provider = record.provider();
     match record.family() {
@@ -180,8 +181,8 @@ fn may_come_from(record: &Record<'_>, request: &EnableRequest) -> bool {
     }
 }
 
-/// Warns about processes that have registered none of the providers. A process of another user is an error,
-/// unless the daemon serves all users.
+/// Warns about processes that have registered none of the providers. A process of another user is
+/// an error, unless the daemon serves all users.
 pub(crate) fn check_pids(
     controller: &mut Controller,
     requests: &[EnableRequest],
@@ -216,7 +217,7 @@ pub(crate) fn check_pids(
             }
             Ok(_) => {
                 let programs = requests.iter().filter(|request| !is_system_provider(&request.guid));
-                let names: Vec<_> = programs.map(|request| escape_line(&request.name)).collect();
+                let names: Vec<_> = programs.map(|request| escape(&request.name)).collect();
                 eprintln!("warning: process {pid} has not registered {} so far", names.join(" or "));
             }
             Err(_) => eprintln!("warning: there is no process {pid}"),

@@ -16,11 +16,11 @@ use traceweir_format::spec::event::class;
 
 use super::is_private;
 use crate::exit::CommandOutcome;
-use crate::text::{escape_line, escape_path, format_count, format_number};
+use crate::text::{escape, escape_path, format_count, format_number};
 
-/// Files up to this size are read at the end of a session to count their events. The count may differ
-/// from that of the session: another session may have started the file, or this session may have
-/// started in another file.
+/// Files up to this size are read at the end of a session to count their events. The count may
+/// differ from that of the session: another session may have started the file, or this session may
+/// have started in another file.
 const MAX_COUNTED_FILE_BYTES: u64 = 32 << 20;
 
 /// The largest ring of a processor that an unprivileged daemon uses, without its control page.
@@ -114,8 +114,8 @@ pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> Comma
     CommandOutcome::EventsLost
 }
 
-/// Describes how to lose fewer kernel events in perf rings. The size of perf rings depends on
-/// the privileges of the daemon, which the summary does not contain, so the hint covers every daemon.
+/// Describes how to lose fewer kernel events in perf rings. The size of perf rings depends on the
+/// privileges of the daemon, which the summary does not contain, so the hint covers every daemon.
 fn perf_ring_hint(summary: &SessionSummary) -> String {
     let SessionSummary { buffer_kib, maximum_buffers, kernel_stack_bytes, .. } = *summary;
     let largest_kib = MAX_UNPRIVILEGED_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
@@ -139,11 +139,11 @@ pub(crate) fn print_summary(summary: &SessionSummary, is_watched: bool) -> Resul
             let events = format_count(summary.events, "event");
             eprintln!(
                 "session {}: {events} collected; the session had no file, so they are discarded",
-                escape_line(&summary.name)
+                escape(&summary.name)
             );
         }
         None => {
-            eprintln!("session {}: {}", escape_line(&summary.name), format_count(summary.events, "event"))
+            eprintln!("session {}: {}", escape(&summary.name), format_count(summary.events, "event"))
         }
     }
     if is_at_limit(summary) {
@@ -190,7 +190,7 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
     };
     let size = format!("{}, {} bytes", format_count(buffers, "buffer"), format_number(metadata.len()));
     if !has_newest_only && metadata.len() > MAX_COUNTED_FILE_BYTES {
-        let session = escape_line(&summary.name);
+        let session = escape(&summary.name);
         eprintln!("session {session}: {collected} collected; its file {name} has {size}");
         return Ok(());
     }
@@ -215,7 +215,7 @@ fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
 /// Prints what the processes of a private session wrote: one file each, or none if no process took
 /// part.
 fn print_private_summary(summary: &SessionSummary, file: &Path) {
-    let (session, name) = (escape_line(&summary.name), escape_path(file));
+    let (session, name) = (escape(&summary.name), escape_path(file));
     if summary.buffers_written == 0 {
         eprintln!("session {session}: no process took part, so no file was written");
         return;
@@ -263,7 +263,7 @@ pub(crate) fn describe_end(summary: &SessionSummary) -> String {
         .as_deref()
         .and_then(finalised_time)
         .map_or_else(String::new, |time| format!(" at {time}"));
-    let name = escape_line(&summary.name);
+    let name = escape(&summary.name);
     match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(summary) => {
             format!("session {name} ended{when}: its file reached its size")

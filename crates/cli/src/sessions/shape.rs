@@ -3,7 +3,7 @@
 //! | | buffers | flush |
 //! |---|---|---|
 //! | file, live | 64 KiB each, 4 to 32 MiB in total, for bursts and slow disks | each second |
-//! | flight recorder | 64 KiB each, 16 MiB in total, which is what it keeps | on request |
+//! | flight recorder | 64 KiB each, 16 MiB in total | on request |
 //!
 //! Buffers are small because a flush writes every buffer in use, full or not, and each takes its
 //! full size in the file.
@@ -17,7 +17,7 @@ use traceweir::controller::info::ClassicEventId;
 use traceweir::session::SessionBuilder;
 use traceweir::{ClockKind, Guid, LogFileMode, Session};
 
-use crate::cli::{self, ClockName, SessionShapeArgs};
+use crate::cli::{self, ClockName, ShapeArgs};
 
 const DEFAULT_BUFFER_KIB: u32 = 64;
 const DEFAULT_MIN_TOTAL_KIB: u32 = 4 << 10;
@@ -61,7 +61,6 @@ pub(crate) struct SessionPlan {
 }
 
 impl SessionPlan {
-    /// Returns a builder with these settings.
     pub(crate) fn to_builder(&self) -> SessionBuilder {
         let mut builder = Session::builder(&self.name)
             .guid(self.guid)
@@ -95,7 +94,7 @@ impl SessionPlan {
 }
 
 /// Returns the settings of a new session. Contradicting options end the program with a usage error.
-pub(crate) fn build_plan(name: &str, file: Option<&Path>, shape: &SessionShapeArgs) -> Result<SessionPlan> {
+pub(crate) fn build_plan(name: &str, file: Option<&Path>, shape: &ShapeArgs) -> Result<SessionPlan> {
     let requested = LogFileMode::new(shape.mode_bits());
     let default = match file {
         _ if requested.intersects(OUTPUT_MODES) => LogFileMode::NONE,
@@ -166,7 +165,7 @@ impl SessionPlan {
     }
 }
 
-fn check_options(mode: LogFileMode, file: Option<&Path>, shape: &SessionShapeArgs) {
+fn check_options(mode: LogFileMode, file: Option<&Path>, shape: &ShapeArgs) {
     if mode.contains(LogFileMode::CIRCULAR) && shape.max_size.is_none() {
         cli::exit_with_conflict("a circular log needs a size: give it with --max-size MIB");
     }
@@ -198,62 +197,63 @@ fn check_options(mode: LogFileMode, file: Option<&Path>, shape: &SessionShapeArg
 mod tests {
     use super::*;
 
-    /// Returns buffer size in KiB, minimum and maximum number of buffers, and flush timer in seconds.
-    fn planned_buffers(shape: &SessionShapeArgs) -> (u32, u32, u32, u64) {
+    /// Returns buffer size in KiB, minimum and maximum number of buffers, and flush timer in
+    /// seconds.
+    fn planned_buffers(shape: &ShapeArgs) -> (u32, u32, u32, u64) {
         let plan = build_plan("a", None, shape).unwrap();
         (plan.buffer_kib, plan.minimum_buffers, plan.maximum_buffers, plan.flush_timer.as_secs())
     }
 
     #[test]
     fn missing_buffer_options_get_defaults() {
-        let shape = SessionShapeArgs::default();
+        let shape = ShapeArgs::default();
         assert_eq!(planned_buffers(&shape), (64, 64, 512, 1));
         assert_eq!(
-            planned_buffers(&SessionShapeArgs { buffer_size: Some(1024), ..SessionShapeArgs::default() }),
+            planned_buffers(&ShapeArgs { buffer_size: Some(1024), ..ShapeArgs::default() }),
             (1024, 4, 32, 1)
         );
         assert_eq!(
-            planned_buffers(&SessionShapeArgs { buffer_size: Some(16384), ..SessionShapeArgs::default() }),
+            planned_buffers(&ShapeArgs { buffer_size: Some(16384), ..ShapeArgs::default() }),
             (16384, 2, 2, 1)
         );
         assert_eq!(
-            planned_buffers(&SessionShapeArgs { max_buffers: Some(8), ..SessionShapeArgs::default() }),
+            planned_buffers(&ShapeArgs { max_buffers: Some(8), ..ShapeArgs::default() }),
             (64, 8, 8, 1)
         );
         assert_eq!(
-            planned_buffers(&SessionShapeArgs { min_buffers: Some(999), ..SessionShapeArgs::default() }),
+            planned_buffers(&ShapeArgs { min_buffers: Some(999), ..ShapeArgs::default() }),
             (64, 999, 999, 1)
         );
         assert_eq!(
-            planned_buffers(&SessionShapeArgs { flush_timer: Some(0), ..SessionShapeArgs::default() }),
+            planned_buffers(&ShapeArgs { flush_timer: Some(0), ..ShapeArgs::default() }),
             (64, 64, 512, 0)
         );
-        let recorder = SessionShapeArgs { buffering: true, ..SessionShapeArgs::default() };
+        let recorder = ShapeArgs { buffering: true, ..ShapeArgs::default() };
         assert_eq!(
             planned_buffers(&recorder),
             (64, 256, 256, 0),
             "a flight recorder must have 16 MiB by default"
         );
-        assert_eq!(planned_buffers(&SessionShapeArgs { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
+        assert_eq!(planned_buffers(&ShapeArgs { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
     }
 
     #[test]
     fn default_mode_follows_from_output_file() {
-        let planned_mode = |file: Option<&str>, shape: &SessionShapeArgs| {
+        let planned_mode = |file: Option<&str>, shape: &ShapeArgs| {
             let plan = build_plan("a", file.map(Path::new), shape).unwrap();
             (plan.mode, plan.clock)
         };
         let (sequential, real_time) = (LogFileMode::SEQUENTIAL, LogFileMode::REAL_TIME);
         let file = Some("/a.etl");
-        assert_eq!(planned_mode(file, &SessionShapeArgs::default()), (sequential, None));
-        assert_eq!(planned_mode(None, &SessionShapeArgs::default()), (real_time, None));
+        assert_eq!(planned_mode(file, &ShapeArgs::default()), (sequential, None));
+        assert_eq!(planned_mode(None, &ShapeArgs::default()), (real_time, None));
         assert_eq!(
-            planned_mode(file, &SessionShapeArgs { real_time: true, ..SessionShapeArgs::default() }),
+            planned_mode(file, &ShapeArgs { real_time: true, ..ShapeArgs::default() }),
             (real_time, None)
         );
-        let global_sequence = SessionShapeArgs { mode: vec![0x8000], ..SessionShapeArgs::default() };
+        let global_sequence = ShapeArgs { mode: vec![0x8000], ..ShapeArgs::default() };
         assert_eq!(planned_mode(file, &global_sequence), (sequential | LogFileMode::new(0x8000), None));
-        let append = SessionShapeArgs { append: true, ..SessionShapeArgs::default() };
+        let append = ShapeArgs { append: true, ..ShapeArgs::default() };
         assert_eq!(planned_mode(file, &append), (LogFileMode::APPEND, Some(ClockKind::SystemTime)));
     }
 }

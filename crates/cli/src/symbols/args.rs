@@ -1,4 +1,4 @@
-//! SymbolOptions that control the search for symbols.
+//! Options that control the search for symbols.
 
 use std::path::{Path, PathBuf};
 

@@ -15,9 +15,7 @@ use super::{SymbolFrame, SymbolOptions};
 
 /// Maximum number of processes with a list.
 const MAX_PROCESSES: usize = 1024;
-/// Maximum memory for all lists.
 const MAX_TOTAL_LIST_BYTES: usize = 256 << 20;
-/// Maximum size of the file of a list.
 const MAX_LIST_BYTES: u64 = 64 << 20;
 
 /// Returns whether an image is memory for generated code instead of a file, by the names that perf
@@ -28,7 +26,6 @@ pub(super) fn is_anonymous_memory(path: &str) -> bool {
         .any(|prefix| path.starts_with(prefix))
 }
 
-/// Lists of generated code.
 #[derive(Default)]
 pub(super) struct GeneratedCode {
     by_process: HashMap<u32, Option<Table>>,

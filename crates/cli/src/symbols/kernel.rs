@@ -6,8 +6,8 @@
 //!   debug folders    vmlinux by build id
 //! ```
 //!
-//! With address randomisation, the kernel has another address after each boot. If a trace
-//! has the build and address of the running kernel, it is of this boot, or the kernel is never moved.
+//! With address randomisation, the kernel has another address after each boot. If a trace has the
+//! build and address of the running kernel, it is of this boot, or the kernel is never moved.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,6 @@ const MAX_FOLDER_ENTRIES: usize = 4096;
 /// Maximum size of the ELF notes of the kernel.
 const MAX_NOTES_BYTES: u64 = 64 << 10;
 
-/// Symbols of the kernel.
 #[derive(Default)]
 pub(super) struct KernelSymbols {
     /// Name of the image of the kernel, as opposed to its modules.

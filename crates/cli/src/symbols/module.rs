@@ -30,7 +30,6 @@ pub(super) struct ModuleSymbols {
     starts: Vec<u64>,
 }
 
-/// Returns the file name of a path.
 pub(super) fn file_name_of(path: &str) -> Arc<str> {
     path.rsplit(['\\', '/']).next().unwrap_or_default().into()
 }

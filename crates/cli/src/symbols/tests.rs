@@ -28,7 +28,7 @@ fn create_machine() -> (TempDir, SymbolOptions) {
     (folder, options)
 }
 
-fn write_file(folder: &TempDir, path: &str, text: impl AsRef<[u8]>) {
+fn write(folder: &TempDir, path: &str, text: impl AsRef<[u8]>) {
     let path = folder.path().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
@@ -88,7 +88,7 @@ fn resolve(symbols: &mut TraceSymbols, process: u32, address: u64, time: i64) ->
     (text_or_dash(&frames[0].module), text_or_dash(&frames[0].function), frames[0].offset)
 }
 
-fn frame_parts(module: &str, function: &str, offset: u64) -> (String, String, u64) {
+fn frame(module: &str, function: &str, offset: u64) -> (String, String, u64) {
     (module.into(), function.into(), offset)
 }
 
@@ -101,7 +101,7 @@ fn build_id_note(id: &[u8; 20]) -> Vec<u8> {
     note
 }
 
-fn symbols_of_kernel_trace(options: &SymbolOptions, base: u64, id: Option<[u8; 20]>) -> TraceSymbols {
+fn kernel_trace_symbols(options: &SymbolOptions, base: u64, id: Option<[u8; 20]>) -> TraceSymbols {
     let mut symbols = TraceSymbols::new(options.clone());
     if let Some(id) = id {
         observe_debug_id(&mut symbols, (0, base), id, KERNEL_IMAGE);
@@ -120,36 +120,33 @@ fn symbols_of_kernel_trace(options: &SymbolOptions, base: u64, id: Option<[u8; 2
 #[test]
 fn running_kernel_resolves_trace_of_this_boot() {
     let (folder, options) = create_machine();
-    write_file(&folder, "proc/kallsyms", KALLSYMS);
-    write_file(&folder, "sys/kernel/notes", build_id_note(&[7; 20]));
-    let mut symbols = symbols_of_kernel_trace(&options, KERNEL_BASE, Some([7; 20]));
-    assert_eq!(resolve(&mut symbols, 5, KERNEL_BASE + 0x110, 9), frame_parts(KERNEL_IMAGE, "do_work", 0x10));
-    assert_eq!(resolve(&mut symbols, 5, KERNEL_BASE + 0x201, 9), frame_parts(KERNEL_IMAGE, "rust::foo", 1));
-    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), frame_parts("[ext4]", "ext4_read", 4));
-    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_0004, 9), frame_parts("ext4.ko.xz", "-", 4));
-    assert_eq!(
-        resolve(&mut symbols, 5, 0xFFFF_FFFF_D000_0004, 9),
-        frame_parts("-", "-", 0xFFFF_FFFF_D000_0004)
-    );
+    write(&folder, "proc/kallsyms", KALLSYMS);
+    write(&folder, "sys/kernel/notes", build_id_note(&[7; 20]));
+    let mut symbols = kernel_trace_symbols(&options, KERNEL_BASE, Some([7; 20]));
+    assert_eq!(resolve(&mut symbols, 5, KERNEL_BASE + 0x110, 9), frame(KERNEL_IMAGE, "do_work", 0x10));
+    assert_eq!(resolve(&mut symbols, 5, KERNEL_BASE + 0x201, 9), frame(KERNEL_IMAGE, "rust::foo", 1));
+    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), frame("[ext4]", "ext4_read", 4));
+    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_0004, 9), frame("ext4.ko.xz", "-", 4));
+    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_D000_0004, 9), frame("-", "-", 0xFFFF_FFFF_D000_0004));
 }
 
 #[test]
 fn running_kernel_does_not_resolve_other_boots_and_builds() {
     let (folder, options) = create_machine();
-    write_file(&folder, "proc/kallsyms", KALLSYMS);
-    write_file(&folder, "sys/kernel/notes", build_id_note(&[7; 20]));
+    write(&folder, "proc/kallsyms", KALLSYMS);
+    write(&folder, "sys/kernel/notes", build_id_note(&[7; 20]));
     for (base, id) in [
         (KERNEL_BASE + 0x200_0000, Some([7; 20])),
         (KERNEL_BASE, Some([8; 20])),
         (KERNEL_BASE + 0x1000, None),
     ] {
-        let mut symbols = symbols_of_kernel_trace(&options, base, id);
-        assert_eq!(resolve(&mut symbols, 5, base + 0x110, 9), frame_parts(KERNEL_IMAGE, "-", 0x110));
+        let mut symbols = kernel_trace_symbols(&options, base, id);
+        assert_eq!(resolve(&mut symbols, 5, base + 0x110, 9), frame(KERNEL_IMAGE, "-", 0x110));
     }
     // Hidden addresses resolve nothing.
-    write_file(&folder, "proc/kallsyms", "0000000000000000 T _text\n0000000000000000 T do_work\n");
-    let mut symbols = symbols_of_kernel_trace(&options, KERNEL_BASE, None);
-    assert_eq!(resolve(&mut symbols, 5, KERNEL_BASE + 0x110, 9), frame_parts(KERNEL_IMAGE, "-", 0x110));
+    write(&folder, "proc/kallsyms", "0000000000000000 T _text\n0000000000000000 T do_work\n");
+    let mut symbols = kernel_trace_symbols(&options, KERNEL_BASE, None);
+    assert_eq!(resolve(&mut symbols, 5, KERNEL_BASE + 0x110, 9), frame(KERNEL_IMAGE, "-", 0x110));
 }
 
 #[test]
@@ -164,16 +161,16 @@ fn kernel_of_this_machine_resolves_its_functions() {
     };
     let mut symbols = TraceSymbols::new(SymbolOptions::default());
     observe_image(&mut symbols, RUNDOWN, (0, base, 0x400_0000), KERNEL_IMAGE, 1);
-    assert_eq!(resolve(&mut symbols, 5, fork + 4, 9), frame_parts(KERNEL_IMAGE, "kernel_clone", 4));
+    assert_eq!(resolve(&mut symbols, 5, fork + 4, 9), frame(KERNEL_IMAGE, "kernel_clone", 4));
 }
 
 #[test]
 fn pdb_of_a_symbol_store_resolves_windows_image() {
     let (folder, mut options) = create_machine();
     let pdb = crate::pdb_file::functions(u16::MAX);
-    write_file(&folder, "store/shop.pdb/3844DBB920174967BE7AA4A2C20430FA3/shop.pdb", &pdb);
-    write_file(&folder, "flat/shop.pdb", &pdb);
-    write_file(&folder, "broken/shop.pdb", &pdb[..5000]);
+    write(&folder, "store/shop.pdb/3844DBB920174967BE7AA4A2C20430FA3/shop.pdb", &pdb);
+    write(&folder, "flat/shop.pdb", &pdb);
+    write(&folder, "broken/shop.pdb", &pdb[..5000]);
     let identity_of = |age: u32| {
         let mut id = [0; 20];
         id[..16].copy_from_slice(&crate::pdb_file::SIGNATURE.to_bytes());
@@ -195,7 +192,7 @@ fn pdb_of_a_symbol_store_resolves_windows_image() {
         let offset = if name == "-" { 0x1110 } else { 0x10 };
         assert_eq!(
             resolve(&mut symbols, 1200, base + 0x1110, 2),
-            frame_parts("shop.exe", name, offset),
+            frame("shop.exe", name, offset),
             "{source} {age}"
         );
         let other = if name == "-" { "-" } else { "shop::other" };
@@ -206,33 +203,30 @@ fn pdb_of_a_symbol_store_resolves_windows_image() {
 #[test]
 fn named_system_map_is_relocated() {
     let (folder, mut options) = create_machine();
-    write_file(&folder, "maps/System.map-6", "ffffffff81000000 T _text\nffffffff81000100 T do_work\n");
+    write(&folder, "maps/System.map-6", "ffffffff81000000 T _text\nffffffff81000100 T do_work\n");
     let moved = KERNEL_BASE + 0x1E0_0000;
     for path in ["maps", "maps/System.map-6"] {
         options.paths = vec![folder.path().join(path)];
-        let mut symbols = symbols_of_kernel_trace(&options, moved, Some([7; 20]));
+        let mut symbols = kernel_trace_symbols(&options, moved, Some([7; 20]));
         assert_eq!(
             resolve(&mut symbols, 5, moved + 0x110, 9),
-            frame_parts(KERNEL_IMAGE, "do_work", 0x10),
+            frame(KERNEL_IMAGE, "do_work", 0x10),
             "{path}"
         );
-        assert_eq!(
-            resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9),
-            frame_parts("ext4.ko.xz", "-", 0x1004)
-        );
+        assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), frame("ext4.ko.xz", "-", 0x1004));
     }
     // Two lists are ambiguous, so neither is used.
-    write_file(&folder, "maps/System.map-7", "ffffffff81000000 T _text\nffffffff81000100 T other\n");
+    write(&folder, "maps/System.map-7", "ffffffff81000000 T _text\nffffffff81000100 T other\n");
     options.paths = vec![folder.path().join("maps")];
-    let mut symbols = symbols_of_kernel_trace(&options, moved, None);
-    assert_eq!(resolve(&mut symbols, 5, moved + 0x110, 9), frame_parts(KERNEL_IMAGE, "-", 0x110));
+    let mut symbols = kernel_trace_symbols(&options, moved, None);
+    assert_eq!(resolve(&mut symbols, 5, moved + 0x110, 9), frame(KERNEL_IMAGE, "-", 0x110));
 }
 
 #[test]
 fn generated_code_resolves_by_perf_map() {
     let (folder, options) = create_machine();
     let own_uid = rustix::process::geteuid().as_raw();
-    write_file(
+    write(
         &folder,
         "tmp/perf-50.map",
         "7f0000001000 100 LazyCompile:work app.js:3\n7f0000002000 10 _ZN3jit3runEv\n",
@@ -240,15 +234,15 @@ fn generated_code_resolves_by_perf_map() {
     let mut symbols = TraceSymbols::new(options.clone());
     observe_image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
     observe_process(&mut symbols, hook::PROCESS_DC_START, (50, 1), Some(own_uid), 2);
-    let expected = frame_parts("perf-50.map", "LazyCompile:work app.js:3", 0x20);
+    let expected = frame("perf-50.map", "LazyCompile:work app.js:3", 0x20);
     assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_1020, 5), expected);
-    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2001, 5), frame_parts("perf-50.map", "jit::run()", 1));
-    assert_eq!(resolve(&mut symbols, 51, 0x7F00_0000_1020, 5), frame_parts("-", "-", 0x7F00_0000_1020));
-    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_3000, 5), frame_parts("-", "-", 0x7F00_0000_3000));
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2001, 5), frame("perf-50.map", "jit::run()", 1));
+    assert_eq!(resolve(&mut symbols, 51, 0x7F00_0000_1020, 5), frame("-", "-", 0x7F00_0000_1020));
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_3000, 5), frame("-", "-", 0x7F00_0000_3000));
     // Memory that is reported as an image may contain generated code too.
     observe_image(&mut symbols, LOAD, (50, 0x7F00_0000_2000, 0x2000), "/memfd:jit", 3);
-    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2008, 5), frame_parts("perf-50.map", "jit::run()", 8));
-    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_3008, 5), frame_parts("memfd:jit", "-", 0x1008));
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2008, 5), frame("perf-50.map", "jit::run()", 8));
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_3008, 5), frame("memfd:jit", "-", 0x1008));
     // Links are not followed, and traces from Windows have no such lists.
     std::fs::rename(folder.path().join("tmp/perf-50.map"), folder.path().join("tmp/list")).unwrap();
     std::os::unix::fs::symlink(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map"))
@@ -269,7 +263,7 @@ fn perf_map_of_another_user_is_ignored() {
         return crate::skip::skip("root", "only root can give files away");
     }
     let (folder, options) = create_machine();
-    write_file(&folder, "tmp/perf-50.map", "7f0000001000 100 made\n");
+    write(&folder, "tmp/perf-50.map", "7f0000001000 100 made\n");
     let list = folder.path().join("tmp/perf-50.map");
     std::os::unix::fs::chown(&list, Some(4711), None).unwrap();
     std::fs::set_permissions(&list, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -312,14 +306,14 @@ fn cyclic_parents_do_not_loop() {
     observe_process(&mut symbols, hook::PROCESS_START, (21, 20), None, 5);
     observe_process(&mut symbols, hook::PROCESS_START, (22, 22), None, 5);
     for pid in [20, 21, 22] {
-        assert_eq!(resolve(&mut symbols, pid, 0x1000, 9), frame_parts("-", "-", 0x1000));
+        assert_eq!(resolve(&mut symbols, pid, 0x1000, 9), frame("-", "-", 0x1000));
     }
 }
 
 #[test]
 fn paths_that_are_not_programs_resolve_nothing() {
     let (folder, options) = create_machine();
-    write_file(&folder, "bin/text", "not a program");
+    write(&folder, "bin/text", "not a program");
     rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("bin/pipe"), rustix::fs::Mode::RUSR).unwrap();
     let mut symbols = TraceSymbols::new(options);
     let paths = ["/bin/text", "/bin/pipe", "/bin", "/none", "[vdso]", "//anon", "relative", "/../..", "/"];
@@ -329,8 +323,8 @@ fn paths_that_are_not_programs_resolve_nothing() {
         let name = Path::new(path).file_name().map_or("..", |name| name.to_str().unwrap());
         let resolved = resolve(&mut symbols, 9, base + 4, 2);
         match *path {
-            "/" => assert_eq!(resolved, frame_parts("-", "-", base + 4)),
-            _ => assert_eq!(resolved, frame_parts(name, "-", 4)),
+            "/" => assert_eq!(resolved, frame("-", "-", base + 4)),
+            _ => assert_eq!(resolved, frame(name, "-", 4)),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Warnings about symbols. Each is printed once: a warning about one file immediately, a warning that
-//! can concern many files in one line at the end.
+//! Warnings about symbols. Each is printed once: a warning about one file immediately, a warning
+//! that can concern many files in one line at the end.
 
 use std::collections::{BTreeSet, HashSet};
 
 use anstream::eprintln;
 use traceweir_decode::symbols::Table;
 
-use crate::text::escape_line;
+use crate::text::escape;
 
 /// Maximum number of warnings about single files.
 const MAX_WARNINGS: usize = 32;
@@ -29,7 +29,7 @@ pub(super) struct SymbolWarnings {
 
 impl Drop for SymbolWarnings {
     fn drop(&mut self) {
-        self.summary_lines().iter().for_each(|line| eprintln!("{}", escape_line(line)));
+        self.summary_lines().iter().for_each(|line| eprintln!("{}", escape(line)));
     }
 }
 
@@ -70,7 +70,7 @@ impl SymbolWarnings {
 
     /// Prints a warning about a file or the kernel, unless it was printed before.
     pub(super) fn warn(&mut self, subject: &str, reason: &str) {
-        let line = escape_line(&format!("warning: {subject}: {reason}"));
+        let line = escape(&format!("warning: {subject}: {reason}"));
         if self.printed.contains(&line) || self.is_full {
             return;
         }

@@ -2,8 +2,8 @@
 
 use traceweir_decode::format::json_string;
 
-/// The largest integer that is written as a number. JSON readers may lose digits of larger integers,
-/// so they are written as strings.
+/// The largest integer that is written as a number. JSON readers may lose digits of larger
+/// integers, so they are written as strings.
 const MAX_EXACT_NUMBER: u64 = 1 << 53;
 
 /// An object that is being written. Keys are constants and need no escapes.
@@ -13,7 +13,6 @@ pub(crate) struct JsonObject {
 }
 
 impl JsonObject {
-    /// Returns an empty object.
     pub(crate) fn new() -> Self {
         Self { out: b"{".to_vec() }
     }
@@ -27,7 +26,6 @@ impl JsonObject {
         &mut self.out
     }
 
-    /// Adds a string.
     pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
         json_string(value, self.push_key(key));
         self
@@ -41,7 +39,6 @@ impl JsonObject {
         }
     }
 
-    /// Adds an integer.
     pub(crate) fn number(&mut self, key: &str, value: impl Into<u64>) -> &mut Self {
         let value = value.into();
         if value <= MAX_EXACT_NUMBER {
@@ -62,7 +59,6 @@ impl JsonObject {
         self
     }
 
-    /// Returns the text of the object.
     pub(crate) fn finish(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.out).into_owned();
         text.push('}');

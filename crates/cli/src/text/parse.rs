@@ -54,7 +54,6 @@ pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
     })
 }
 
-/// Parses a keyword mask.
 pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(&hex.replace('_', ""), 16),

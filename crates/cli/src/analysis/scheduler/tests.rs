@@ -106,8 +106,8 @@ fn number_of_threads_is_limited() {
 
 /// One step of a simulated machine.
 ///
-/// `Take`: a processor switches to a runnable thread or goes idle, and the old thread waits or stays
-/// ready. `Wake`: a waiting thread is woken.
+/// `Take`: a processor switches to a runnable thread or goes idle, and the old thread waits or
+/// stays ready. `Wake`: a waiting thread is woken.
 #[derive(Clone, Debug)]
 enum Step {
     Take { cpu: u16, which: usize, waits: bool, lost: bool },
@@ -199,8 +199,8 @@ fn find_last_switch(
     (0..at).rev().find(|index| switch_at(events, *index).is_some_and(|switch| is_match(&switch)))
 }
 
-/// Returns the time that the old thread of a switch ran. The run began at the previous switch on that
-/// processor, if that switch was to this thread and no other processor had the thread since.
+/// Returns the time that the old thread of a switch ran. The run began at the previous switch on
+/// that processor, if that switch was to this thread and no other processor had the thread since.
 fn find_run_naively(events: &[(i64, SimulatedEvent)], at: usize, switch: &ContextSwitch) -> Option<RunSpan> {
     let before = find_last_switch(events, at, |other| other.cpu == switch.cpu)?;
     let elsewhere = switch.old != 0
@@ -210,7 +210,8 @@ fn find_run_naively(events: &[(i64, SimulatedEvent)], at: usize, switch: &Contex
     ran.then_some(RunSpan { thread: switch.old, from: events[before].0, to: events[at].0 })
 }
 
-/// Returns when and why the new thread of a switch had left, and when it was first woken after that.
+/// Returns when and why the new thread of a switch had left, and when it was first woken after
+/// that.
 fn find_return_naively(
     events: &[(i64, SimulatedEvent)],
     at: usize,
@@ -230,8 +231,8 @@ fn find_return_naively(
         let reason = (other.state == WAITING).then_some(other.reason);
         return (Some((events[before].0, reason)), woken(before));
     }
-    // It came, and no switch away from it was recorded: a wake counts from when another thread was
-    // seen in its index.
+    // The switch away from the thread was lost. A wake counts from the first switch on the same
+    // processor, which shows that another thread had replaced it.
     let replaced =
         (before + 1..at).find(|index| switch_at(events, *index).is_some_and(|event| event.cpu == other.cpu));
     (None, replaced.and_then(woken))

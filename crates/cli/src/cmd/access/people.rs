@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use traceweir::controller::access::{Principal, Sid};
 use traceweir_daemon::accounts::{self, accounts};
 
-use crate::text::escape_line;
+use crate::text::escape;
 
 /// The user or the group database.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ pub(super) fn resolve_sids(users: &[String], groups: &[String], everyone: bool) 
 pub(super) fn format_sid(sid: &Sid) -> String {
     let format_account = |database: AccountDatabase, id: u32| {
         let text = accounts::read(database.file);
-        let name = accounts(&text).find(|account| account.id == id).map(|account| escape_line(account.name));
+        let name = accounts(&text).find(|account| account.id == id).map(|account| escape(account.name));
         format!("{} {}", database.noun, name.unwrap_or_else(|| id.to_string()))
     };
     match sid.principal() {
@@ -64,7 +64,7 @@ fn find_id(database: AccountDatabase, text: &str) -> Result<u32> {
         getent.args([database.getent_name, "--", text]).stdin(Stdio::null()).stderr(Stdio::null());
         find_by_name(&String::from_utf8(getent.output().ok()?.stdout).ok()?)
     });
-    found.ok_or_else(|| anyhow!("no {} {} on this machine", database.noun, escape_line(text)))
+    found.ok_or_else(|| anyhow!("no {} {} on this machine", database.noun, escape(text)))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! brews and ends.
 //!
 //! Its events are TraceLogging events, which carry their own schema. On a request for its state
-//! (`weir capture-state`), it writes the number of served orders. The main loop does this, because a
-//! callback should return quickly.
+//! (`weir capture-state`), it writes the number of served orders. The main loop does this, because
+//! a callback should return quickly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,6 @@ use traceweir_format::wire::Put;
 use crate::cli::DemoShopArgs;
 use crate::exit::CommandOutcome;
 
-/// Name of the provider.
 pub(super) const PROVIDER: &str = "Traceweir.Demo.CoffeeShop";
 /// Events of one order.
 pub(super) const EVENTS_PER_ORDER: u64 = 3;

@@ -98,7 +98,6 @@ impl CheckSubject {
 }
 
 impl DoctorCheck {
-    /// Adds advice to the check.
     pub(super) fn with_advice(mut self, advice: Option<Advice>) -> Self {
         self.advice = advice;
         self

@@ -6,7 +6,6 @@ use super::check::{Advice, CheckSubject, DoctorCheck};
 use super::machine::MachineState;
 use crate::text::format_count;
 
-/// Runs the checks of this module.
 pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
     vec![
         check_counters(machine),

@@ -5,7 +5,6 @@ use super::machine::{AddressVisibility, KernelUnwinder, MachineState};
 use super::process::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN, CAP_SYSLOG};
 use crate::cli::Need::{Kernel, Stacks, Symbols};
 
-/// Runs the checks of this module.
 pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
     vec![
         check_symbols(machine),

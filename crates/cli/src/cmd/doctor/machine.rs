@@ -1,4 +1,5 @@
-//! Reads the state of the machine from files below a root folder; tests pass a root folder with other files.
+//! Reads the state of the machine from files below a root folder; tests pass a root folder with
+//! other files.
 //!
 //! ```text
 //!   ROOT/proc/sys/kernel/…            limits of perf events, and whether kernel pointers are shown
@@ -71,7 +72,6 @@ pub(super) enum KernelUnwinder {
     Guess,
 }
 
-/// State of tracefs.
 #[derive(Debug, Default)]
 pub(super) struct TracefsState {
     /// Whether the kernel supports tracefs.
@@ -163,8 +163,8 @@ fn read_settings(files: RootFiles<'_>) -> KernelSettings {
     }
 }
 
-/// Reads whether `/proc/kallsyms` shows addresses. The kernel shows addresses of all symbols or of no
-/// symbol. Symbols whose real address is 0 are only at the beginning.
+/// Reads whether `/proc/kallsyms` shows addresses. The kernel shows addresses of all symbols or of
+/// no symbol. Symbols whose real address is 0 are only at the beginning.
 fn read_address_visibility(files: RootFiles<'_>) -> AddressVisibility {
     let mut bytes = Vec::new();
     let file = File::open(files.0.join("proc/kallsyms"));

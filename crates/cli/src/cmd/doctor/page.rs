@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::check::{CheckState, DoctorCheck, blocking_checks};
 use crate::cli::Need;
-use crate::text::{JsonObject, escape_line, json_array};
+use crate::text::{JsonObject, escape, json_array};
 
 /// Formats the page: needs first, then checks. Passed checks are explained only if `shows_all`.
 pub(super) fn format_page(checks: &[DoctorCheck], requested: &[Need], shows_all: bool) -> String {
@@ -22,7 +22,7 @@ pub(super) fn format_page(checks: &[DoctorCheck], requested: &[Need], shows_all:
     text.push('\n');
     for check in checks {
         let name = check.subject.name;
-        let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), escape_line(&check.found));
+        let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), escape(&check.found));
         if shows_all || check.state != CheckState::Fine {
             write_reasons(check, &mut text);
         }
@@ -32,7 +32,7 @@ pub(super) fn format_page(checks: &[DoctorCheck], requested: &[Need], shows_all:
 
 fn write_reasons(check: &DoctorCheck, text: &mut String) {
     let mut add_line = |label: &str, value: &str| {
-        let _ = writeln!(text, "           {label:<8} {}", escape_line(value));
+        let _ = writeln!(text, "           {label:<8} {}", escape(value));
     };
     add_line("for", check.subject.purpose);
     add_line("without", check.subject.without);

@@ -24,12 +24,11 @@ const DEFAULT_MAX_CONTEXTS: i64 = 8;
 const DEFAULT_MAX_SAMPLE_RATE: i64 = 100_000;
 /// Default of a session.
 const SESSION_SAMPLES_PER_SECOND: i64 = 1000;
-/// Size of the ring of a processor: 128 pages and a header page. The kernel grants every user this size
-/// by default.
+/// Size of the ring of a processor: 128 pages and a header page. The kernel grants every user this
+/// size by default.
 const RING_KIB: u64 = 516;
 const BYTES_PER_KIB: u64 = 1024;
 
-/// Runs the checks of this module.
 pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
     vec![
         check_paranoid(machine),

@@ -7,7 +7,6 @@ use super::machine::MachineState;
 use super::service::{FolderState, RunningDaemon, RuntimeFolder};
 use crate::cli::Need::{Events, Kernel};
 
-/// Runs the checks of this module.
 pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
     let mut all = vec![check_namespace(machine), check_sandbox(machine)];
     let is_last = |index: usize| index.saturating_add(1) == machine.facts.folders.len();
@@ -86,8 +85,8 @@ fn check_daemon(folder: &RuntimeFolder, is_last: bool) -> DoctorCheck {
         FolderState::Startable => subject.passed(format!(
             "none runs in {path}; it is started when it is needed, because you are root, and serves programs of all users"
         )),
-        // Only root starts the system's daemon on demand. Another user who requested only the system's
-        // daemon gets no daemon.
+        // Only root starts the system's daemon on demand. Another user who requested only the
+        // system's daemon gets no daemon.
         FolderState::Absent if folder.scope == Scope::System && is_last => {
             subject.missing(format!("none runs in {path}")).with_advice(advise_system_start()).with_blocked_needs(&[Events])
         }

@@ -1,7 +1,8 @@
 //! Privileges and limits of a process, read from `/proc`.
 //!
 //! Capabilities count for perf events and kernel addresses only in the initial user namespace: root
-//! in a container may have all capabilities in its namespace, but they have no effect on perf events.
+//! in a container may have all capabilities in its namespace, but they have no effect on perf
+//! events.
 
 use std::fs;
 use std::path::Path;

@@ -35,7 +35,6 @@ pub(super) enum FolderState {
     Unusable(String),
 }
 
-/// A running daemon.
 #[derive(Debug)]
 pub(super) struct RunningDaemon {
     /// Pid, from the lock file; `None` if that cannot be read.
@@ -56,7 +55,8 @@ impl RuntimeFolder {
         }
     }
 
-    /// Returns whether the system's daemon runs in this folder and accepts this user, or would be started.
+    /// Returns whether the system's daemon runs in this folder and accepts this user, or would be
+    /// started.
     pub(super) fn serves_system(&self) -> bool {
         self.scope == Scope::System && matches!(self.state, FolderState::Running(_) | FolderState::Startable)
     }

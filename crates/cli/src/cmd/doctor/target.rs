@@ -25,7 +25,6 @@ use super::pending_query::{ANSWER_TIMEOUT, NoAnswer, PendingQuery};
 use super::process::find_status_field;
 use crate::text::{format_count, quote_for_shell};
 
-/// Maximum number of providers to name.
 const MAX_SHOWN_PROVIDERS: usize = 8;
 /// File mode bits that make a program run as another user or group.
 const SET_ID_MODE_BITS: u32 = 0o6000;

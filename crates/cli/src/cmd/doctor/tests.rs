@@ -49,34 +49,31 @@ impl FakeMachine {
         ] {
             fake.set_sysctl(name, value);
         }
-        fake.write_file("proc/self/status", UNPRIVILEGED_STATUS).write_file(
+        fake.write("proc/self/status", UNPRIVILEGED_STATUS).write(
             "proc/self/limits",
             "Max open files            1024                 524288               files     \n\
              Max locked memory         8388608              8388608              bytes     \n",
         );
         fake.create_link("proc/self/ns/pid", "pid:[4026531836]")
             .create_link("proc/self/ns/user", "user:[4026531837]");
-        fake.write_file("proc/kallsyms", "0000000000000000 A fixed\n0000000000000000 T _stext\n");
-        fake.write_file(
-            "boot/config-6.1.0-test",
-            "CONFIG_UNWINDER_ORC=y\nCONFIG_HAVE_PERF_USER_STACK_DUMP=y\n",
-        );
-        fake.write_file("proc/filesystems", "nodev\tproc\nnodev\ttracefs\n\text4\n");
-        fake.write_file(
+        fake.write("proc/kallsyms", "0000000000000000 A fixed\n0000000000000000 T _stext\n");
+        fake.write("boot/config-6.1.0-test", "CONFIG_UNWINDER_ORC=y\nCONFIG_HAVE_PERF_USER_STACK_DUMP=y\n");
+        fake.write("proc/filesystems", "nodev\tproc\nnodev\ttracefs\n\text4\n");
+        fake.write(
             "proc/self/mounts",
             "proc /proc proc rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n",
         );
-        fake.write_file("sys/devices/system/cpu/online", "0-3\n");
-        fake.write_file("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
+        fake.write("sys/devices/system/cpu/online", "0-3\n");
+        fake.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
         tracepoints().for_each(|point| _ = fake.create_folder(&format!("sys/kernel/tracing/events/{point}")));
-        fake.write_file("sys/kernel/tracing/kprobe_events", "");
+        fake.write("sys/kernel/tracing/kprobe_events", "");
         fake
     }
 
     /// Returns the same machine for root.
     fn for_root() -> Self {
         let fake = Self::new();
-        fake.set_capabilities("000001ffffffffff").write_file("proc/kallsyms", "ffffffff81000000 T _stext\n");
+        fake.set_capabilities("000001ffffffffff").write("proc/kallsyms", "ffffffff81000000 T _stext\n");
         fake
     }
 
@@ -84,18 +81,18 @@ impl FakeMachine {
         self.root.path().join(path)
     }
 
-    fn write_file(&self, path: &str, text: &str) -> &Self {
+    fn write(&self, path: &str, text: &str) -> &Self {
         self.create_folder(PathBuf::from(path).parent().unwrap().to_str().unwrap());
         fs::write(self.path(path), text).unwrap();
         self
     }
 
     fn set_sysctl(&self, name: &str, value: &str) -> &Self {
-        self.write_file(&format!("proc/sys/kernel/{name}"), &format!("{value}\n"))
+        self.write(&format!("proc/sys/kernel/{name}"), &format!("{value}\n"))
     }
 
     fn set_capabilities(&self, mask: &str) -> &Self {
-        self.write_file("proc/self/status", &format!("CapEff:\t{mask}\nSeccomp:\t0\n"))
+        self.write("proc/self/status", &format!("CapEff:\t{mask}\nSeccomp:\t0\n"))
     }
 
     fn create_folder(&self, path: &str) -> &Self {
@@ -135,7 +132,7 @@ impl CheckResults {
     }
 
     #[track_caller]
-    fn expect_check(&self, name: &str, state: CheckState, text: &str) -> &Self {
+    fn expect(&self, name: &str, state: CheckState, text: &str) -> &Self {
         let check = self.find_check(name);
         assert_eq!(check.state, state, "{name}: {}", check.found);
         assert!(check.found.contains(text), "{name}: {} does not contain {text:?}", check.found);
@@ -171,7 +168,7 @@ fn paranoid_levels_limit_ordinary_users() {
         let fake = FakeMachine::new();
         fake.set_sysctl("perf_event_paranoid", level);
         let found = fake.run_checks();
-        found.expect_check("perf_event_paranoid", state, expected_text);
+        found.expect("perf_event_paranoid", state, expected_text);
         assert!(found.find_check("perf_event_paranoid").found.starts_with(level));
         assert_eq!(found.met_needs(), met, "{level}");
         let advice = found.advised_command("perf_event_paranoid");
@@ -180,7 +177,7 @@ fn paranoid_levels_limit_ordinary_users() {
     let fake = FakeMachine::new();
     fake.remove_path("proc/sys/kernel/perf_event_paranoid");
     assert_eq!(
-        fake.run_checks().expect_check("perf_event_paranoid", Missing, "no perf events").met_needs(),
+        fake.run_checks().expect("perf_event_paranoid", Missing, "no perf events").met_needs(),
         "events"
     );
 }
@@ -190,11 +187,7 @@ fn root_is_limited_only_by_the_kernel() {
     let fake = FakeMachine::for_root();
     fake.set_sysctl("perf_event_paranoid", "4");
     let found = fake.run_checks();
-    found.expect_check("perf_event_paranoid", Fine, "does not bind").expect_check(
-        "capabilities",
-        Fine,
-        "CAP_PERFMON",
-    );
+    found.expect("perf_event_paranoid", Fine, "does not bind").expect("capabilities", Fine, "CAP_PERFMON");
     assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
     assert_eq!(exit_outcome(&found.0, &Need::ALL), CommandOutcome::Fine);
     assert!(found.0.iter().all(|check| check.blocks.is_empty()));
@@ -225,22 +218,15 @@ fn privileges_of_the_daemon_count() {
     let mut fake = FakeMachine::new();
     fake.folders[0] = running_daemon(Scope::System, process_with(&[CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG]));
     let found = fake.run_checks();
-    found.expect_check("capabilities", Fine, "this process: none; the system's daemon: CAP_PERFMON");
-    found.expect_check("system_daemon", Fine, "process 77").expect_check(
-        "kernel_symbols",
-        Fine,
-        "not from the daemon",
-    );
+    found.expect("capabilities", Fine, "this process: none; the system's daemon: CAP_PERFMON");
+    found.expect("system_daemon", Fine, "process 77").expect("kernel_symbols", Fine, "not from the daemon");
     assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
 
     let mut fake = FakeMachine::new();
     fake.folders[0] = running_daemon(Scope::System, process_with(&[CAP_SYS_PTRACE]));
     let found = fake.run_checks();
-    let advice = found
-        .expect_check("capabilities", Missing, "CAP_SYS_PTRACE")
-        .find_check("capabilities")
-        .advice
-        .clone();
+    let advice =
+        found.expect("capabilities", Missing, "CAP_SYS_PTRACE").find_check("capabilities").advice.clone();
     let lasting = advice.unwrap().lasting.unwrap();
     assert!(lasting.contains("systemctl edit traceweir.service"), "{lasting}");
 
@@ -258,60 +244,49 @@ fn advice_names_the_settings_that_hide_addresses() {
         let fake = FakeMachine::new();
         fake.set_sysctl("kptr_restrict", kptr).set_sysctl("perf_event_paranoid", paranoid);
         let found = fake.run_checks();
-        found.expect_check("kernel_symbols", Missing, &format!("kptr_restrict is {kptr}"));
+        found.expect("kernel_symbols", Missing, &format!("kptr_restrict is {kptr}"));
         assert_eq!(found.advised_command("kernel_symbols"), command);
     }
     let fake = FakeMachine::new();
     fake.remove_path("proc/kallsyms");
-    fake.run_checks().expect_check("kernel_symbols", Missing, "CONFIG_KALLSYMS");
+    fake.run_checks().expect("kernel_symbols", Missing, "CONFIG_KALLSYMS");
     let fake = FakeMachine::new();
-    fake.write_file("proc/kallsyms", "0000000000000000 A fixed\nffffffff81000000 T _stext\n");
-    fake.run_checks().expect_check("kernel_symbols", Fine, "shows addresses");
+    fake.write("proc/kallsyms", "0000000000000000 A fixed\nffffffff81000000 T _stext\n");
+    fake.run_checks().expect("kernel_symbols", Fine, "shows addresses");
 }
 
 #[test]
 fn tracepoints_are_searched_where_tracefs_is_mounted() {
     let fake = FakeMachine::for_root();
-    fake.write_file("proc/self/mounts", "proc /proc proc rw 0 0\n");
+    fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     let found = fake.run_checks();
-    found.expect_check("tracefs", Fine, "a mount of its own").expect_check(
-        "tracepoints",
-        Limited,
-        "not known",
-    );
+    found.expect("tracefs", Fine, "a mount of its own").expect("tracepoints", Limited, "not known");
     assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
     let fake = FakeMachine::for_root();
-    fake.write_file("proc/self/mounts", "proc /proc proc rw 0 0\n");
+    fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     // All capabilities except CAP_SYS_ADMIN, which is bit 21.
     fake.set_capabilities("000001ffffdfffff");
     let found = fake.run_checks();
-    found.expect_check("tracefs", Missing, "not mounted").expect_check("tracepoints", Limited, "not known");
+    found.expect("tracefs", Missing, "not mounted").expect("tracepoints", Limited, "not known");
     assert_eq!(found.advised_command("tracefs"), "sudo mount -t tracefs tracefs /sys/kernel/tracing");
     assert_eq!(found.met_needs(), "events samples stacks symbols");
 
     let fake = FakeMachine::for_root();
-    fake.write_file("proc/self/mounts", "").write_file("proc/filesystems", "nodev\tproc\n");
-    assert_eq!(
-        fake.run_checks().expect_check("tracefs", Missing, "CONFIG_TRACING").advised_command("tracefs"),
-        ""
-    );
+    fake.write("proc/self/mounts", "").write("proc/filesystems", "nodev\tproc\n");
+    assert_eq!(fake.run_checks().expect("tracefs", Missing, "CONFIG_TRACING").advised_command("tracefs"), "");
 
     // As on old kernels, in a path with a blank.
     let fake = FakeMachine::for_root();
-    fake.write_file("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
+    fake.write("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
     fake.create_folder("sys/debug files/tracing/events/sched/sched_switch");
     let found = fake.run_checks();
-    found.expect_check("tracefs", Fine, "/sys/debug files/tracing").expect_check(
-        "kprobes",
-        Limited,
-        "built without",
-    );
-    found.expect_check("tracepoints", Limited, "disk I/O (block/block_rq_issue block/block_rq_complete)");
+    found.expect("tracefs", Fine, "/sys/debug files/tracing").expect("kprobes", Limited, "built without");
+    found.expect("tracepoints", Limited, "disk I/O (block/block_rq_issue block/block_rq_complete)");
     assert!(!found.find_check("tracepoints").found.contains("sched_switch"));
 
     let fake = FakeMachine::for_root();
     fake.remove_path("sys/kernel/tracing/events/sock/sock_send_length");
-    fake.run_checks().expect_check(
+    fake.run_checks().expect(
         "tracepoints",
         Limited,
         "lacks tracepoints of: TCP and UDP (sock/sock_send_length)",
@@ -323,34 +298,26 @@ fn unreadable_tracefs_needs_privileges_of_the_daemon() {
     let fake = FakeMachine::new();
     fake.remove_path("sys/kernel/tracing/events").create_folder("sys/kernel/tracing/events");
     let found = fake.run_checks();
-    found.expect_check("tracefs", Missing, "not readable for you").expect_check(
-        "kprobes",
-        Limited,
-        "without them",
-    );
+    found.expect("tracefs", Missing, "not readable for you").expect("kprobes", Limited, "without them");
     assert!(found.advised_command("tracefs").contains("remount,gid=$(id -g),mode=750 /sys/kernel/tracing"));
     let fake = FakeMachine::for_root();
     fake.remove_path("sys/kernel/tracing/events").create_folder("sys/kernel/tracing/events");
-    fake.run_checks().expect_check("tracefs", Fine, "the daemon may read it");
+    fake.run_checks().expect("tracefs", Fine, "the daemon may read it");
 }
 
 #[test]
 fn unwinder_of_the_kernel_is_detected() {
     let check_config = |config: &str| {
         let fake = FakeMachine::for_root();
-        fake.write_file("boot/config-6.1.0-test", config);
+        fake.write("boot/config-6.1.0-test", config);
         fake.run_checks()
     };
-    check_config("CONFIG_UNWINDER_ORC=y\n").expect_check("kernel_stacks", Fine, "CONFIG_UNWINDER_ORC");
+    check_config("CONFIG_UNWINDER_ORC=y\n").expect("kernel_stacks", Fine, "CONFIG_UNWINDER_ORC");
     let found = check_config("# CONFIG_UNWINDER_ORC is not set\nCONFIG_UNWINDER_FRAME_POINTER=y\n");
-    found.expect_check("kernel_stacks", Fine, "frame pointers").expect_check(
-        "user_stacks",
-        Limited,
-        "pointers only",
-    );
-    check_config("CONFIG_ARM64=y\n").expect_check("kernel_stacks", Fine, "frame pointers");
+    found.expect("kernel_stacks", Fine, "frame pointers").expect("user_stacks", Limited, "pointers only");
+    check_config("CONFIG_ARM64=y\n").expect("kernel_stacks", Fine, "frame pointers");
     let found = check_config("CONFIG_UNWINDER_GUESS=y\n");
-    found.expect_check("kernel_stacks", Limited, "guessing");
+    found.expect("kernel_stacks", Limited, "guessing");
     assert_eq!(found.met_needs(), "events samples kernel symbols");
     assert!(found.find_check("kernel_stacks").subject.purpose.contains("DisablePagingExecutive"));
 
@@ -359,17 +326,17 @@ fn unwinder_of_the_kernel_is_detected() {
     let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
     packed.write_all(b"CONFIG_UNWINDER_GUESS=y\n").unwrap();
     packed.finish().unwrap();
-    fake.run_checks().expect_check("kernel_stacks", Limited, "guessing");
+    fake.run_checks().expect("kernel_stacks", Limited, "guessing");
 
     // Without build options, the names of kernel functions decide.
     let fake = FakeMachine::for_root();
     fake.remove_path("boot")
-        .write_file("proc/kallsyms", "ffffffff81000000 T _stext\n0000000000000000 t __orc_find\n");
-    fake.run_checks().expect_check("kernel_stacks", Fine, "unwind tables");
+        .write("proc/kallsyms", "ffffffff81000000 T _stext\n0000000000000000 t __orc_find\n");
+    fake.run_checks().expect("kernel_stacks", Fine, "unwind tables");
     let fake = FakeMachine::for_root();
     fake.remove_path("boot");
     let found = fake.run_checks();
-    found.expect_check("kernel_stacks", Limited, "not known");
+    found.expect("kernel_stacks", Limited, "not known");
     assert!(found.met_needs().contains("stacks"), "an unknown unwinder must block nothing");
 }
 
@@ -381,15 +348,15 @@ fn lockdown_mode_limits_kernel_events() {
         ("none integrity [confidentiality]\n", Limited, "another boot"),
     ] {
         let fake = FakeMachine::for_root();
-        fake.write_file("sys/kernel/security/lockdown", modes);
+        fake.write("sys/kernel/security/lockdown", modes);
         let found = fake.run_checks();
-        found.expect_check("lockdown", state, expected_text);
+        found.expect("lockdown", state, expected_text);
         assert_eq!(found.met_needs().contains("kernel"), state == Fine, "{modes}");
         assert_eq!(found.find_check("tracefs").state == Fine, state == Fine);
     }
     let fake = FakeMachine::for_root();
-    fake.write_file("sys/fs/selinux/enforce", "1");
-    fake.run_checks().expect_check("selinux", Limited, "enforcing");
+    fake.write("sys/fs/selinux/enforce", "1");
+    fake.run_checks().expect("selinux", Limited, "enforcing");
 }
 
 #[test]
@@ -397,20 +364,16 @@ fn root_in_a_container_has_no_privileges() {
     let fake = FakeMachine::for_root();
     fake.create_link("proc/self/ns/pid", "pid:[4026532111]")
         .create_link("proc/self/ns/user", "user:[4026532110]");
-    fake.write_file("proc/self/status", "CapEff:\t000001ffffffffff\nSeccomp:\t2\n");
+    fake.write("proc/self/status", "CapEff:\t000001ffffffffff\nSeccomp:\t2\n");
     let id = "0123456789abcdef".repeat(4);
-    fake.write_file("proc/self/cgroup", &format!("0::/system.slice/docker-{id}.scope\n"));
+    fake.write("proc/self/cgroup", &format!("0::/system.slice/docker-{id}.scope\n"));
     let found = fake.run_checks();
-    found.expect_check("pid_namespace", Missing, "(container 0123456789ab").expect_check(
+    found.expect("pid_namespace", Missing, "(container 0123456789ab").expect(
         "capabilities",
         Missing,
         "do not count",
     );
-    found.expect_check("perf_event_paranoid", Limited, "2:").expect_check(
-        "system_call_filter",
-        Limited,
-        "Docker",
-    );
+    found.expect("perf_event_paranoid", Limited, "2:").expect("system_call_filter", Limited, "Docker");
     assert!(found.advised_command("pid_namespace").contains("--pid=host --cap-add PERFMON"));
     assert_eq!(found.met_needs(), "events samples symbols");
 }
@@ -422,24 +385,24 @@ fn limits_are_compared_with_needs_of_a_system_session() {
         .set_sysctl("perf_event_max_stack", "127")
         .set_sysctl("perf_cpu_time_max_percent", "1");
     fake.set_sysctl("perf_event_max_sample_rate", "500").set_sysctl("perf_event_max_contexts_per_stack", "1");
-    fake.write_file(
+    fake.write(
         "proc/self/limits",
         "Max open files            64                   100                  files     \n\
          Max locked memory         65536                65536                bytes     \n",
     );
     let found = fake.run_checks();
-    found.expect_check("perf_event_mlock_kb", Limited, "64 KiB for each of 4 processors, and 64 KiB");
-    found.expect_check("perf_event_max_stack", Limited, "127 frames").expect_check(
+    found.expect("perf_event_mlock_kb", Limited, "64 KiB for each of 4 processors, and 64 KiB");
+    found.expect("perf_event_max_stack", Limited, "127 frames").expect(
         "perf_cpu_time_max_percent",
         Limited,
         "1 %",
     );
-    found.expect_check("perf_event_max_sample_rate", Limited, "500").expect_check(
+    found.expect("perf_event_max_sample_rate", Limited, "500").expect(
         "perf_event_max_contexts_per_stack",
         Limited,
         "1:",
     );
-    found.expect_check("open_files", Limited, "100 at most (64 to begin with)");
+    found.expect("open_files", Limited, "100 at most (64 to begin with)");
     assert_eq!(found.advised_command("perf_event_max_stack"), "sudo sysctl kernel.perf_event_max_stack=192");
     assert_eq!(found.advised_command("perf_event_mlock_kb"), "sudo sysctl kernel.perf_event_mlock_kb=516");
     assert!(found.find_check("open_files").blocks.contains(&Need::Kernel));
@@ -449,7 +412,7 @@ fn limits_are_compared_with_needs_of_a_system_session() {
         .set_sysctl("perf_event_paranoid", "-1")
         .set_sysctl("perf_event_max_stack", "0");
     let found = fake.run_checks();
-    found.expect_check("perf_event_mlock_kb", Fine, "not limited").expect_check(
+    found.expect("perf_event_mlock_kb", Fine, "not limited").expect(
         "perf_event_max_stack",
         Missing,
         "no stacks",
@@ -460,32 +423,25 @@ fn limits_are_compared_with_needs_of_a_system_session() {
 #[test]
 fn processor_and_clocks_are_reported() {
     let found = FakeMachine::new().run_checks();
-    found.expect_check("hardware_counters", Limited, "none").expect_check(
-        "branch_records",
-        Limited,
-        "no branches",
+    found.expect("hardware_counters", Limited, "none").expect("branch_records", Limited, "no branches");
+    found.expect("rseq", Fine, "registered").expect("invariant_counter", Fine, "used").expect(
+        "clock_source",
+        Fine,
+        "tsc",
     );
-    found
-        .expect_check("rseq", Fine, "registered")
-        .expect_check("invariant_counter", Fine, "used")
-        .expect_check("clock_source", Fine, "tsc");
     let mut fake = FakeMachine::new();
     (fake.is_restartable, fake.counter) = (false, Counter::Monotonic);
-    fake.write_file("sys/bus/event_source/devices/cpu/events/cpu-cycles", "event=0x3c\n");
-    fake.write_file("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
-    fake.write_file("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
+    fake.write("sys/bus/event_source/devices/cpu/events/cpu-cycles", "event=0x3c\n");
+    fake.write("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
+    fake.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
     let found = fake.run_checks();
-    found.expect_check("hardware_counters", Fine, "4 counters at a time; 12 profile sources").expect_check(
+    found.expect("hardware_counters", Fine, "4 counters at a time; 12 profile sources").expect(
         "branch_records",
         Fine,
         "",
     );
-    found.expect_check("rseq", Limited, "2.35").expect_check(
-        "invariant_counter",
-        Limited,
-        "TRACEWEIR_NO_TSC",
-    );
-    found.expect_check("clock_source", Limited, "hpet: slow");
+    found.expect("rseq", Limited, "2.35").expect("invariant_counter", Limited, "TRACEWEIR_NO_TSC");
+    found.expect("clock_source", Limited, "hpet: slow");
 }
 
 #[test]
@@ -498,11 +454,7 @@ fn events_need_a_reachable_daemon() {
     let refused = || FolderState::Refused("uid 5 may not".to_owned());
     let found =
         check_folders(vec![folder(Scope::System, refused()), folder(Scope::User, FolderState::Absent)]);
-    found.expect_check("system_daemon", Limited, "uid 5 may not").expect_check(
-        "own_daemon",
-        Fine,
-        "started when",
-    );
+    found.expect("system_daemon", Limited, "uid 5 may not").expect("own_daemon", Fine, "started when");
     assert_eq!(exit_outcome(&found.0, &[]), CommandOutcome::Fine);
     for folders in [
         vec![folder(Scope::System, refused())],
@@ -523,7 +475,7 @@ fn events_need_a_reachable_daemon() {
         daemon.is_same_program = Some(false);
     }
     let found = check_folders(vec![old]);
-    found.expect_check("own_daemon", Limited, "another release");
+    found.expect("own_daemon", Limited, "another release");
     assert!(found.advised_command("own_daemon").starts_with("kill 77"));
 }
 
@@ -546,10 +498,10 @@ fn unreadable_or_invalid_files_do_not_fail_the_checks() {
         ];
         fs::remove_dir_all(fake.path("proc")).unwrap();
         for (path, text) in files.iter().filter_map(|path| Some((path, text?))) {
-            fake.write_file(path, text);
+            fake.write(path, text);
         }
         let found = fake.run_checks();
-        found.expect_check("perf_event_paranoid", Missing, "").expect_check("tracefs", Missing, "");
+        found.expect("perf_event_paranoid", Missing, "").expect("tracefs", Missing, "");
         assert_eq!(found.met_needs(), "events");
         let page = page::format_page(&found.0, &[], true);
         assert!(!page.contains('\u{1b}'), "{page}");
@@ -565,7 +517,7 @@ fn page_explains_failed_checks_and_all_on_request() {
     assert!(usual.contains("* kernel   no   kernel events of the whole machine (capabilities)\n"), "{usual}");
     assert!(usual.contains("\n           to last  echo 'kernel.perf_event_paranoid = 1' | sudo tee -a /etc/sysctl.d/60-traceweir.conf\n"));
     assert!(!usual.contains("DisablePagingExecutive") && all.contains("DisablePagingExecutive"));
-    // Each check expected_text what it is for and what works without, in words.
+    // Each check explains its purpose, and what works without its subject.
     for check in &found.0 {
         assert!(
             check.subject.purpose.len() > 20 && !check.subject.without.is_empty(),

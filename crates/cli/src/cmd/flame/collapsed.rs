@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::graph::{FlameGraph, StackMeasure};
-use crate::text::escape_line;
+use crate::text::escape;
 
-/// Maximum size of all lines. One stack of a thousand long names can take a few hundred kilobytes, and
-/// there can be a million stacks.
+/// Maximum size of all lines. One stack of a thousand long names can take a few hundred kilobytes,
+/// and there can be a million stacks.
 const MAX_OUTPUT_BYTES: usize = 128 << 20;
 
 /// Writes the heaviest stacks, sorted, merges the others into one line, and returns the number of
@@ -40,7 +40,7 @@ fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usiz
 
 /// Replaces characters that would end the frame or the line.
 fn escape_label(label: &str) -> String {
-    let escaped = escape_line(label).replace(';', ":");
+    let escaped = escape(label).replace(';', ":");
     if escaped.is_empty() { "?".to_owned() } else { escaped }
 }
 

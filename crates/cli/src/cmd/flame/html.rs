@@ -6,8 +6,8 @@
 //!                "nodes": [[function, parent, own, total]] }
 //! ```
 //!
-//! H1 The page loads nothing and runs one script. Its security policy allows this script by hash, and
-//! no other source.
+//! H1 The page loads nothing and runs one script. Its security policy allows this script by hash,
+//! and no other source.
 //!
 //! H2 Names from the trace are only in the data. In the data, `<` is written as `\u003c`, so
 //! that no name can end the element, and the script passes names to the page only as text.

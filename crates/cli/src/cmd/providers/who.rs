@@ -18,7 +18,7 @@ use super::format_enabling_sessions;
 use crate::cmd::access::format_sid;
 use crate::processes;
 use crate::sessions;
-use crate::text::escape_line;
+use crate::text::escape;
 
 /// Formats the page of a provider; `typed_name` is the name on the command line.
 pub(super) fn format_page(
@@ -30,7 +30,7 @@ pub(super) fn format_page(
     let known = sessions::provider_name(provider).unwrap_or_default();
     let is_typed_name = known.is_empty() && provider.guid.is_hash_of(typed_name);
     let name = if is_typed_name { typed_name } else { known };
-    let name = if name.is_empty() { String::new() } else { escape_line(name) + " " };
+    let name = if name.is_empty() { String::new() } else { escape(name) + " " };
     add_lines(
         &mut text,
         "Provider",
@@ -52,7 +52,7 @@ pub(super) fn format_page(
 fn format_process(pid: u32) -> String {
     let user = processes::owner_of(pid).map(|uid| format_sid(&Sid::user(uid)));
     let user = user.as_deref().map_or("-", |user| user.trim_start_matches("user "));
-    let program = processes::program_of(pid).map_or_else(|| "-".to_owned(), |program| escape_line(&program));
+    let program = processes::program_of(pid).map_or_else(|| "-".to_owned(), |program| escape(&program));
     format!("{pid}  {user}  {program}")
 }
 

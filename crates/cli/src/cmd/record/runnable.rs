@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::text::escape_line;
+use crate::text::escape;
 
 const STATUS_CANNOT_RUN: u8 = 126;
 const STATUS_NOT_FOUND: u8 = 127;
@@ -26,7 +26,7 @@ impl CommandFailure {
         let error = error.into();
         let status =
             if error.kind() == io::ErrorKind::NotFound { STATUS_NOT_FOUND } else { STATUS_CANNOT_RUN };
-        Self { text: format!("cannot run {}: {error}", escape_line(&program.to_string_lossy())), status }
+        Self { text: format!("cannot run {}: {error}", escape(&program.to_string_lossy())), status }
     }
 }
 
@@ -50,7 +50,7 @@ fn check_on_path(program: &OsStr, path: &OsStr) -> Result<(), CommandFailure> {
         }
     }
     if last_error.kind() == io::ErrorKind::NotFound {
-        let text = format!("cannot run {}: no such program on PATH", escape_line(&program.to_string_lossy()));
+        let text = format!("cannot run {}: no such program on PATH", escape(&program.to_string_lossy()));
         return Err(CommandFailure { text, status: STATUS_NOT_FOUND });
     }
     Err(failure(last_error))

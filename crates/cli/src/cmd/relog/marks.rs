@@ -10,7 +10,7 @@ use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
-use crate::text::{Moment, escape_line};
+use crate::text::{Moment, escape};
 
 /// The provider of marks.
 const PROVIDER: &str = "Traceweir.Relog";
@@ -36,7 +36,7 @@ impl Marks {
         let outside = self.0.into_iter().rev().filter(|(at, _)| *at < first || *at > last);
         outside
             .map(|(at, text)| {
-                let text = escape_line(&text);
+                let text = escape(&text);
                 format!("the mark {text:?} at {at} is outside the trace, which is from {first} to {last}")
             })
             .collect()

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 
 use super::page::{
-    ReportPage, format_milliseconds, format_name, format_percent, format_percent_with_error, put_fraction,
-    put_pid, share_with_error, summary_object,
+    ReportPage, format_ms, format_name, format_percent, format_share, put_fraction, put_pid,
+    share_with_error, summary_object,
 };
 use crate::analysis::{
     Analysis, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent,
@@ -25,7 +25,6 @@ const MAX_ROWS: usize = 1 << 19;
 /// Maximum number of sampling intervals to remember; an undamaged trace has only a few.
 const MAX_INTERVALS: usize = 64;
 
-/// Runs `weir report cpu`.
 pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { samples: true, ..NeededEvents::default() };
     let selection = &options.selection;
@@ -239,7 +238,7 @@ impl SampleReport {
     }
 
     fn format_interval(&self) -> String {
-        let ms = |units: u64| format!("{} ms", format_milliseconds(units.saturating_mul(100)));
+        let ms = |units: u64| format!("{} ms", format_ms(units.saturating_mul(100)));
         match (self.interval_ns(), self.intervals.len()) {
             (Some(interval), _) => format!("sampled every {}", ms(interval / 100)),
             (None, 0) => "the sampling interval is unknown".to_owned(),
@@ -318,9 +317,9 @@ impl SampleReport {
     fn count_cells(&self, count: &SampleCount, label: &str) -> [String; 6] {
         [
             format_number(count.own),
-            format_percent_with_error(count.own, self.total),
+            format_share(count.own, self.total),
             format_number(count.all),
-            format_percent_with_error(count.all, self.total),
+            format_share(count.all, self.total),
             self.format_sample_time(count.own),
             format_name(label),
         ]
@@ -328,8 +327,7 @@ impl SampleReport {
 
     /// Formats the time that samples stand for, in milliseconds.
     fn format_sample_time(&self, samples: u64) -> String {
-        self.interval_ns()
-            .map_or_else(|| "-".to_owned(), |ns| format_milliseconds(samples.saturating_mul(ns)))
+        self.interval_ns().map_or_else(|| "-".to_owned(), |ns| format_ms(samples.saturating_mul(ns)))
     }
 
     fn count_object(&self, by: &str, label: &str, count: &SampleCount) -> JsonObject {
@@ -352,7 +350,7 @@ impl SampleReport {
         let cells = |(id, n): &(ProcessId, u64)| {
             [
                 format_number(*n),
-                format_percent_with_error(*n, self.total),
+                format_share(*n, self.total),
                 self.format_sample_time(*n),
                 format_name(&label(*id)),
             ]
@@ -366,7 +364,7 @@ impl SampleReport {
         rows.sort_by_cached_key(|((id, tid), n)| (u64::MAX - n, label(*id), *tid));
         let head = [("samples", true), ("%", true), ("ms", true), ("thread", false), ("process", false)];
         let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
-            let share = format_percent_with_error(*n, self.total);
+            let share = format_share(*n, self.total);
             let thread = format_name(&self.paths.thread_label(*id, *tid));
             [format_number(*n), share, self.format_sample_time(*n), thread, format_name(&label(*id))]
         };

@@ -8,8 +8,8 @@ use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
 use super::page::{
-    ReportPage, format_milliseconds, format_name, format_percentiles, format_recorded_time, put_percentiles,
-    put_pid, summary_object,
+    ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles, put_pid,
+    summary_object,
 };
 use crate::analysis::{
     Analysis, Latencies, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection,
@@ -24,7 +24,6 @@ use crate::traces::ReadSummary;
 /// Maximum number of rows of all tables; further rows are added up in one row per table.
 const MAX_ROWS: usize = 1 << 17;
 
-/// Runs `weir report disk`.
 pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { transfers: true, ..NeededEvents::default() };
     let selection = &options.selection;
@@ -217,7 +216,7 @@ impl DiskReport {
                     format_number(sum.writes),
                     format_number(sum.written_bytes),
                     format_number(sum.flushes),
-                    format_milliseconds(sum.latency.sum_ns),
+                    format_ms(sum.latency.sum_ns),
                     p50,
                     p99,
                     max,

@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::analysis::{Analysis, Latencies};
 use crate::cli::TableArgs;
 use crate::exit::CommandOutcome;
-use crate::output::BufferedOutput;
-use crate::text::{JsonObject, escape_line, format_count, format_number, format_table};
+use crate::output::print_text;
+use crate::text::{JsonObject, escape, format_count, format_number, format_table};
 use crate::traces::ReadSummary;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
@@ -51,8 +51,8 @@ impl ReportPage {
         }
     }
 
-    /// Adds a table of rows, or their JSON objects. `head` has the name of each column, and whether it
-    /// is aligned to the right.
+    /// Adds a table of rows, or their JSON objects. `head` has the name of each column, and whether
+    /// it is aligned to the right.
     pub(super) fn add_table<T, const N: usize>(
         &mut self,
         title: &str,
@@ -108,9 +108,7 @@ impl ReportPage {
     }
 
     pub(super) fn print(self) -> Result<()> {
-        let mut output = BufferedOutput::open(None)?;
-        output.buffer().extend_from_slice(self.text.as_bytes());
-        output.flush()
+        print_text(&self.text)
     }
 }
 
@@ -129,9 +127,8 @@ pub(super) fn format_recorded_time(analysis: &Analysis) -> String {
     format!("{:.3} s", analysis.recorded_ns() as f64 / 1e9)
 }
 
-/// Formats a name for a table.
 pub(super) fn format_name(text: &str) -> String {
-    let text = escape_line(text);
+    let text = escape(text);
     if text.chars().count() <= MAX_NAME_CHARS {
         return text;
     }
@@ -149,18 +146,17 @@ pub(super) fn share_with_error(part: u64, total: u64) -> (f64, f64) {
 }
 
 /// Formats a share with its standard error in percent: `12.3 ±0.4`.
-pub(super) fn format_percent_with_error(part: u64, total: u64) -> String {
+pub(super) fn format_share(part: u64, total: u64) -> String {
     let (share, error) = share_with_error(part, total);
     format!("{:.1} ±{:.1}", share * 100.0, error * 100.0)
 }
 
-/// Formats a share in percent.
 pub(super) fn format_percent(part: u64, total: u64) -> String {
     format!("{:.1}", share_with_error(part, total).0 * 100.0)
 }
 
 /// Formats nanoseconds as milliseconds.
-pub(super) fn format_milliseconds(nanoseconds: u64) -> String {
+pub(super) fn format_ms(nanoseconds: u64) -> String {
     let thousandths = nanoseconds.saturating_add(500) / 1000;
     format!("{}.{:03}", format_number(thousandths / 1000), thousandths % 1000)
 }
@@ -186,7 +182,6 @@ pub(super) fn put_percentiles(latencies: &Latencies, object: &mut JsonObject) {
     }
 }
 
-/// Adds a fraction to an object.
 pub(super) fn put_fraction(object: &mut JsonObject, key: &str, value: f64) {
     object.raw(key, &format!("{value:.6}"));
 }
@@ -205,15 +200,9 @@ mod tests {
 
     #[test]
     fn numbers_are_formatted_for_people() {
-        assert_eq!(
-            (format_milliseconds(1_234_567_890), format_milliseconds(499)),
-            ("1,234.568".to_owned(), "0.000".to_owned())
-        );
-        assert_eq!(
-            (format_percent_with_error(1, 4), format_percent(1, 3)),
-            ("25.0 ±21.7".to_owned(), "33.3".to_owned())
-        );
-        assert_eq!(format_percent_with_error(0, 0), "0.0 ±0.0");
+        assert_eq!((format_ms(1_234_567_890), format_ms(499)), ("1,234.568".to_owned(), "0.000".to_owned()));
+        assert_eq!((format_share(1, 4), format_percent(1, 3)), ("25.0 ±21.7".to_owned(), "33.3".to_owned()));
+        assert_eq!(format_share(0, 0), "0.0 ±0.0");
         let mut all = Latencies::default();
         assert_eq!(format_percentiles(&all), ["-", "-", "-"]);
         all.add(1500);

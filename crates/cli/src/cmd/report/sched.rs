@@ -23,7 +23,6 @@ const MAX_ROWS: usize = 1 << 17;
 /// Maximum number of nodes in the tree of blocked stacks.
 const MAX_NODES: usize = 1 << 19;
 
-/// Runs `weir report sched`.
 pub(super) fn run(options: &ReportSchedArgs) -> Result<CommandOutcome> {
     let needed = NeededEvents { switches: true, ..NeededEvents::default() };
     let selection = &options.selection;
@@ -216,8 +215,8 @@ impl SchedReport {
         }
     }
 
-    /// Returns the stack of a thread as a node; `None` if the thread is not selected, so that symbols
-    /// of other processes are not loaded.
+    /// Returns the stack of a thread as a node; `None` if the thread is not selected, so that
+    /// symbols of other processes are not loaded.
     fn find_stack_node(
         &mut self,
         facts: &mut TraceFacts,

@@ -1,12 +1,13 @@
-//! Warns about groups that have no events on Linux, because otherwise an empty trace would look like
-//! an idle machine.
+//! Warns about groups that have no events on Linux, because otherwise an empty trace would look
+//! like an idle machine.
 //!
 //! ```text
 //!   mask ─▶ minus AVAILABLE   ─▶ by name: REASONS, else the default reason
 //!                              └─▶ bits without a name
 //! ```
 //!
-//! `docs/spec/kernel-events.md` describes the source of each kind of event, and the events that are left out.
+//! `docs/spec/kernel-events.md` describes the source of each kind of event, and the events that are
+//! left out.
 
 use traceweir::controller::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, add_group};

@@ -1,12 +1,11 @@
 //! Suggests similar names for a mistyped word.
 
-/// Maximum number of suggestions.
 const MAX_SUGGESTIONS: usize = 3;
 /// Maximum length of a word to compare, because the cost grows with the product of the lengths.
 const MAX_WORD_BYTES: usize = 64;
 
-/// Returns names similar to a word, best first: names with a few typing errors, and names that begin
-/// with the word. `plain` returns the part of a name to compare.
+/// Returns names similar to a word, best first: names with a few typing errors, and names that
+/// begin with the word. `plain` returns the part of a name to compare.
 pub(super) fn find_similar_names(
     word: &str,
     names: impl Iterator<Item = String>,

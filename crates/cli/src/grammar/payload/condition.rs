@@ -2,7 +2,6 @@
 
 use traceweir_decode::source::EventSchema;
 
-/// The characters of operators.
 const OPERATOR_CHARS: &[char] = &['=', '!', '<', '>', '%', '&', '|'];
 
 /// A comparison operator.
@@ -72,7 +71,7 @@ impl Condition {
     }
 }
 
-/// Returns the names of an event: the one that `weir dump` shows, and its symbol.
+/// Returns the names of an event: the name that `weir dump` shows, and the symbol.
 pub(super) fn event_names(event: &EventSchema) -> impl Iterator<Item = String> {
     let symbol = event.schema.names.event.as_ref().map(ToString::to_string);
     event.schema.event_name().into_iter().chain(symbol)

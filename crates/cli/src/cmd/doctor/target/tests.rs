@@ -11,7 +11,7 @@ const PID: u32 = 4711;
 const ANNA_UID: u32 = 1000;
 
 /// Creates the files of a process of user Anna that has registered a provider.
-fn create_process() -> TempDir {
+fn new_process() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for pid_name in ["self", "4711"] {
         let process_folder = root.path().join("proc").join(pid_name);
@@ -19,18 +19,18 @@ fn create_process() -> TempDir {
         symlink("pid:[1]", process_folder.join("ns/pid")).unwrap();
         symlink("mnt:[2]", process_folder.join("ns/mnt")).unwrap();
     }
-    write_file(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\nSeccomp:\t0\n");
-    write_file(&root, "environ", "HOME=/home/anna\0XTRACEWEIR_RUNTIME_DIR=/no\0");
-    write_file(
+    write(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\nSeccomp:\t0\n");
+    write(&root, "environ", "HOME=/home/anna\0XTRACEWEIR_RUNTIME_DIR=/no\0");
+    write(
         &root,
         "maps",
         "7f00-7f01 r-xp 0 00:1 5 /usr/lib/libc.so.6\n7f02-7f03 r-xp 0 00:1 6 /usr/lib/libtraceweir.so.0\n",
     );
-    write_file(&root, "exe", "a program");
+    write(&root, "exe", "a program");
     root
 }
 
-fn write_file(root: &TempDir, name: &str, text: &str) {
+fn write(root: &TempDir, name: &str, text: &str) {
     fs::write(root.path().join("proc/4711").join(name), text).unwrap();
 }
 
@@ -41,7 +41,7 @@ fn replace_link(root: &TempDir, name: &str, to: &str) {
 }
 
 /// Returns Anna's own daemon, which knows the process.
-fn daemon_of_anna() -> DaemonView {
+fn own_daemon() -> DaemonView {
     DaemonView {
         own_user: ANNA_UID,
         runtime_dir: None,
@@ -54,7 +54,7 @@ fn daemon_of_anna() -> DaemonView {
 }
 
 #[track_caller]
-fn expect_check(root: &TempDir, daemon: &DaemonView, name: &str, state: CheckState, text: &str) {
+fn expect(root: &TempDir, daemon: &DaemonView, name: &str, state: CheckState, text: &str) {
     let checks = TargetProcess::read(root.path(), PID).checks(daemon);
     let check = checks.iter().find(|check| check.subject.name == name).expect("the check must exist");
     assert_eq!(check.state, state, "{}", check.found);
@@ -63,24 +63,24 @@ fn expect_check(root: &TempDir, daemon: &DaemonView, name: &str, state: CheckSta
 
 #[test]
 fn known_process_passes_every_check() {
-    let checks = TargetProcess::read(create_process().path(), PID).checks(&daemon_of_anna());
+    let checks = TargetProcess::read(new_process().path(), PID).checks(&own_daemon());
     for check in &checks {
         assert_eq!(check.state, Fine, "{}: {}", check.subject.name, check.found);
     }
     assert_eq!(checks.len(), 8);
-    expect_check(
-        &create_process(),
-        &daemon_of_anna(),
+    expect(
+        &new_process(),
+        &own_daemon(),
         "process_providers",
         Fine,
         "1 provider of process 4711: MyCompany.App",
     );
-    expect_check(&create_process(), &daemon_of_anna(), "process_library", Fine, "/usr/lib/libtraceweir.so.0");
+    expect(&new_process(), &own_daemon(), "process_library", Fine, "/usr/lib/libtraceweir.so.0");
 }
 
 #[test]
 fn missing_process_is_the_only_finding() {
-    let checks = TargetProcess::read(create_process().path(), 5).checks(&daemon_of_anna());
+    let checks = TargetProcess::read(new_process().path(), 5).checks(&own_daemon());
     assert_eq!(checks.len(), 1);
     assert!(checks[0].found.contains("no process 5"), "{}", checks[0].found);
 }
@@ -88,80 +88,68 @@ fn missing_process_is_the_only_finding() {
 #[test]
 fn unregistered_process_differs_from_unreachable_daemon() {
     let without_providers =
-        DaemonView { provider_names: Some(Vec::new()), sockets: Some(Vec::new()), ..daemon_of_anna() };
-    expect_check(
-        &create_process(),
-        &without_providers,
-        "process_providers",
-        Missing,
-        "no provider in process 4711",
-    );
-    expect_check(&create_process(), &without_providers, "process_socket", Limited, "there is none");
-    let no_daemon = DaemonView { provider_names: None, sockets: None, ..daemon_of_anna() };
-    expect_check(&create_process(), &no_daemon, "process_providers", Limited, "no daemon");
-    expect_check(&create_process(), &no_daemon, "process_socket", Limited, "cannot be read");
+        DaemonView { provider_names: Some(Vec::new()), sockets: Some(Vec::new()), ..own_daemon() };
+    expect(&new_process(), &without_providers, "process_providers", Missing, "no provider in process 4711");
+    expect(&new_process(), &without_providers, "process_socket", Limited, "there is none");
+    let no_daemon = DaemonView { provider_names: None, sockets: None, ..own_daemon() };
+    expect(&new_process(), &no_daemon, "process_providers", Limited, "no daemon");
+    expect(&new_process(), &no_daemon, "process_socket", Limited, "cannot be read");
     // A socket of that name that another user made does not count.
-    let forged = DaemonView { sockets: Some(vec![(PID, 1001)]), ..daemon_of_anna() };
-    expect_check(&create_process(), &forged, "process_socket", Limited, "there is none");
+    let forged = DaemonView { sockets: Some(vec![(PID, 1001)]), ..own_daemon() };
+    expect(&new_process(), &forged, "process_socket", Limited, "there is none");
 }
 
 #[test]
 fn processes_of_other_users_need_the_system_daemon() {
-    let others = DaemonView { own_user: 1001, ..daemon_of_anna() };
-    expect_check(&create_process(), &others, "process_user", Missing, "another user's (uid 1000)");
-    expect_check(
-        &create_process(),
-        &DaemonView { is_system: true, ..others },
-        "process_user",
-        Fine,
-        "all users",
-    );
-    let root = create_process();
+    let others = DaemonView { own_user: 1001, ..own_daemon() };
+    expect(&new_process(), &others, "process_user", Missing, "another user's (uid 1000)");
+    expect(&new_process(), &DaemonView { is_system: true, ..others }, "process_user", Fine, "all users");
+    let root = new_process();
     let program = root.path().join("proc/4711/exe");
     fs::set_permissions(program, fs::Permissions::from_mode(0o4755)).unwrap();
-    expect_check(&root, &daemon_of_anna(), "process_user", Missing, "set-user-id");
+    expect(&root, &own_daemon(), "process_user", Missing, "set-user-id");
 }
 
 #[test]
 fn different_runtime_dir_is_found_in_the_environment() {
-    let root = create_process();
-    write_file(&root, "environ", "A=1\0TRACEWEIR_RUNTIME_DIR=/srv/it's\0");
-    expect_check(&root, &daemon_of_anna(), "process_folder", Missing, "/srv/it's");
-    let checks = TargetProcess::read(root.path(), PID).checks(&daemon_of_anna());
+    let root = new_process();
+    write(&root, "environ", "A=1\0TRACEWEIR_RUNTIME_DIR=/srv/it's\0");
+    expect(&root, &own_daemon(), "process_folder", Missing, "/srv/it's");
+    let checks = TargetProcess::read(root.path(), PID).checks(&own_daemon());
     let now = checks
         .iter()
         .find_map(|check| check.advice.as_ref().filter(|advice| advice.now.starts_with(RUNTIME_VARIABLE)));
     assert_eq!(now.unwrap().now, "TRACEWEIR_RUNTIME_DIR='/srv/it'\\''s' weir …");
-    let same = DaemonView { runtime_dir: Some("/srv/it's".into()), ..daemon_of_anna() };
-    expect_check(&root, &same, "process_folder", Fine, "");
-    expect_check(&create_process(), &same, "process_folder", Missing, "yours is set");
+    let same = DaemonView { runtime_dir: Some("/srv/it's".into()), ..own_daemon() };
+    expect(&root, &same, "process_folder", Fine, "");
+    expect(&new_process(), &same, "process_folder", Missing, "yours is set");
     fs::remove_file(root.path().join("proc/4711/environ")).unwrap();
-    expect_check(&root, &daemon_of_anna(), "process_folder", Limited, "not shown");
+    expect(&root, &own_daemon(), "process_folder", Limited, "not shown");
 }
 
 #[test]
 fn containers_sandboxes_and_replaced_libraries_are_reported() {
-    let root = create_process();
-    write_file(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\t7\nSeccomp:\t2\n");
-    write_file(&root, "maps", "7f02-7f03 r-xp 0 00:1 6 /opt/a b/libtraceweir.so.0 (deleted)\n");
+    let root = new_process();
+    write(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\t7\nSeccomp:\t2\n");
+    write(&root, "maps", "7f02-7f03 r-xp 0 00:1 6 /opt/a b/libtraceweir.so.0 (deleted)\n");
     replace_link(&root, "ns/pid", "pid:[9]");
-    let inner = DaemonView { sockets: Some(vec![(7, ANNA_UID)]), ..daemon_of_anna() };
-    expect_check(&root, &inner, "process_namespace", Fine, "its pid is 7");
-    expect_check(&root, &inner, "process_socket", Fine, "there is one");
-    expect_check(&root, &inner, "process_sandbox", Limited, "seccomp");
-    expect_check(&root, &inner, "process_library", Limited, "/opt/a b/libtraceweir.so.0 was replaced");
+    let inner = DaemonView { sockets: Some(vec![(7, ANNA_UID)]), ..own_daemon() };
+    expect(&root, &inner, "process_namespace", Fine, "its pid is 7");
+    expect(&root, &inner, "process_socket", Fine, "there is one");
+    expect(&root, &inner, "process_sandbox", Limited, "seccomp");
+    expect(&root, &inner, "process_library", Limited, "/opt/a b/libtraceweir.so.0 was replaced");
     replace_link(&root, "ns/mnt", "mnt:[9]");
-    expect_check(&root, &inner, "process_namespace", Limited, "mount namespace of its own");
-    write_file(&root, "maps", &"7f02-7f03 r-xp 0 00:1 6 /usr/lib/other.so\n".repeat(50_000));
-    expect_check(&root, &inner, "process_library", Limited, "too long");
-    write_file(&root, "maps", "");
-    expect_check(&root, &inner, "process_library", Fine, "not loaded");
+    expect(&root, &inner, "process_namespace", Limited, "mount namespace of its own");
+    write(&root, "maps", &"7f02-7f03 r-xp 0 00:1 6 /usr/lib/other.so\n".repeat(50_000));
+    expect(&root, &inner, "process_library", Limited, "too long");
+    write(&root, "maps", "");
+    expect(&root, &inner, "process_library", Fine, "not loaded");
 }
 
 /// Opening a FIFO without a writer blocks, like reading from a process or a file system that hangs.
 #[test]
 fn hanging_process_is_reported_after_timeout() {
-    let root = create_process();
+    let root = new_process();
     for name in ["environ", "maps"] {
         let path = root.path().join("proc/4711").join(name);
         fs::remove_file(&path).unwrap();
@@ -175,15 +163,9 @@ fn hanging_process_is_reported_after_timeout() {
         .unwrap();
     }
     let start = Instant::now();
-    expect_check(
-        &root,
-        &daemon_of_anna(),
-        "process_folder",
-        Limited,
-        "its environment is not readable within 2 s",
-    );
+    expect(&root, &own_daemon(), "process_folder", Limited, "its environment is not readable within 2 s");
     assert!(start.elapsed() < 5 * ANSWER_TIMEOUT, "{:?}", start.elapsed());
-    let checks = TargetProcess::read(root.path(), PID).checks(&daemon_of_anna());
+    let checks = TargetProcess::read(root.path(), PID).checks(&own_daemon());
     let state_of = |name: &str| checks.iter().find(|check| check.subject.name == name).unwrap().state;
     assert_eq!(
         (state_of("process_library"), state_of("process_user")),
@@ -194,12 +176,12 @@ fn hanging_process_is_reported_after_timeout() {
 
 #[test]
 fn contained_process_is_reported_with_options_to_include_it() {
-    let contained = DaemonView { is_contained: Some(true), ..daemon_of_anna() };
-    let root = create_process();
-    expect_check(&root, &contained, "process_container", Missing, "another PID namespace");
+    let contained = DaemonView { is_contained: Some(true), ..own_daemon() };
+    let root = new_process();
+    expect(&root, &contained, "process_container", Missing, "another PID namespace");
     let id = "4f1d0c3b5a69788796a5b4c3d2e1f00f";
-    write_file(&root, "cgroup", &format!("0::/process_api/{id}\n"));
-    expect_check(&root, &contained, "process_container", Missing, id);
+    write(&root, "cgroup", &format!("0::/process_api/{id}\n"));
+    expect(&root, &contained, "process_container", Missing, id);
     let checks = TargetProcess::read(root.path(), PID).checks(&contained);
     let advice = checks
         .iter()
@@ -209,6 +191,6 @@ fn contained_process_is_reported_with_options_to_include_it() {
         advice
             .is_some_and(|advice| advice.contains("@silos") && advice.contains(&format!("@container={id}")))
     );
-    let unknown = DaemonView { is_contained: None, ..daemon_of_anna() };
+    let unknown = DaemonView { is_contained: None, ..own_daemon() };
     assert_eq!(TargetProcess::read(root.path(), PID).checks(&unknown).len(), 7);
 }

@@ -41,7 +41,7 @@ impl WaitCause {
     }
 }
 
-/// Finds causes, and caches those of stacks.
+/// Finds causes of waits, and caches the causes of stacks.
 #[derive(Debug, Default)]
 pub(super) struct WaitCauses {
     /// At most one entry per node of the tree.
@@ -76,8 +76,8 @@ fn find_waiting_function(path: &[FunctionId], functions: &FunctionTable) -> Opti
         .copied()
 }
 
-/// Returns whether a Linux function belongs to the scheduler or to tracing, so that its caller is the
-/// function that waits.
+/// Returns whether a Linux function belongs to the scheduler or to tracing, so that its caller is
+/// the function that waits.
 fn is_scheduler_function(name: &str) -> bool {
     let name = name.trim_start_matches('_');
     let prefixes = ["schedule", "io_schedule", "preempt_schedule", "perf_", "traceiter_", "trace_event_"];

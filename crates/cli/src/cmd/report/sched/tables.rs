@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use traceweir_decode::format::json_string;
 
 use super::super::page::{
-    ReportPage, format_milliseconds, format_name, format_percent, format_percentiles, format_recorded_time,
+    ReportPage, format_ms, format_name, format_percent, format_percentiles, format_recorded_time,
     put_fraction, put_percentiles, put_pid, share_with_error, summary_object,
 };
 use super::{ProcessorTotals, SchedReport, ThreadTotals, WaitCause, WaitTotals};
 use crate::analysis::{Analysis, ProcessId};
-use crate::text::{JsonObject, escape_line, format_count, format_number, json_array};
+use crate::text::{JsonObject, escape, format_count, format_number, json_array};
 use crate::traces::ReadSummary;
 
 /// Maximum number of functions of a blocked stack in text; JSON contains all.
@@ -45,8 +45,7 @@ impl SchedReport {
         }
         self.add_headline(analysis, reading, page);
         if self.thread_selection.is_limited() {
-            let (switches, running) =
-                (format_count(all.switches, "switch"), format_milliseconds(all.running_ns));
+            let (switches, running) = (format_count(all.switches, "switch"), format_ms(all.running_ns));
             let threads = format_count(threads.len() as u64, "thread");
             page.add_line(&format!(
                 "selected: {threads}, {switches} to them, running {running} ms; the lines above, and processors, cover the whole trace"
@@ -139,8 +138,8 @@ impl SchedReport {
                 [
                     cpu.to_string(),
                     unless_partial(format_percent(processor.busy_ns, known_ns(processor))),
-                    unless_partial(format_milliseconds(processor.busy_ns)),
-                    unless_partial(format_milliseconds(processor.idle_ns)),
+                    unless_partial(format_ms(processor.busy_ns)),
+                    unless_partial(format_ms(processor.idle_ns)),
                     format_number(processor.switches),
                 ]
             },
@@ -220,11 +219,11 @@ impl SchedReport {
             .map_or_else(|| "-".to_owned(), |(cause, _)| format_name(&cause.label(&self.paths.functions)));
         let [p50, p99, max] = format_percentiles(&totals.latency);
         [
-            format_milliseconds(totals.running_ns),
+            format_ms(totals.running_ns),
             format_percent(totals.running_ns, total_ns),
             format_number(totals.switches),
-            format_milliseconds(totals.waiting_ns),
-            format_milliseconds(totals.ready_ns),
+            format_ms(totals.waiting_ns),
+            format_ms(totals.ready_ns),
             main_cause,
             format_number(totals.latency.count),
             p50,
@@ -264,11 +263,7 @@ impl SchedReport {
             head,
             &rows,
             |(cause, waits)| {
-                [
-                    format_number(waits.count),
-                    format_milliseconds(waits.duration_ns),
-                    format_name(&label(**cause)),
-                ]
+                [format_number(waits.count), format_ms(waits.duration_ns), format_name(&label(**cause))]
             },
             |(cause, waits)| {
                 let mut object = JsonObject::new();
@@ -286,7 +281,7 @@ impl SchedReport {
         if ends.is_empty() {
             return;
         }
-        page.add_line(&format!("\nblocked stacks, {} ms in all", format_milliseconds(total_ns)));
+        page.add_line(&format!("\nblocked stacks, {} ms in all", format_ms(total_ns)));
         for (node, time_ns) in ends.iter().take(page.max_rows()) {
             let labels: Vec<String> = self
                 .blocked_stacks
@@ -299,10 +294,10 @@ impl SchedReport {
             put_fraction(&mut object, "share", share_with_error(*time_ns, total_ns).0);
             object.raw("stack", &json_array(labels.iter().map(|label| json_text(label))));
             page.add_object(&object);
-            let process = labels.first().map(|label| escape_line(label)).unwrap_or_default();
+            let process = labels.first().map(|label| escape(label)).unwrap_or_default();
             page.add_line(&format!(
                 "{:>14} ms {:>5} %  {process}",
-                format_milliseconds(*time_ns),
+                format_ms(*time_ns),
                 format_percent(*time_ns, total_ns)
             ));
             for label in labels.iter().skip(1).rev().take(MAX_SHOWN_FRAMES) {
