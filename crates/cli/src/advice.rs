@@ -1,10 +1,10 @@
-//! Advice for status codes: one sentence for each, for people who look one up. It names the usual
-//! cause and the remedy, and a command that shows more, if there is one.
+//! Advice for status codes. Each text names the usual cause and the remedy, and a command that
+//! shows more, if one exists.
 
 use traceweir::Status;
 
 /// Returns the usual cause of a code and the remedy, if they are known.
-pub(crate) const fn advice(status: Status) -> Option<&'static str> {
+pub(crate) const fn advice_for(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::ERROR_SUCCESS => {
             "No action is needed. Writers also get it if no session has enabled the provider."
@@ -146,9 +146,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_with_a_text_has_advice_in_whole_sentences() {
+    fn every_status_has_advice_in_complete_sentences() {
         for status in Status::ALL {
-            let text = advice(*status).unwrap_or_else(|| panic!("{status:?} has no advice"));
+            let text = advice_for(*status).unwrap_or_else(|| panic!("{status:?} has no advice"));
             assert!(text.ends_with('.') && !text.contains('\n'), "{text}");
         }
     }

@@ -8,13 +8,13 @@
 //!                          │
 //!                          └──Joiner──▶ with its whole stack ──▶ report
 //!
-//!   Functions: addresses to function ids ──▶ Tree: stacks and their weights
+//!   FunctionTable: addresses to function ids ──▶ StackTree: stacks and their weights
 //!   Scheduler: switches and wakes to durations;  Latencies: durations to percentiles
 //! ```
 //!
 //! A1  A report gets events in time order, each once.
-//! A2  Everything that grows with a trace has a limit; what exceeds it is counted and reported.
-//! A3  Nothing is invented: unknown threads have no process, unknown addresses no function.
+//! A2  Every table that grows with a trace has a limit; entries beyond it are counted and reported.
+//! A3  Reports do not guess: unknown threads have no process, unknown addresses no function.
 
 mod event;
 mod fields;
@@ -30,11 +30,11 @@ mod trace_facts;
 mod tree;
 
 pub(crate) use event::{Occurrence, ReportEvent, Transfer};
-pub(crate) use functions::{FunctionId, Functions, Kind};
+pub(crate) use functions::{CodeKind, FunctionId, FunctionTable};
 pub(crate) use latency::Latencies;
-pub(crate) use path::{Paths, TRUNCATED, is_truncated};
-pub(crate) use processes::{ProcessId, Processes, ThreadSelection};
-pub(crate) use scheduler::{Back, Ran, Scheduler, Switch};
-pub(crate) use stream::{Analysis, Wants, Window};
+pub(crate) use path::{EventThread, Paths, TRUNCATED, is_truncated};
+pub(crate) use processes::{ProcessId, ProcessTable, ThreadSelection};
+pub(crate) use scheduler::{ContextSwitch, RunSpan, Scheduler, ThreadReturn};
+pub(crate) use stream::{Analysis, NeededEvents, TimeWindow};
 pub(crate) use trace_facts::TraceFacts;
-pub(crate) use tree::{NodeId, ShownNode, Tree};
+pub(crate) use tree::{NodeId, ShownNode, StackTree};

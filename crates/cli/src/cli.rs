@@ -21,26 +21,33 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
-pub(crate) use ask::Ask;
-pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
+pub(crate) use access::{
+    AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb,
+};
+pub(crate) use ask::AskArgs;
+pub(crate) use autologger::{
+    AddAutologger, AutologgerArgs, AutologgerVerb, ListAutologgers, NamedAutologger,
+};
 pub(crate) use daemon_choice::DaemonChoice;
-pub(crate) use doctor::{Doctor, Need};
-pub(crate) use error::{ErrorText, NamedStatus, StatusCode};
-pub(crate) use kernel::{KERNEL, KernelChange, KernelEvents};
-pub(crate) use mc::Mc;
-pub(crate) use number::buffer_size;
+pub(crate) use doctor::{DoctorArgs, Need};
+pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
+pub(crate) use kernel::{KERNEL_SYNTAX, KernelChange, KernelEvents};
+pub(crate) use mc::McArgs;
+pub(crate) use number::clamp_buffer_kib;
 pub(crate) use providers::{
-    CaptureState, Disable, Enable, ListProviders, Providers, SessionProviders, with_long_flags,
+    CaptureStateArgs, DisableArgs, EnableArgs, ListProvidersArgs, ProviderArgs, SessionProviderArgs,
+    expand_logman_flags,
 };
-pub(crate) use relog::Relog;
-pub(crate) use report::{Flame, FlameKind, Report, ReportCpu, ReportDisk, ReportSched, ReportVerb, Tables};
+pub(crate) use relog::RelogArgs;
+pub(crate) use report::{
+    FlameArgs, FlameKind, ReportArgs, ReportCpuArgs, ReportDiskArgs, ReportSchedArgs, ReportVerb, TableArgs,
+};
 pub(crate) use sessions::{
-    ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
-    Update, Watch,
+    ConvertToRealtimeArgs, DaemonArgs, DemoArgs, DemoShopArgs, FlushArgs, IncrementArgs, ListArgs, OnOff,
+    QueryArgs, RecordArgs, StartArgs, StopArgs, UpdateArgs, WatchArgs,
 };
-pub(crate) use shape::{ClockName, Shape};
-pub(crate) use shims::Shims;
+pub(crate) use shape::{ClockName, ShapeArgs};
+pub(crate) use shims::ShimsArgs;
 
 use crate::symbols::SymbolArgs;
 use crate::text::{Moment, parse_level, parse_mask, parse_moment};
@@ -79,18 +86,18 @@ pub(crate) struct Cli {
 }
 
 /// Prints a usage error for conflicting arguments and exits.
-pub(crate) fn misuse(reason: &str) -> ! {
-    verb(std::env::args()).error(ErrorKind::ArgumentConflict, reason).exit()
+pub(crate) fn exit_with_conflict(reason: &str) -> ! {
+    find_subcommand(std::env::args()).error(ErrorKind::ArgumentConflict, reason).exit()
 }
 
-/// Prints a usage error for a value that only another argument or a file shows to be wrong, and
-/// exits.
-pub(crate) fn invalid(reason: &str) -> ! {
-    verb(std::env::args()).error(ErrorKind::ValueValidation, reason).exit()
+/// Prints a usage error for a value that parses, but is invalid together with another argument or a
+/// file, and exits.
+pub(crate) fn exit_with_invalid_value(reason: &str) -> ! {
+    find_subcommand(std::env::args()).error(ErrorKind::ValueValidation, reason).exit()
 }
 
 /// Returns the subcommand named on the command line, so that an error shows its usage.
-fn verb(arguments: impl Iterator<Item = String>) -> clap::Command {
+fn find_subcommand(arguments: impl Iterator<Item = String>) -> clap::Command {
     let mut command = Cli::command();
     command.build();
     for word in arguments.skip(1) {
@@ -105,76 +112,76 @@ fn verb(arguments: impl Iterator<Item = String>) -> clap::Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Record events to a file while a program runs, or until Ctrl-C
-    Record(Box<Record>),
+    Record(Box<RecordArgs>),
     /// Print live events, decoded
-    Watch(Box<Watch>),
+    Watch(Box<WatchArgs>),
     /// Start a session that runs until it is stopped
-    Start(Box<Start>),
+    Start(Box<StartArgs>),
     /// Stop a session and finalise its log file
-    Stop(Stop),
+    Stop(StopArgs),
     /// Show a session: settings, buffers, providers, lost events by cause
-    Query(Query),
+    Query(QueryArgs),
     /// List sessions, or providers with --providers
-    List(List),
+    List(ListArgs),
     /// List providers, the processes that registered them and the sessions that enable them
-    Providers(ListProviders),
+    Providers(ListProvidersArgs),
     /// Enable providers in a session
-    Enable(Box<Enable>),
+    Enable(Box<EnableArgs>),
     /// Disable providers in a session
-    Disable(Box<Disable>),
+    Disable(Box<DisableArgs>),
     /// Ask providers to write their current state as events (a rundown) into a session
-    CaptureState(Box<CaptureState>),
+    CaptureState(Box<CaptureStateArgs>),
     /// Change settings of a running session
-    Update(Update),
+    Update(UpdateArgs),
     /// Flush the buffers of a session to its file, or write a flight recorder's snapshot
-    Flush(Flush),
+    Flush(FlushArgs),
     /// Finish the current log file and continue in the next one of the sequence
-    Increment(Increment),
+    Increment(IncrementArgs),
     /// Finish the log file of a session and deliver its events live from now on
-    ConvertToRealtime(ConvertToRealtime),
+    ConvertToRealtime(ConvertToRealtimeArgs),
     /// Show and change access rights to sessions and providers of the system's daemon
-    Access(Access),
+    Access(AccessArgs),
     /// Query information classes: limits, profile sources, counters, groups, streams of a session
-    Ask(Ask),
+    Ask(AskArgs),
     /// Show what a trace contains: session, machine, clock, time span, buffers, losses, providers
-    Info(Info),
+    Info(InfoArgs),
     /// Print every event, decoded, in time order; merges several traces
-    Dump(Box<Dump>),
+    Dump(Box<DumpArgs>),
     /// Count events and bytes by provider, event and process
-    Stats(Box<Stats>),
+    Stats(Box<StatsArgs>),
     /// Report where time went in a kernel trace: processors, threads, disks
-    Report(Report),
+    Report(ReportArgs),
     /// Draw call stacks as a flame graph, or export them for other tools
-    Flame(Box<Flame>),
+    Flame(Box<FlameArgs>),
     /// List every rule of the file format that a trace breaks, with offsets
     #[command(
         after_help = "Remarks are listed too. A remark is not damage: for example, a provider may supply a timestamp that is earlier than those around it.\nA file with only remarks is sound, and the exit status is 0."
     )]
-    Check(Check),
+    Check(CheckArgs),
     /// Finalise a log file that was not closed, for example after a crash
-    Repair(Repair),
+    Repair(RepairArgs),
     /// Write a new trace from others: cut, filter, merge, compress
-    Relog(Box<Relog>),
+    Relog(Box<RelogArgs>),
     /// Compile an instrumentation manifest to a C header, a Rust module and its binary form
-    Mc(Mc),
+    Mc(McArgs),
     /// Explain status codes and suggest what to do about them
-    Error(ErrorText),
+    Error(ErrorArgs),
     /// Check what this machine allows, and print how to allow the rest
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Create links so that programs that load advapi32, sechost or tdh find this library
-    Shims(Shims),
+    Shims(ShimsArgs),
     /// Record a sample program and show its events, live and from the file
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Manage sessions that start with the daemon: add, remove, list, show
-    Autologger(Autologger),
+    Autologger(AutologgerArgs),
     /// Run the daemon that owns the sessions; weir starts it on demand, so this is for services
-    Daemon(Daemon),
+    Daemon(DaemonArgs),
     #[command(hide = true)]
-    DemoShop(DemoShop),
+    DemoShop(DemoShopArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Files {
+pub(crate) struct InputFiles {
     /// Traces to read: .etl, .etl.zip, .etl.gz or .etlgz; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -183,7 +190,7 @@ pub(crate) struct Files {
 /// Sources of event schemas besides the trace itself.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Schemas")]
-pub(crate) struct Schemas {
+pub(crate) struct SchemaArgs {
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) manifest: Vec<PathBuf>,
@@ -202,18 +209,18 @@ pub(crate) struct Schemas {
 /// Event filters, including the provider.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
-pub(crate) struct Filters {
+pub(crate) struct FilterArgs {
     /// Keep only this provider: name (case-insensitive, wildcards * and ?) or GUID; may be repeated
     #[arg(long, value_name = "NAME|GUID")]
     pub(crate) provider: Vec<String>,
     #[command(flatten)]
-    pub(crate) events: EventFilters,
+    pub(crate) events: EventFilterArgs,
 }
 
 /// Event filters other than the provider.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
-pub(crate) struct EventFilters {
+pub(crate) struct EventFilterArgs {
     /// Keep only this event: name (Task/Opcode or its last part, wildcards as above), or id (type
     /// of kernel events); may be repeated
     #[arg(long, value_name = "NAME|ID")]
@@ -250,18 +257,18 @@ pub(crate) struct EventFilters {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Info {
+pub(crate) struct InfoArgs {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: InputFiles,
     /// Print one JSON object per file
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: SchemaArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// One line per event, for people
     #[default]
     Text,
@@ -276,7 +283,7 @@ pub(crate) enum Format {
 
 /// Optional parts of an event that are printed with its fields.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub(crate) struct Show {
+pub(crate) struct ShownParts {
     /// Text: print call stacks below their events, one frame per line, with module names where the
     /// trace has them. The other formats always contain the addresses
     #[arg(long)]
@@ -288,12 +295,12 @@ pub(crate) struct Show {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Dump {
+pub(crate) struct DumpArgs {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: InputFiles,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -301,7 +308,7 @@ pub(crate) struct Dump {
     #[arg(long)]
     pub(crate) numeric: bool,
     #[command(flatten)]
-    pub(crate) show: Show,
+    pub(crate) show: ShownParts,
     /// Resolve addresses in call stacks and kernel events to functions, source files and lines:
     /// below the events in text, as objects in JSON. Implied by --symbol-path
     #[arg(long)]
@@ -309,28 +316,28 @@ pub(crate) struct Dump {
     #[command(flatten)]
     pub(crate) symbol: SymbolArgs,
     #[command(flatten)]
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: SchemaArgs,
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    pub(crate) filters: FilterArgs,
 }
 
-impl Dump {
+impl DumpArgs {
     /// Returns whether addresses are resolved to functions.
-    pub(crate) fn names_functions(&self) -> bool {
+    pub(crate) fn resolves_functions(&self) -> bool {
         self.symbols || !self.symbol.symbol_path.is_empty()
     }
 
     /// Returns every path that is read, so that the output does not overwrite one of them.
-    pub(crate) fn inputs(&self) -> impl Iterator<Item = &PathBuf> {
-        let Schemas { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
+    pub(crate) fn input_paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let SchemaArgs { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
         self.files.files.iter().chain(manifest).chain(tmf).chain(pdb).chain(&self.symbol.symbol_path)
     }
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Stats {
+pub(crate) struct StatsArgs {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: InputFiles,
     /// Which tables to print
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: GroupBy,
@@ -341,9 +348,9 @@ pub(crate) struct Stats {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: SchemaArgs,
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    pub(crate) filters: FilterArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -360,16 +367,16 @@ pub(crate) enum GroupBy {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: InputFiles,
     /// Print one JSON object per finding
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Repair {
+pub(crate) struct RepairArgs {
     /// Trace to repair; it is not changed
     pub(crate) file: PathBuf,
     /// Where to write the finalised copy
@@ -392,7 +399,7 @@ mod tests {
             ("weir", "weir <COMMAND>"),
         ] {
             let words = typed.split(' ').map(str::to_owned);
-            let error = verb(words).error(ErrorKind::ValueValidation, "no").to_string();
+            let error = find_subcommand(words).error(ErrorKind::ValueValidation, "no").to_string();
             assert!(error.contains(&format!("Usage: {usage}")), "{error}");
         }
     }

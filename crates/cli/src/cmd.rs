@@ -30,27 +30,29 @@ mod watch;
 use anyhow::Result;
 
 use crate::cli::{Cli, Command};
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
 /// Runs the subcommand.
-pub(crate) fn run(cli: Cli) -> Result<Outcome> {
+pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
     match cli.command {
         Command::Record(options) => record::run(&options),
         Command::Watch(options) => watch::run(&options),
-        Command::Start(options) => answer::print(options.json, start::run(&options)),
-        Command::Stop(options) => answer::print(options.json, control::stop(&options)),
+        Command::Start(options) => answer::print_result(options.json, start::run(&options)),
+        Command::Stop(options) => answer::print_result(options.json, control::stop(&options)),
         Command::Query(options) => control::query(&options),
         Command::List(options) => list::run(&options),
         Command::Providers(options) => providers::run(&options),
-        Command::Enable(options) => answer::print(options.targets.json, enable::enable(&options)),
-        Command::Disable(options) => answer::print(options.targets.json, enable::disable(&options.targets)),
-        Command::CaptureState(options) => {
-            answer::print(options.targets.json, enable::capture_state(&options.targets))
+        Command::Enable(options) => answer::print_result(options.targets.json, enable::enable(&options)),
+        Command::Disable(options) => {
+            answer::print_result(options.targets.json, enable::disable(&options.targets))
         }
-        Command::Update(options) => answer::print(options.json, control::update(&options)),
-        Command::Flush(options) => answer::print(options.json, control::flush(&options)),
-        Command::Increment(options) => answer::print(options.json, control::increment(&options)),
-        Command::ConvertToRealtime(options) => answer::print(options.json, control::convert(&options)),
+        Command::CaptureState(options) => {
+            answer::print_result(options.targets.json, enable::capture_state(&options.targets))
+        }
+        Command::Update(options) => answer::print_result(options.json, control::update(&options)),
+        Command::Flush(options) => answer::print_result(options.json, control::flush(&options)),
+        Command::Increment(options) => answer::print_result(options.json, control::increment(&options)),
+        Command::ConvertToRealtime(options) => answer::print_result(options.json, control::convert(&options)),
         Command::Access(options) => access::run(&options),
         Command::Ask(options) => ask::run(&options),
         Command::Info(options) => info::run(&options),
@@ -66,7 +68,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Doctor(options) => doctor::run(&options),
         Command::Shims(options) => shims::run(&options),
         Command::Demo(options) => demo::run(&options),
-        Command::DemoShop(options) => demo::serve(&options),
+        Command::DemoShop(options) => demo::run_shop(&options),
         Command::Autologger(options) => autologger::run(&options.verb),
         Command::Daemon(options) => daemon::run(&options),
     }

@@ -1,4 +1,4 @@
-//! One event that is ready for output, whether it comes from a file or from a live session.
+//! An event that is ready for output, from a file or from a live session.
 
 use std::cell::RefCell;
 
@@ -9,48 +9,46 @@ use traceweir_format::header::Record;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::images::Images;
-use crate::symbols::Symbols;
+use crate::images::LoadedImages;
+use crate::symbols::TraceSymbols;
 
-/// One event of the stream.
-pub(crate) struct Event<'e> {
+/// An event with its schema, names and attribution.
+pub(crate) struct DescribedEvent<'e> {
     pub(crate) record: Record<'e>,
-    /// Index of its trace.
+    /// Index of the trace.
     pub(crate) file: usize,
     pub(crate) time: FileTime,
     clock: &'e Clock,
     /// When the first trace starts.
     start: FileTime,
     pub(crate) found: Result<SchemaMatch<'e, 'e>, Undecoded>,
-    /// The thread it is about, if that is not in the header.
+    /// The thread that the event concerns, if it is not the thread in the header.
     pub(crate) attributed: Option<Actor>,
-    /// Image name of its process.
+    /// Image name of the process.
     pub(crate) process: Option<&'e str>,
-    /// Name of its provider.
     pub(crate) provider: Option<&'e str>,
-    /// Loaded images of its trace, if needed.
-    pub(crate) images: Option<&'e Images>,
-    /// Symbols for the addresses of its trace, if needed.
-    pub(crate) symbols: Option<&'e RefCell<Symbols>>,
-    /// Stack definitions of its trace.
+    /// Loaded images of the trace, if needed.
+    pub(crate) images: Option<&'e LoadedImages>,
+    /// Symbols for the addresses of the trace, if needed.
+    pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
     stacks: &'e Definitions,
 }
 
-impl Event<'_> {
-    /// Returns the call stack, innermost frame first; `None` if there is none, or its key is not
-    /// defined.
+impl DescribedEvent<'_> {
+    /// Returns the call stack, innermost frame first; `None` for an event without a stack, or
+    /// with an undefined stack key.
     pub(crate) fn frames(&self) -> Option<impl Iterator<Item = u64>> {
         self.stacks.frames(&self.record)
     }
 
-    /// Returns the stack definitions of its trace.
+    /// Returns the stack definitions of the trace.
     pub(crate) const fn definitions(&self) -> &Definitions {
         self.stacks
     }
 
-    /// Returns nanoseconds since the start of the first trace: to the start of this trace by wall
-    /// time, then by its own clock.
-    pub(crate) fn since_start(&self) -> i64 {
+    /// Returns nanoseconds since the start of the first trace. The time between the starts of the
+    /// traces is wall time; the time since the start of this trace is by its clock.
+    pub(crate) fn ns_since_start(&self) -> i64 {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
     }
@@ -58,36 +56,34 @@ impl Event<'_> {
 
 /// Whether to continue reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub(crate) enum ReadFlow {
     Continue,
     Stop,
 }
 
-/// What is known about a record besides its bytes.
+/// Context of a record in its trace.
 pub(crate) struct EventContext<'e> {
-    /// Index of its trace.
+    /// Index of the trace.
     pub(crate) file: usize,
-    /// Clock of that trace.
     pub(crate) clock: &'e Clock,
     /// Wall time of the record.
     pub(crate) time: FileTime,
     /// When the first trace starts.
     pub(crate) start: FileTime,
-    /// Loaded images of that trace, if needed.
-    pub(crate) images: Option<&'e Images>,
-    /// Symbols for the addresses of that trace, if needed.
-    pub(crate) symbols: Option<&'e RefCell<Symbols>>,
-    /// Stack definitions of that trace.
+    /// Loaded images of the trace, if needed.
+    pub(crate) images: Option<&'e LoadedImages>,
+    /// Symbols for the addresses of the trace, if needed.
+    pub(crate) symbols: Option<&'e RefCell<TraceSymbols>>,
     pub(crate) stacks: &'e Definitions,
 }
 
 /// Finds schema, names and attribution of a record.
-pub(crate) fn describe<'e>(
+pub(crate) fn describe_record<'e>(
     record: &Record<'e>,
     context: EventContext<'e>,
     decoder: &'e mut Decoder,
     actors: &'e mut Actors,
-) -> Event<'e> {
+) -> DescribedEvent<'e> {
     decoder.observe(record);
     actors.follow(record);
     let located = decoder.locate(record);
@@ -107,7 +103,7 @@ pub(crate) fn describe<'e>(
     // A kernel event belongs to the kernel even if its fields are unknown.
     let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
     let EventContext { file, clock, time, start, images, symbols, stacks } = context;
-    Event {
+    DescribedEvent {
         record: *record,
         file,
         clock,

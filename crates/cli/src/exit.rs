@@ -1,4 +1,4 @@
-//! How a command ended, as an exit code for scripts.
+//! The result of a command: exit codes, error messages and hints.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,11 +8,14 @@ use anstream::eprintln;
 use rustix::fs::{Access, access};
 use traceweir::{Error, Status};
 
-use crate::text::{plain_lines, plain_path};
+use crate::text::{escape_lines, escape_path};
+
+/// Exit status for "not permitted".
+pub(crate) const NOT_PERMITTED: u8 = 77;
 
 /// The result of a command that ran to its end. Later variants are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Outcome {
+pub(crate) enum CommandOutcome {
     /// Success without remarks.
     #[default]
     Fine,
@@ -20,12 +23,12 @@ pub(crate) enum Outcome {
     EventsLost,
     /// The input is damaged; the readable part was processed.
     Damaged,
-    /// The exit status of a program that was run, or of the attempt.
+    /// The exit status of a program that was run, or of the failed attempt to run it.
     Status(u8),
 }
 
-impl Outcome {
-    const fn code(self) -> u8 {
+impl CommandOutcome {
+    const fn exit_code(self) -> u8 {
         match self {
             Self::Fine => 0,
             Self::EventsLost => 4,
@@ -35,21 +38,21 @@ impl Outcome {
     }
 }
 
-/// Calls `each` for every path. A failure is printed and the others are still processed; the last
-/// failure is returned.
-pub(crate) fn for_each(
+/// Calls `process` for every path, also after failures. Prints all failures except the last, and
+/// returns the last.
+pub(crate) fn process_each(
     paths: &[std::path::PathBuf],
-    mut each: impl FnMut(&std::path::PathBuf) -> anyhow::Result<Outcome>,
-) -> anyhow::Result<Outcome> {
-    let mut result = Ok(Outcome::Fine);
+    mut process: impl FnMut(&std::path::PathBuf) -> anyhow::Result<CommandOutcome>,
+) -> anyhow::Result<CommandOutcome> {
+    let mut result = Ok(CommandOutcome::Fine);
     for path in paths {
-        match (each(path), &mut result) {
+        match (process(path), &mut result) {
             (Err(error), _) if is_closed_pipe(&error) => return Err(error),
             (Ok(outcome), Ok(worst)) => *worst = outcome.max(*worst),
             (Ok(_), Err(_)) => {}
             (Err(error), _) => {
                 if let Err(before) = std::mem::replace(&mut result, Err(error)) {
-                    print(&before);
+                    print_error(&before);
                 }
             }
         }
@@ -58,22 +61,21 @@ pub(crate) fn for_each(
 }
 
 /// Prints an error, and a hint if there is one.
-pub(crate) fn print(error: &anyhow::Error) {
+pub(crate) fn print_error(error: &anyhow::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    eprintln!("{style}error:{style:#} {}", sentence(error) + &numbered(status_of(error)));
-    if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(hint) {
+    eprintln!("{style}error:{style:#} {}", format_error(error) + &format_status_suffix(status_of(error)));
+    if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(find_hint) {
         eprintln!("  {hint}");
     }
 }
 
-/// Prints a warning to standard error.
-pub(crate) fn warn(warning: &str) {
+pub(crate) fn print_warning(warning: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default().bold();
-    eprintln!("{style}warning:{style:#} {}", plain_lines(warning));
+    eprintln!("{style}warning:{style:#} {}", escape_lines(warning));
 }
 
 /// Formats a status with number and documented name, to follow a sentence.
-pub(crate) fn numbered(status: Option<Status>) -> String {
+pub(crate) fn format_status_suffix(status: Option<Status>) -> String {
     match status.map(|status| (status.0, status.name())) {
         Some((number, Some(name))) => format!(" ({number} {name})"),
         Some((number, None)) => format!(" ({number})"),
@@ -81,9 +83,9 @@ pub(crate) fn numbered(status: Option<Status>) -> String {
     }
 }
 
-/// Joins an error with its causes, without repeating a cause that its error already contains. Some
-/// contain untrusted names, which are escaped.
-pub(crate) fn sentence(error: &anyhow::Error) -> String {
+/// Joins an error with its causes, without repeating a cause that the error already contains.
+/// Escapes the text, because it may contain untrusted names.
+pub(crate) fn format_error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {
@@ -92,7 +94,7 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    plain_lines(&text)
+    escape_lines(&text)
 }
 
 /// Returns the Win32 status of an error, if it comes from a tracing crate.
@@ -105,15 +107,16 @@ pub(crate) fn status_of(error: &anyhow::Error) -> Option<Status> {
 }
 
 /// Returns what the user can do about an error. The libraries name the cause only.
-pub(crate) fn hint(error: &Error) -> Option<String> {
+pub(crate) fn find_hint(error: &Error) -> Option<String> {
     match error {
         Error::File { path, source } if source.kind() == ErrorKind::PermissionDenied => {
             return Some(match path.parent().filter(|folder| access(*folder, Access::WRITE_OK).is_err()) {
-                Some(folder) => format!("you may not write to the folder {}", plain_path(folder)),
-                None => format!("you may not write {}", plain_path(path)),
+                Some(folder) => format!("you may not write to the folder {}", escape_path(folder)),
+                None => format!("you may not write {}", escape_path(path)),
             });
         }
-        // Ending a daemon that runs would not help: others would fill the queue of the next one.
+        // Ending a running daemon would not help: other clients would fill the queue of the next
+        // daemon.
         Error::Unreachable { reason, .. } if reason.starts_with("it runs, but too many connections") => {
             return None;
         }
@@ -162,28 +165,28 @@ fn kill_hint(socket: &Path) -> Option<String> {
 }
 
 /// Prints the error, if there is one, and returns the exit code.
-pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
+pub(crate) fn report_result(result: anyhow::Result<CommandOutcome>) -> ExitCode {
     match result {
-        Ok(outcome) => outcome.code().into(),
+        Ok(outcome) => outcome.exit_code().into(),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            print(&error);
-            if is_not_permitted(&error) { ExitCode::from(77) } else { ExitCode::FAILURE }
+            print_error(&error);
+            if is_not_permitted(&error) { ExitCode::from(NOT_PERMITTED) } else { ExitCode::FAILURE }
         }
     }
 }
 
 fn is_not_permitted(error: &anyhow::Error) -> bool {
-    let io = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
-    let refused = [Status::ERROR_ACCESS_DENIED, Status::ERROR_PRIVILEGE_NOT_HELD];
-    io.map(std::io::Error::kind).any(|k| k == ErrorKind::PermissionDenied)
-        || status_of(error).is_some_and(|status| refused.contains(&status))
+    let io_errors = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
+    let statuses = [Status::ERROR_ACCESS_DENIED, Status::ERROR_PRIVILEGE_NOT_HELD];
+    io_errors.map(std::io::Error::kind).any(|k| k == ErrorKind::PermissionDenied)
+        || status_of(error).is_some_and(|status| statuses.contains(&status))
 }
 
 /// Returns whether the reader of our output closed the pipe, which is not an error.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let io = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
-    io.map(std::io::Error::kind).any(|k| k == ErrorKind::BrokenPipe)
+    let io_errors = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
+    io_errors.map(std::io::Error::kind).any(|k| k == ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
@@ -201,43 +204,43 @@ mod tests {
         let cause = || std::io::Error::from_raw_os_error(13);
         let error = Error::File { path: "/x/a.etl".into(), source: cause() };
         let error = anyhow::Error::new(error).context("cannot start session a");
-        assert_eq!(sentence(&error), format!("cannot start session a: /x/a.etl: {}", cause()));
+        assert_eq!(format_error(&error), format!("cannot start session a: /x/a.etl: {}", cause()));
         let error = anyhow::Error::new(cause()).context("cannot write");
-        assert_eq!(sentence(&error), format!("cannot write: {}", cause()));
+        assert_eq!(format_error(&error), format!("cannot write: {}", cause()));
     }
 
     #[test]
     fn untrusted_names_in_errors_are_escaped() {
         let error = anyhow::anyhow!("a\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\rb\n    ^").context("cannot\u{1b}[2J");
-        let text = sentence(&error);
+        let text = format_error(&error);
         assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
         assert!(text.starts_with("cannot\\x1b[2J: a") && text.ends_with("\n    ^"), "{text}");
     }
 
     #[test]
     fn status_of_an_error_has_number_and_name() {
-        let refused = |status| anyhow::Error::new(Error::refused(Status(status), "no")).context("cannot");
-        let status = |error: &anyhow::Error| numbered(status_of(error));
-        assert_eq!(status(&refused(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
-        assert_eq!(status(&refused(0x00FF_FFFF)), " (16777215)");
+        let refusal = |status| anyhow::Error::new(Error::refused(Status(status), "no")).context("cannot");
+        let status = |error: &anyhow::Error| format_status_suffix(status_of(error));
+        assert_eq!(status(&refusal(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
+        assert_eq!(status(&refusal(0x00FF_FFFF)), " (16777215)");
         assert_eq!(status(&anyhow::anyhow!("a sentence of our own")), "");
     }
 
     #[test]
     fn missing_privilege_hints_at_the_doctor() {
         let error = Error::refused(Status::ERROR_PRIVILEGE_NOT_HELD, "profiling takes CAP_PERFMON");
-        assert!(hint(&error).unwrap().starts_with("weir doctor "));
+        assert!(find_hint(&error).unwrap().starts_with("weir doctor "));
         assert!(is_not_permitted(&error.into()));
     }
 
     #[test]
     fn unreachable_daemon_of_the_system_hints_at_its_users_and_its_start() {
         let reason = "uid 1000 may not connect to /run/traceweir/control.sock: …";
-        let refused = hint(&Error::refused(Status::ERROR_ACCESS_DENIED, reason)).unwrap();
+        let refused = find_hint(&Error::refused(Status::ERROR_ACCESS_DENIED, reason)).unwrap();
         assert!(refused.contains("usermod -aG traceweir USER") && refused.contains("--user"), "{refused}");
         let reason = "the system's daemon does not run (no listener at /run/…)".to_owned();
-        assert!(hint(&Error::NoDaemon { reason }).unwrap().contains("weir daemon --system"));
-        assert_eq!(hint(&Error::NoDaemon { reason: "no program".to_owned() }), None);
+        assert!(find_hint(&Error::NoDaemon { reason }).unwrap().contains("weir daemon --system"));
+        assert_eq!(find_hint(&Error::NoDaemon { reason: "no program".to_owned() }), None);
     }
 
     #[test]
@@ -245,13 +248,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let error = Error::Unreachable { socket, reason: "silent".to_owned() };
-        assert_eq!(hint(&error), None, "nothing is known of it");
+        assert_eq!(find_hint(&error), None, "without a lock file, the pid is unknown");
         std::fs::write(dir.path().join("daemon.lock"), "4711\n").unwrap();
-        assert!(hint(&error).unwrap().contains("kill 4711"));
+        assert!(find_hint(&error).unwrap().contains("kill 4711"));
     }
 
     #[test]
-    fn running_daemon_with_a_full_queue_is_not_to_be_killed() {
+    fn hint_does_not_kill_running_daemon_with_full_queue() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let listener = Listener::bind(&socket, 0o600).unwrap();
@@ -260,13 +263,13 @@ mod tests {
         let _waiting: Vec<Connection> = std::iter::from_fn(connect).collect();
         let lock = dir.path().join("daemon.lock");
         std::fs::write(&lock, "4711\n").unwrap();
-        let failed = || Controller::find_at(dir.path()).unwrap_err();
-        // Whatever listens there holds no lock, and is no daemon that works.
-        assert!(hint(&failed()).unwrap().contains("kill 4711"), "{}", failed());
+        let connect_error = || Controller::find_at(dir.path()).unwrap_err();
+        // The listener holds no lock, so it is not a working daemon.
+        assert!(find_hint(&connect_error()).unwrap().contains("kill 4711"), "{}", connect_error());
         let lock = std::fs::File::open(&lock).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
-        let error = failed();
+        let error = connect_error();
         assert!(error.to_string().contains("too many connections wait for it"), "{error}");
-        assert!(!error.to_string().contains("end it") && hint(&error).is_none(), "{error}");
+        assert!(!error.to_string().contains("end it") && find_hint(&error).is_none(), "{error}");
     }
 }

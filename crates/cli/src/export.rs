@@ -9,42 +9,45 @@ mod stamp;
 mod text;
 mod xml;
 
-pub(crate) use fields::MAX_FIELDS;
-use stamp::Stamp;
-use text::Text;
+pub(crate) use fields::MAX_FIELD_BYTES;
+use stamp::TimeFormatter;
+use text::TextSink;
 pub(crate) use text::push_frame;
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
-use traceweir_format::header::{Family, Record};
+use traceweir_format::header::{Family, NO_ID, Record};
 use traceweir_format::kernel::class_name;
 
-use crate::cli::{Format, Show};
-use crate::event::Event;
+use crate::cli::{OutputFormat, ShownParts};
+use crate::event::DescribedEvent;
 
-/// Writes events in one format.
-pub(crate) trait Sink {
-    /// Writes what precedes the first event.
-    fn begin(&mut self, _out: &mut Vec<u8>) {}
+pub(crate) trait EventSink {
+    /// Writes the start of the output, before the first event.
+    fn write_start(&mut self, _out: &mut Vec<u8>) {}
     /// Writes one event. Returns an error if the payload does not fit its schema.
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded>;
-    /// Writes what follows the last event.
-    fn end(&mut self, _out: &mut Vec<u8>) {}
+    fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded>;
+    /// Writes the end of the output, after the last event.
+    fn write_end(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// Returns the sink of a format.
-pub(crate) fn sink(format: Format, style: Style, show: Show, colour: bool) -> Box<dyn Sink + Send> {
+pub(crate) fn create_sink(
+    format: OutputFormat,
+    style: Style,
+    show: ShownParts,
+    colour: bool,
+) -> Box<dyn EventSink + Send> {
     match format {
-        Format::Text => Box::new(Text::new(style, show, colour)),
-        Format::Jsonl => Box::new(json::Json::new(style)),
-        Format::Csv => Box::new(csv::Csv::new(style, show)),
-        Format::Xml => Box::new(xml::Xml::new(style)),
+        OutputFormat::Text => Box::new(TextSink::new(style, show, colour)),
+        OutputFormat::Jsonl => Box::new(json::JsonSink::new(style)),
+        OutputFormat::Csv => Box::new(csv::CsvSink::new(style, show)),
+        OutputFormat::Xml => Box::new(xml::XmlSink::new(style)),
     }
 }
 
-/// Returns a substitute for the name of an event without one: its id, or class and type of a
-/// classic event.
-pub(crate) fn unnamed_event(record: &Record<'_>) -> String {
+/// Returns a substitute for the name of an unnamed event: the id, or class and type of a classic
+/// event.
+pub(crate) fn format_unnamed_event(record: &Record<'_>) -> String {
     let d = record.descriptor();
     match (record.family(), class_name(&record.provider())) {
         (Family::Event | Family::Message, _) => d.id.to_string(),
@@ -63,9 +66,9 @@ fn describe_undecoded(reason: &Undecoded) -> String {
     format!("{reason}{advice}")
 }
 
-/// Appends an id; -1 if there is none.
+/// Appends a process or thread id; -1 for `NO_ID`.
 fn push_id(id: u32, out: &mut Vec<u8>) {
-    if id == u32::MAX {
+    if id == NO_ID {
         out.extend_from_slice(b"-1");
     } else {
         traceweir_decode::format::decimal(id, out);

@@ -5,15 +5,15 @@ use traceweir_format::header::Record;
 use traceweir_format::kernel;
 use traceweir_format::time::FileTime;
 
-use crate::cli::{EventFilters, Filters};
-use crate::event::Event;
-use crate::text::matches;
+use crate::cli::{EventFilterArgs, FilterArgs};
+use crate::event::DescribedEvent;
+use crate::text::matches_pattern;
 
-/// Parsed filters. Those on the header are cheap and are applied first.
+/// Parsed filters. Filters on the header are cheap, so callers apply them first.
 #[derive(Debug, Default)]
-pub(crate) struct Filter {
-    providers: Vec<Name>,
-    events: Vec<Name>,
+pub(crate) struct EventFilter {
+    providers: Vec<NamePattern>,
+    events: Vec<NamePattern>,
     level: Option<u8>,
     keyword: Option<u64>,
     pids: Vec<u32>,
@@ -28,74 +28,74 @@ pub(crate) struct Filter {
 }
 
 #[derive(Debug)]
-enum Name {
+enum NamePattern {
     Guid(Guid),
     Id(u16),
     Pattern(String),
 }
 
-impl Filter {
-    /// Creates the filter from arguments; offsets count from `start`.
-    pub(crate) fn new(typed: &Filters, start: FileTime) -> Self {
-        let provider = |text: &String| match text.parse() {
-            Ok(guid) => Name::Guid(guid),
-            Err(_) => Name::Pattern(text.to_lowercase()),
+impl EventFilter {
+    /// Creates the filter from arguments; time offsets count from `start`.
+    pub(crate) fn new(typed: &FilterArgs, start: FileTime) -> Self {
+        let to_provider = |text: &String| match text.parse() {
+            Ok(guid) => NamePattern::Guid(guid),
+            Err(_) => NamePattern::Pattern(text.to_lowercase()),
         };
         Self {
-            providers: typed.provider.iter().map(provider).collect(),
+            providers: typed.provider.iter().map(to_provider).collect(),
             ..Self::for_all_providers(&typed.events, start)
         }
     }
 
-    /// Creates the filter without providers.
-    pub(crate) fn for_all_providers(typed: &EventFilters, start: FileTime) -> Self {
-        let event = |text: &String| match text.parse() {
-            Ok(id) => Name::Id(id),
-            Err(_) => Name::Pattern(text.to_lowercase()),
+    /// Creates a filter that accepts all providers.
+    pub(crate) fn for_all_providers(typed: &EventFilterArgs, start: FileTime) -> Self {
+        let to_event = |text: &String| match text.parse() {
+            Ok(id) => NamePattern::Id(id),
+            Err(_) => NamePattern::Pattern(text.to_lowercase()),
         };
         Self {
             providers: Vec::new(),
-            events: typed.event.iter().map(event).collect(),
+            events: typed.event.iter().map(to_event).collect(),
             level: typed.level,
             keyword: typed.keyword,
             pids: typed.pid.clone(),
             tids: typed.tid.clone(),
             cpus: typed.cpu.clone(),
-            from: typed.from.map(|m| m.after(start)),
-            to: typed.to.map(|m| m.after(start)),
+            from: typed.from.map(|m| m.to_wall_time(start)),
+            to: typed.to.map(|m| m.to_wall_time(start)),
             head: typed.head,
             grep: typed.grep.as_ref().map(|t| t.to_lowercase()),
         }
     }
 
     /// Creates a filter on event names or ids only.
-    pub(crate) fn by_event(names: &[String]) -> Self {
+    pub(crate) fn for_events(names: &[String]) -> Self {
         Self::for_all_providers(
-            &EventFilters { event: names.to_vec(), ..EventFilters::default() },
+            &EventFilterArgs { event: names.to_vec(), ..EventFilterArgs::default() },
             FileTime::default(),
         )
     }
 
-    /// Returns whether the filter needs more than headers: names, or attribution.
+    /// Returns whether the filter needs names or attribution in addition to headers.
     pub(crate) fn needs_description(&self) -> bool {
         let by_names = !self.providers.is_empty() || !self.events.is_empty() || self.grep.is_some();
         by_names || !self.pids.is_empty() || !self.tids.is_empty()
     }
 
     /// Returns the first and last wall time that pass.
-    pub(crate) fn span(&self) -> (Option<FileTime>, Option<FileTime>) {
+    pub(crate) fn time_span(&self) -> (Option<FileTime>, Option<FileTime>) {
         (self.from, self.to)
     }
 
     /// Returns whether the filter uses names that only a schema contains.
     pub(crate) fn uses_names(&self) -> bool {
-        let by_pattern = |names: &[Name]| names.iter().any(|n| matches!(n, Name::Pattern(_)));
+        let by_pattern = |names: &[NamePattern]| names.iter().any(|n| matches!(n, NamePattern::Pattern(_)));
         by_pattern(&self.providers) || by_pattern(&self.events) || self.grep.is_some()
     }
 
     /// Applies the filters that need no decoding.
     #[inline]
-    pub(crate) fn wants(&self, record: &Record<'_>, time: FileTime) -> bool {
+    pub(crate) fn accepts_header(&self, record: &Record<'_>, time: FileTime) -> bool {
         if self.from.is_some_and(|f| time < f) || self.to.is_some_and(|t| time > t) {
             return false;
         }
@@ -108,41 +108,43 @@ impl Filter {
         let d = record.descriptor();
         // Level 0 means "always" and passes, as when recording. A keyword filter passes only events
         // with keywords.
-        self.level.is_none_or(|most| d.level <= most) && self.keyword.is_none_or(|mask| d.keyword & mask != 0)
+        self.level.is_none_or(|max_level| d.level <= max_level)
+            && self.keyword.is_none_or(|mask| d.keyword & mask != 0)
     }
 
     /// Applies the filters that need names or attribution.
     #[inline]
-    pub(crate) fn accepts(&self, event: &Event<'_>) -> bool {
+    pub(crate) fn accepts(&self, event: &DescribedEvent<'_>) -> bool {
         self.accepts_actor(event)
-            && (self.providers.is_empty() || self.providers.iter().any(|p| p.is_provider(event)))
-            && (self.events.is_empty() || self.events.iter().any(|n| n.is_event(event)))
+            && (self.providers.is_empty() || self.providers.iter().any(|p| p.matches_provider(event)))
+            && (self.events.is_empty() || self.events.iter().any(|n| n.matches_event(event)))
     }
 
-    fn accepts_actor(&self, event: &Event<'_>) -> bool {
-        let about = event.attributed;
-        let pid = |p: &u32| event.record.process_id() == *p || about.is_some_and(|a| a.pid == *p);
-        let tid = |t: &u32| event.record.thread_id() == *t || about.is_some_and(|a| a.tid == *t);
-        (self.pids.is_empty() || self.pids.iter().any(pid))
-            && (self.tids.is_empty() || self.tids.iter().any(tid))
+    fn accepts_actor(&self, event: &DescribedEvent<'_>) -> bool {
+        let actor = event.attributed;
+        let has_pid = |p: &u32| event.record.process_id() == *p || actor.is_some_and(|a| a.pid == *p);
+        let has_tid = |t: &u32| event.record.thread_id() == *t || actor.is_some_and(|a| a.tid == *t);
+        (self.pids.is_empty() || self.pids.iter().any(has_pid))
+            && (self.tids.is_empty() || self.tids.iter().any(has_tid))
     }
 }
 
-impl Name {
-    fn is_provider(&self, event: &Event<'_>) -> bool {
+impl NamePattern {
+    fn matches_provider(&self, event: &DescribedEvent<'_>) -> bool {
         match self {
             Self::Guid(guid) => event.record.provider() == *guid,
             Self::Pattern(pattern) => event.provider.is_some_and(|name| {
                 let name = name.to_lowercase();
                 // Kernel events share one provider name; other commands show them with their class.
                 let class = || kernel::class_name(&event.record.provider()).map(str::to_lowercase);
-                matches(pattern, &name) || class().is_some_and(|c| matches(pattern, &format!("{name} ({c})")))
+                matches_pattern(pattern, &name)
+                    || class().is_some_and(|c| matches_pattern(pattern, &format!("{name} ({c})")))
             }),
             Self::Id(_) => false,
         }
     }
 
-    fn is_event(&self, event: &Event<'_>) -> bool {
+    fn matches_event(&self, event: &DescribedEvent<'_>) -> bool {
         match self {
             Self::Id(id) => {
                 let d = event.record.descriptor();
@@ -152,7 +154,7 @@ impl Name {
                 let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
                 name.map(str::to_lowercase).is_some_and(|name| {
                     let part = name.rsplit_once('/').map(|(_, part)| part);
-                    matches(pattern, &name) || part.is_some_and(|part| matches(pattern, part))
+                    matches_pattern(pattern, &name) || part.is_some_and(|part| matches_pattern(pattern, part))
                 })
             }
             Self::Guid(_) => false,

@@ -20,15 +20,15 @@
 //! ```
 //!
 //! ```text
-//!   text ──spelling, option──▶ Spelled ──known: names in manifests──▶ EnableRequest
+//!   text ──spelling, option──▶ ParsedProvider ──known: names in manifests──▶ EnableRequest
 //!   EnableRequest ──filters──▶ Enable
-//!                 ──print──▶ text that parses to the same
+//!                 ──print──▶ text that parses to an equal request
 //! ```
 //!
-//! 1. Quotes make everything between them plain; a backslash makes the next character plain. A list
-//!    in quotes is separated by commas or semicolons.
+//! 1. Characters between quotes and after a backslash have no special meaning. A list in quotes is
+//!    separated by commas or semicolons.
 //! 2. After an option with numbers, a comma continues the list while numbers follow. After an
-//!    option with names it is an error: it could mean either, and a wrong guess would not show.
+//!    option with names, a comma is an error, because it could begin a name or another provider.
 //! 3. An error shows its position.
 
 mod file;
@@ -54,42 +54,43 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::Traits;
 
-pub(crate) use filters::Filters;
+pub(crate) use filters::EnableFilters;
 pub(crate) use kernel::{
-    Kernel, Stacks, absent_groups, default_stacks, event_names, group_names, parse_kernel, parse_stacks,
+    KernelSelection, StackSelection, default_stacks, describe_absent_groups, event_names, group_names,
+    parse_kernel, parse_stacks,
 };
 pub(crate) use known::ManifestNames;
-pub(crate) use mistake::Mistake;
-pub(crate) use spelling::Spelled;
+pub(crate) use mistake::ArgumentError;
+pub(crate) use spelling::ParsedProvider;
 
-/// Keyword bits from the command line; names are resolved later.
+/// Keywords of a command-line option; names are not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mask {
+pub(crate) struct KeywordMask {
     text: String,
-    bits: spelling::Bits,
+    bits: spelling::KeywordBits,
 }
 
-/// A level from the command line; a name is resolved later.
+/// A level of a command-line option; a name is not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Severity {
+pub(crate) struct LevelOption {
     text: String,
-    level: spelling::Level,
+    level: spelling::LevelSpelling,
 }
 
 /// Parses the keywords of an option: bits, names, or both joined by |.
-pub(crate) fn parse_keywords(text: &str) -> Result<Mask, String> {
-    let bits = spelling::only_bits(text).map_err(|mistake| mistake.to_string())?;
-    Ok(Mask { text: text.to_owned(), bits })
+pub(crate) fn parse_keywords(text: &str) -> Result<KeywordMask, String> {
+    let bits = spelling::parse_only_keyword_bits(text).map_err(|error| error.to_string())?;
+    Ok(KeywordMask { text: text.to_owned(), bits })
 }
 
 /// Parses the level of an option: a number, or a name.
-pub(crate) fn parse_severity(text: &str) -> Result<Severity, String> {
-    let level = spelling::only_level(text).map_err(|mistake| mistake.to_string())?;
-    Ok(Severity { text: text.to_owned(), level })
+pub(crate) fn parse_level_option(text: &str) -> Result<LevelOption, String> {
+    let level = spelling::parse_only_level(text).map_err(|error| error.to_string())?;
+    Ok(LevelOption { text: text.to_owned(), level })
 }
 
-/// The syntax, for help pages.
-pub(crate) const GRAMMAR: &str = "\
+/// The syntax of providers, for help pages.
+pub(crate) const PROVIDER_SYNTAX: &str = "\
 PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
   MyCompany.App               by name: from a manifest, else every provider registered under it
   *MyCompany.App              by name, ignoring manifests
@@ -113,52 +114,51 @@ PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
 /// A provider and the parameters to enable it with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnableRequest {
-    /// Its name, or its GUID in braces.
+    /// Name of the provider, or its GUID in braces.
     pub(crate) name: String,
     pub(crate) guid: Guid,
     /// Events with any of these bits; 0 means all.
     pub(crate) keywords: u64,
     /// Events with all of these bits.
-    pub(crate) all: u64,
+    pub(crate) all_keywords: u64,
     /// Highest level; 0 means all.
     pub(crate) level: u8,
     /// The bits `EVENT_ENABLE_PROPERTY_…`.
     pub(crate) property: u32,
     /// The `SourceId` of the enable; null if none.
     pub(crate) source: Guid,
-    pub(crate) filters: Filters,
+    pub(crate) filters: EnableFilters,
 }
 
 impl EnableRequest {
-    /// Returns its name, if it is one that a daemon stores; empty if it was given by GUID.
-    pub(crate) fn called(&self) -> &str {
+    /// Returns the name if a daemon can store it; empty if the provider was given by GUID.
+    pub(crate) fn storable_name(&self) -> &str {
         let is_name = self.name.parse::<Guid>().is_err()
             && self.name.encode_utf16().count() <= MAX_PROVIDER_NAME
             && !self.name.contains(char::is_control);
         if is_name { &self.name } else { "" }
     }
 
-    /// Returns the call that enables the provider in a session, limited to these processes if any
-    /// are given here or were typed.
-    pub(crate) fn enable_in<'s>(&self, session: &'s Session, pids: &[u32]) -> Enable<'s> {
-        let provider = ProviderId::from(self.guid).with_name(self.called());
-        self.set_up(session.enable(provider), pids)
+    /// Returns the call that enables the provider in a session. `pids` and the pids of the filters
+    /// limit the enable to these processes; without pids, it covers all processes.
+    pub(crate) fn build_enable<'s>(&self, session: &'s Session, pids: &[u32]) -> Enable<'s> {
+        let provider = ProviderId::from(self.guid).with_name(self.storable_name());
+        self.add_parameters(session.enable(provider), pids)
     }
 
-    /// Adds the parameters of the enable to a request, limited like [`enable_in`](Self::enable_in).
-    pub(crate) fn set_up<'s>(&self, request: Enable<'s>, pids: &[u32]) -> Enable<'s> {
-        let request = request
+    /// Adds the parameters to a call, limited like [`build_enable`](Self::build_enable).
+    pub(crate) fn add_parameters<'s>(&self, call: Enable<'s>, pids: &[u32]) -> Enable<'s> {
+        let call = call
             .level(Level::from_int(self.level))
             .keywords(Keywords::new(self.keywords))
-            .all_keywords(Keywords::new(self.all))
+            .all_keywords(Keywords::new(self.all_keywords))
             .properties(EnableProperties::new(self.property))
             .source(self.source);
-        self.filters_for(pids).into_iter().fold(request, Enable::filter)
+        self.encode_filters(pids).into_iter().fold(call, Enable::filter)
     }
 
-    /// Returns the filters of the enable, limited to these processes if any are given here or were
-    /// typed.
-    pub(crate) fn filters_for(&self, pids: &[u32]) -> Vec<Filter> {
+    /// Returns the encoded filters, limited like [`build_enable`](Self::build_enable).
+    pub(crate) fn encode_filters(&self, pids: &[u32]) -> Vec<Filter> {
         let mut filters = self.filters.clone();
         filters.pids.extend(pids);
         filters.pids.sort_unstable();
@@ -166,28 +166,27 @@ impl EnableRequest {
         filters.encode()
     }
 
-    /// Returns whether an enable call like this would have let an event through, as far as the
-    /// event shows.
-    pub(crate) fn covers(&self, record: &Record<'_>) -> bool {
+    /// Returns whether this request enables an event, as far as the event's data shows.
+    pub(crate) fn enables_event(&self, record: &Record<'_>) -> bool {
         let d = record.descriptor();
-        let level = self.level == 0 || d.level <= self.level;
+        let has_level = self.level == 0 || d.level <= self.level;
         let any = if self.keywords == 0 { u64::MAX } else { self.keywords };
-        let keywords = match d.keyword {
+        let has_keywords = match d.keyword {
             0 => self.property & EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 == 0,
-            bits => bits & any != 0 && bits & self.all == self.all,
+            bits => bits & any != 0 && bits & self.all_keywords == self.all_keywords,
         };
         let pids = &self.filters.pids;
-        let process = pids.is_empty() || pids.contains(&record.process_id());
-        (record.provider() == self.guid || self.is_name_of(record))
-            && level
-            && keywords
-            && process
-            && self.covers_id(record, d.id)
+        let has_process = pids.is_empty() || pids.contains(&record.process_id());
+        (record.provider() == self.guid || self.matches_provider_name(record))
+            && has_level
+            && has_keywords
+            && has_process
+            && self.enables_event_id(record, d.id)
     }
 
-    /// Returns whether the event's provider has this name, though perhaps another GUID than its
-    /// hash.
-    pub(crate) fn is_name_of(&self, record: &Record<'_>) -> bool {
+    /// Returns whether the event's provider has the name of this request. Its GUID may differ from
+    /// the hash of the name.
+    pub(crate) fn matches_provider_name(&self, record: &Record<'_>) -> bool {
         let traits = record.items().data_of(ExtType::PROV_TRAITS);
         let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|traits| Traits::parse(traits).ok())
         else {
@@ -196,64 +195,69 @@ impl EnableRequest {
         std::str::from_utf8(traits.name).is_ok_and(|name| self.guid.is_hash_of(name))
     }
 
-    /// Returns whether [`covers`](Self::covers) is exact: events do not contain their program,
-    /// package or container.
+    /// Returns whether [`enables_event`](Self::enables_event) checks all filters. Events contain no
+    /// program, package or container.
     pub(crate) fn can_match_events(&self) -> bool {
-        let Filters { names, exes, packages, apps, containers, payload, schematized, .. } = &self.filters;
+        let EnableFilters { names, exes, packages, apps, containers, payload, schematized, .. } =
+            &self.filters;
         let is_plain = names.is_none() && payload.is_empty() && schematized.is_empty();
         is_plain && [exes, packages, apps, containers].iter().all(|list| list.is_empty())
     }
 
-    /// Event ids do not apply to events that describe themselves.
-    fn covers_id(&self, record: &Record<'_>, id: u16) -> bool {
-        let is_chosen = |ids: &filters::Choice<u16>| ids.list.contains(&id) == ids.includes;
-        self.filters.ids.as_ref().is_none_or(is_chosen)
+    /// Returns whether the filter by event id accepts an event. Event ids do not apply to
+    /// TraceLogging events.
+    fn enables_event_id(&self, record: &Record<'_>, id: u16) -> bool {
+        let is_accepted = |ids: &filters::InclusionList<u16>| ids.list.contains(&id) == ids.includes;
+        self.filters.ids.as_ref().is_none_or(is_accepted)
             || record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_some()
     }
 }
 
 /// The providers in one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProviderList(pub(crate) Vec<Spelled>);
+pub(crate) struct ProviderList(pub(crate) Vec<ParsedProvider>);
 
 /// Parses providers separated by `+`, `,` or `;`.
 pub(crate) fn parse_providers(text: &str) -> Result<ProviderList, String> {
-    provider::parse_providers(text).map(ProviderList).map_err(|mistake| mistake.to_string())
+    provider::parse_providers(text).map(ProviderList).map_err(|error| error.to_string())
 }
 
 /// Returns the option names of enable properties; bits without a name are left out.
 pub(crate) fn property_names(property: u32) -> Vec<&'static str> {
-    option::FLAGS.iter().filter(|(_, bit)| property & bit != 0).map(|(name, _)| *name).collect()
+    option::PROPERTY_OPTIONS.iter().filter(|(_, bit)| property & bit != 0).map(|(name, _)| *name).collect()
 }
 
 /// Parses one provider, without manifests.
 pub(crate) fn parse_provider(text: &str) -> Result<EnableRequest, String> {
-    let all = provider::parse_providers(text).map_err(|mistake| mistake.to_string())?;
-    let [one] = &all[..] else {
+    let all = provider::parse_providers(text).map_err(|error| error.to_string())?;
+    let [provider] = &all[..] else {
         return Err("expected one provider; a name with + , or ; must be quoted".to_owned());
     };
-    one.resolve(&ManifestNames::default()).map_err(|mistake| mistake.to_string())
+    provider.resolve(&ManifestNames::default()).map_err(|error| error.to_string())
 }
 
-/// Why a file of providers cannot be used.
-pub(crate) enum Unusable {
-    /// It cannot be read.
-    Unread(anyhow::Error),
-    /// Its content is wrong.
-    Wrong(String),
+/// The reason why a provider file cannot be used.
+pub(crate) enum ProviderFileError {
+    /// The file cannot be read.
+    Unreadable(anyhow::Error),
+    /// The content has an error.
+    Invalid(String),
 }
 
 /// Reads the providers of a file, one per line.
-pub(crate) fn read_file(path: &Path, known: &ManifestNames) -> Result<Vec<EnableRequest>, Unusable> {
+pub(crate) fn read_provider_file(
+    path: &Path,
+    known: &ManifestNames,
+) -> Result<Vec<EnableRequest>, ProviderFileError> {
     let mut all = Vec::new();
-    for (number, line) in file::lines(path).map_err(Unusable::Unread)? {
-        let wrong = |mistake| Unusable::Wrong(format!("{}:{number}: {mistake}", path.display()));
-        for spelled in provider::parse_providers(&line).map_err(wrong)? {
-            all.push(spelled.resolve(known).map_err(wrong)?);
+    for (number, line) in file::read_lines(path).map_err(ProviderFileError::Unreadable)? {
+        let to_error = |error| ProviderFileError::Invalid(format!("{}:{number}: {error}", path.display()));
+        for provider in provider::parse_providers(&line).map_err(to_error)? {
+            all.push(provider.resolve(known).map_err(to_error)?);
         }
     }
     if all.is_empty() {
-        return Err(Unusable::Wrong(format!("{} contains no provider", path.display())));
+        return Err(ProviderFileError::Invalid(format!("{} contains no provider", path.display())));
     }
     Ok(all)
 }

@@ -10,34 +10,34 @@ use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 
-use crate::event::Event;
-use crate::export::MAX_FIELDS;
-use crate::filter::Filter;
+use crate::event::DescribedEvent;
+use crate::export::MAX_FIELD_BYTES;
+use crate::filter::EventFilter;
 
 /// Finds the text of `--grep`, ignoring case.
 pub(crate) struct Grep<'f> {
     finder: Option<memmem::Finder<'f>>,
     walker: Walker,
     messages: MessageExpander,
-    words: Words,
+    search_text: SearchText,
 }
 
 impl<'f> Grep<'f> {
-    pub(crate) fn new(filter: &'f Filter, style: Style) -> Self {
+    pub(crate) fn new(filter: &'f EventFilter, style: Style) -> Self {
         let finder = filter.grep.as_ref().map(|t| memmem::Finder::new(t.as_bytes()));
-        let words = Words { text: Vec::new(), style };
-        Self { finder, walker: Walker::default(), messages: MessageExpander::default(), words }
+        let search_text = SearchText { text: Vec::new(), style };
+        Self { finder, walker: Walker::default(), messages: MessageExpander::default(), search_text }
     }
 
     /// Returns whether an event contains the text.
     #[inline]
-    pub(crate) fn accepts(&mut self, event: &Event<'_>) -> bool {
+    pub(crate) fn accepts(&mut self, event: &DescribedEvent<'_>) -> bool {
         self.finder.is_none() || self.contains_text(event)
     }
 
-    fn contains_text(&mut self, event: &Event<'_>) -> bool {
+    fn contains_text(&mut self, event: &DescribedEvent<'_>) -> bool {
         let Some(finder) = &self.finder else { return true };
-        let out = &mut self.words;
+        let out = &mut self.search_text;
         out.text.clear();
         let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
         for (name, end) in [(event.process, b'\n'), (event.provider, b'/'), (name, b'\n')] {
@@ -47,13 +47,13 @@ impl<'f> Grep<'f> {
         match &event.found {
             Ok(found) => {
                 let schema = &found.prepared.schema;
-                let fits = self.walker.walk(schema, found.payload, event.record.pointer_size(), out);
-                if !matches!(fits, Ok([])) {
-                    out.bytes(found.payload);
+                let walked = self.walker.walk(schema, found.payload, event.record.pointer_size(), out);
+                if !matches!(walked, Ok([])) {
+                    out.add_payload(found.payload);
                 }
                 self.messages.expand(found, event.record.pointer_size(), out.style, &mut out.text);
             }
-            Err(_) => out.bytes(event.record.payload()),
+            Err(_) => out.add_payload(event.record.payload()),
         }
         let lower = String::from_utf8_lossy(&out.text).to_lowercase();
         finder.find(lower.as_bytes()).is_some()
@@ -61,15 +61,15 @@ impl<'f> Grep<'f> {
 }
 
 /// The text of an event, one line per value.
-struct Words {
+struct SearchText {
     text: Vec<u8>,
     style: Style,
 }
 
-impl Words {
+impl SearchText {
     /// Adds bytes of unknown meaning as text of either width; 16-bit text may start at an odd
     /// offset.
-    fn bytes(&mut self, payload: &[u8]) {
+    fn add_payload(&mut self, payload: &[u8]) {
         self.text.extend_from_slice(payload);
         for start in [0, 1] {
             self.text.push(b'\n');
@@ -78,26 +78,26 @@ impl Words {
         self.text.push(b'\n');
     }
 
-    fn name(&mut self, field: &Field) {
+    fn add_field_name(&mut self, field: &Field) {
         self.text.extend_from_slice(field.name.as_bytes());
         self.text.push(b'=');
     }
 }
 
-impl<'p> Visitor<'p> for Words {
+impl<'p> Visitor<'p> for SearchText {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        self.name(field);
+        self.add_field_name(field);
         text(field, &value, self.style, &mut self.text);
         self.text.push(b'\n');
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
     fn end_array(&mut self, _: usize, _: &Field) {}
     fn begin_struct(&mut self, _: usize, field: &Field) {
-        self.name(field);
+        self.add_field_name(field);
         self.text.push(b'\n');
     }
     fn end_struct(&mut self, _: usize, _: &Field) {}
     fn is_full(&self) -> bool {
-        self.text.len() > MAX_FIELDS
+        self.text.len() > MAX_FIELD_BYTES
     }
 }

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! An address belongs to the image that was loaded last before its time. Unloading is ignored,
-//! because no code runs there afterwards. The number of images is limited; addresses beyond the
-//! limit stay addresses.
+//! because no code runs in an unloaded image. The number of images is limited; addresses in
+//! further images stay unresolved.
 //!
-//! [`Images::find`] is more exact than [`Images::locate`]: the images of a process are gone when it
-//! ends, and a process begins with the images of its parent.
+//! [`LoadedImages::find_exact`] is more exact than [`LoadedImages::find_name`]: the images of a
+//! process are gone when it ends, and a process begins with the images of its parent.
 
 mod lives;
 
@@ -31,40 +31,38 @@ use traceweir_format::spec::event::class;
 
 use self::lives::ProcessLifetimes;
 
-/// Maximum number of images of one trace.
 const MAX_IMAGES: usize = 1 << 17;
 /// Maximum number of characters of a file name to show.
-const MAX_NAME: usize = 255;
-/// Maximum size of a path, and of all paths of a trace, in bytes.
-const MAX_PATH: usize = 4096;
-const MAX_TEXTS: usize = 32 << 20;
-/// Maximum number of ancestors to search.
-const MAX_PARENTS: usize = 8;
+const MAX_NAME_CHARS: usize = 255;
+const MAX_PATH_BYTES: usize = 4096;
+const MAX_TOTAL_PATH_BYTES: usize = 32 << 20;
+const MAX_ANCESTORS: usize = 8;
 /// Start of the kernel half of the address space.
-const KERNEL_HALF: u64 = 1 << 63;
+const KERNEL_HALF_START: u64 = 1 << 63;
 
 const UNLOAD: u8 = type_of(hook::IMAGE_UNLOAD);
 const RUNDOWN_START: u8 = type_of(hook::IMAGE_DC_START);
 const RUNDOWN_END: u8 = type_of(hook::IMAGE_DC_END);
 const LOAD: u8 = type_of(hook::IMAGE_LOAD);
+/// The process that Windows assigns the kernel's images to.
+const SYSTEM_PROCESS: u32 = 4;
 /// Opcode of the debug identity of an image.
-const DEBUG_ID: u8 = 36;
+const DEBUG_ID_OPCODE: u8 = 36;
 
-/// The images of a trace.
 #[derive(Default)]
-pub(crate) struct Images {
-    by_base: BTreeMap<(u32, u64), Vec<Image>>,
+pub(crate) struct LoadedImages {
+    by_base: BTreeMap<(u32, u64), Vec<LoadedImage>>,
     count: usize,
-    /// Identities whose image has not been reported yet.
-    identities: BTreeMap<(u32, u64), DebugId>,
+    /// Debug ids of images that have not been reported yet.
+    debug_ids: BTreeMap<(u32, u64), DebugId>,
     lifetimes: ProcessLifetimes,
     /// The interned paths of images.
-    texts: HashSet<Arc<str>>,
-    text_bytes: usize,
+    paths: HashSet<Arc<str>>,
+    path_bytes: usize,
     walker: Walker,
 }
 
-/// The build of a file.
+/// The identity of the build of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DebugId {
     /// Signature of a PDB; the first 16 bytes of the build id of an ELF file.
@@ -77,59 +75,58 @@ pub(crate) struct DebugId {
 
 impl DebugId {
     /// Number of bytes of a build id in a trace.
-    const BYTES: usize = 20;
+    const ID_BYTES: usize = 20;
 
-    /// Returns whether it stands for a build id, which a trace truncates or pads with zeros.
-    pub(crate) fn is_build(&self, build_id: &[u8]) -> bool {
-        let mut padded = [0; Self::BYTES];
+    /// Returns whether a build id matches. A trace truncates a build id or pads it with zeros.
+    pub(crate) fn matches_build_id(&self, build_id: &[u8]) -> bool {
+        let mut padded = [0; Self::ID_BYTES];
         padded.iter_mut().zip(build_id).for_each(|(to, from)| *to = *from);
-        !build_id.is_empty() && padded == self.bytes()
+        !build_id.is_empty() && padded == self.to_bytes()
     }
 
-    /// Returns the build ids that it may stand for: zeros at the end may belong to it or not.
-    pub(crate) fn possible_builds(&self) -> Vec<Vec<u8>> {
-        let bytes = self.bytes();
+    /// Returns the possible build ids. Several are possible, because zeros at the end may be
+    /// padding.
+    pub(crate) fn possible_build_ids(&self) -> Vec<Vec<u8>> {
+        let bytes = self.to_bytes();
         let fits = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
-        [Self::BYTES, 16, 8]
+        [Self::ID_BYTES, 16, 8]
             .into_iter()
             .filter(fits)
             .map(|length| bytes.iter().take(length).copied().collect())
             .collect()
     }
 
-    fn bytes(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
+    fn to_bytes(&self) -> [u8; Self::ID_BYTES] {
+        let mut bytes = [0; Self::ID_BYTES];
         let source = self.signature.to_bytes().into_iter().chain(self.age.to_le_bytes());
         bytes.iter_mut().zip(source).for_each(|(to, from)| *to = from);
         bytes
     }
 }
 
-/// A loaded image.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Image {
-    /// When it was loaded; `i64::MIN` if before the trace.
-    since: i64,
+pub(crate) struct LoadedImage {
+    /// When the image was loaded; `i64::MIN` if before the trace.
+    loaded_at: i64,
     pub(crate) size: u64,
     pub(crate) path: Arc<str>,
     pub(crate) id: Option<DebugId>,
 }
 
-impl Image {
+impl LoadedImage {
     /// Returns the file name, without the folder.
     pub(crate) fn name(&self) -> &str {
         let name = self.path.rsplit(['\\', '/']).next().unwrap_or_default();
-        name.char_indices().nth(MAX_NAME).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
+        name.char_indices().nth(MAX_NAME_CHARS).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
     }
 }
 
 /// The image at an address.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Located<'i> {
-    pub(crate) image: &'i Image,
-    /// Base address of the image.
+pub(crate) struct ImageLocation<'i> {
+    pub(crate) image: &'i LoadedImage,
     pub(crate) base: u64,
-    /// Its process; 0 is the kernel.
+    /// The process; 0 is the kernel.
     pub(crate) process: u32,
 }
 
@@ -163,9 +160,9 @@ impl<'p> Visitor<'p> for ImageFields {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-impl Images {
-    /// Returns whether [`Images::observe`] can learn from an event. It must have a hook: events
-    /// that a process writes have none, and are not trusted about other processes.
+impl LoadedImages {
+    /// Returns whether [`LoadedImages::observe`] can learn from an event. The event must have a
+    /// hook. Events that a process writes have no hook, and are not trusted about other processes.
     pub(crate) fn is_informative(record: &Record<'_>) -> bool {
         let opcode = record.descriptor().opcode;
         record.hook().is_some()
@@ -175,20 +172,22 @@ impl Images {
 
     /// Returns whether an event contains the build of an image. Such events have no hook; they
     /// apply only to images that an event with a hook reported.
-    fn is_identity(record: &Record<'_>) -> bool {
-        record.provider() == class::IMAGE_ID && record.descriptor().opcode == DEBUG_ID
+    fn is_debug_id_event(record: &Record<'_>) -> bool {
+        record.provider() == class::IMAGE_ID && record.descriptor().opcode == DEBUG_ID_OPCODE
     }
 
-    /// Returns whether [`Images::observe_all`] can learn from an event.
+    /// Returns whether [`LoadedImages::observe_all`] can learn from an event.
     pub(crate) fn is_relevant(record: &Record<'_>) -> bool {
-        Self::is_informative(record) || Self::is_identity(record) || ProcessLifetimes::is_informative(record)
+        Self::is_informative(record)
+            || Self::is_debug_id_event(record)
+            || ProcessLifetimes::is_informative(record)
     }
 
     /// Learns from an event about an image.
     pub(crate) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
         let fields = self.read_fields(record, found);
         let is_load = record.descriptor().opcode == LOAD;
-        self.note(&fields, if is_load { record.time() } else { i64::MIN }, is_load);
+        self.add_image(&fields, if is_load { record.time() } else { i64::MIN }, is_load);
     }
 
     /// Learns from an event about an image, its identity, or the start or end of a process.
@@ -197,125 +196,127 @@ impl Images {
             return self.lifetimes.observe(record, found, &mut self.walker);
         }
         let fields = self.read_fields(record, found);
-        if Self::is_identity(record) {
-            return self.identify(&fields);
+        if Self::is_debug_id_event(record) {
+            return self.add_debug_id(&fields);
         }
         let is_load = record.descriptor().opcode == LOAD;
         // An earlier process with this pid had other images.
         let last_end = || self.lifetimes.end_before(fields.pid, record.time()).unwrap_or(i64::MIN);
         let since = if is_load { record.time() } else { last_end() };
-        self.note(&fields, since, is_load);
+        self.add_image(&fields, since, is_load);
     }
 
     fn read_fields(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> ImageFields {
         let mut fields = ImageFields::default();
-        // A payload that ends early has passed the fields before its end.
+        // If the payload ends early, the fields before its end have been read.
         let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
         fields
     }
 
-    fn identify(&mut self, fields: &ImageFields) {
-        let Some(path) = self.text(&fields.name) else { return };
+    fn add_debug_id(&mut self, fields: &ImageFields) {
+        let Some(path) = self.intern_path(&fields.name) else { return };
         let id = DebugId { signature: fields.signature, age: fields.age, path };
         let key = (fields.pid, fields.base);
         if let Some(last) = self.by_base.get_mut(&key).and_then(|images| images.last_mut()) {
             last.id.get_or_insert_with(|| id.clone());
         }
-        if self.identities.len() < MAX_IMAGES {
-            self.identities.insert(key, id);
+        if self.debug_ids.len() < MAX_IMAGES {
+            self.debug_ids.insert(key, id);
         }
     }
 
-    /// Adds an image that was loaded at a time, or was there since.
-    fn note(&mut self, fields: &ImageFields, since: i64, is_load: bool) {
+    /// Adds an image that was loaded at `since` or existed since then.
+    fn add_image(&mut self, fields: &ImageFields, since: i64, is_load: bool) {
         if fields.size == 0 || self.count >= MAX_IMAGES {
             return;
         }
-        let Some(path) = self.text(&fields.name) else { return };
-        let id = self.identities.remove(&(fields.pid, fields.base));
-        let image = Image { since, size: fields.size, path, id };
+        let Some(path) = self.intern_path(&fields.name) else { return };
+        let id = self.debug_ids.remove(&(fields.pid, fields.base));
+        let image = LoadedImage { loaded_at: since, size: fields.size, path, id };
         if image.name().is_empty() {
             return;
         }
         let images = self.by_base.entry((fields.pid, fields.base)).or_default();
         // An unload or rundown event is about an image that is already known, or was loaded before
         // the trace.
-        let known = images.iter_mut().find(|known| known.since >= since && known.name() == image.name());
+        let known = images.iter_mut().find(|known| known.loaded_at >= since && known.name() == image.name());
         if let Some(known) = known.filter(|_| !is_load) {
             known.id = known.id.take().or(image.id);
             return;
         }
-        let index = images.partition_point(|image| image.since <= since);
+        let index = images.partition_point(|image| image.loaded_at <= since);
         images.insert(index, image);
         self.count = self.count.saturating_add(1);
     }
 
-    /// Interns a text; `None` if the limit is reached.
-    fn text(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
-        let text = String::from_utf8_lossy(bytes.get(..bytes.len().min(MAX_PATH)).unwrap_or_default());
-        if let Some(known) = self.texts.get(&*text) {
+    /// Interns a path; `None` if the limit is reached.
+    fn intern_path(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
+        let text = String::from_utf8_lossy(bytes.get(..bytes.len().min(MAX_PATH_BYTES)).unwrap_or_default());
+        if let Some(known) = self.paths.get(&*text) {
             return Some(Arc::clone(known));
         }
-        self.text_bytes = self.text_bytes.saturating_add(text.len());
-        if self.text_bytes > MAX_TEXTS {
+        self.path_bytes = self.path_bytes.saturating_add(text.len());
+        if self.path_bytes > MAX_TOTAL_PATH_BYTES {
             return None;
         }
         let text: Arc<str> = text.into();
-        self.texts.insert(Arc::clone(&text));
+        self.paths.insert(Arc::clone(&text));
         Some(text)
     }
 
     /// Returns the name of the image at an address, and the offset in it.
-    pub(crate) fn locate(&self, pid: u32, address: u64, time: i64) -> Option<(&str, u64)> {
+    pub(crate) fn find_name(&self, pid: u32, address: u64, time: i64) -> Option<(&str, u64)> {
         [pid, 0].into_iter().find_map(|pid| {
             let found = self.image_at(pid, address, time)?;
             Some((found.image.name(), address.checked_sub(found.base)?))
         })
     }
 
-    /// Finds the image at an address of a process that may have ended, or begun as a copy of
-    /// another.
-    pub(crate) fn find(&self, pid: u32, address: u64, time: i64) -> Option<Located<'_>> {
-        /// The process that Windows assigns the kernel's images to.
-        const SYSTEM: u32 = 4;
-        if address >= KERNEL_HALF {
+    /// Finds the image at an address, also for a reused pid and for a process that began as a copy
+    /// of its parent.
+    pub(crate) fn find_exact(&self, pid: u32, address: u64, time: i64) -> Option<ImageLocation<'_>> {
+        if address >= KERNEL_HALF_START {
             let kernel_image =
-                [0, SYSTEM, pid].into_iter().find_map(|pid| self.image_at(pid, address, time))?;
-            return Some(Located { process: 0, ..kernel_image });
+                [0, SYSTEM_PROCESS, pid].into_iter().find_map(|pid| self.image_at(pid, address, time))?;
+            return Some(ImageLocation { process: 0, ..kernel_image });
         }
         let (mut pid, mut time) = (pid, time);
-        for _ in 0..=MAX_PARENTS {
+        for _ in 0..=MAX_ANCESTORS {
             let ended = self.lifetimes.end_before(pid, time);
             let found = self.image_at(pid, address, time);
-            if let Some(found) = found.filter(|found| ended.is_none_or(|end| end <= found.image.since)) {
+            if let Some(found) = found.filter(|found| ended.is_none_or(|end| end <= found.image.loaded_at)) {
                 return Some(found);
             }
-            (time, pid) = self.lifetimes.parent(pid, time)?;
+            (time, pid) = self.lifetimes.find_parent(pid, time)?;
         }
         None
     }
 
-    fn image_at(&self, process: u32, address: u64, time: i64) -> Option<Located<'_>> {
+    fn image_at(&self, process: u32, address: u64, time: i64) -> Option<ImageLocation<'_>> {
         let ((_, base), images) = self.by_base.range((process, 0)..=(process, address)).next_back()?;
-        let image = images.iter().rev().find(|image| image.since <= time)?;
-        (address.checked_sub(*base)? < image.size).then_some(Located { image, base: *base, process })
+        let image = images.iter().rev().find(|image| image.loaded_at <= time)?;
+        (address.checked_sub(*base)? < image.size).then_some(ImageLocation { image, base: *base, process })
     }
 
     /// Returns the first image of the kernel for which `is_match` holds, and its base.
-    pub(crate) fn find_kernel_image(&self, is_match: impl Fn(&Image) -> bool) -> Option<(u64, &Image)> {
-        let all = [0, 4].into_iter().flat_map(|pid| self.by_base.range((pid, 0)..=(pid, u64::MAX)));
+    pub(crate) fn find_kernel_image(
+        &self,
+        is_match: impl Fn(&LoadedImage) -> bool,
+    ) -> Option<(u64, &LoadedImage)> {
+        let all =
+            [0, SYSTEM_PROCESS].into_iter().flat_map(|pid| self.by_base.range((pid, 0)..=(pid, u64::MAX)));
         all.flat_map(|((_, base), images)| images.iter().map(|image| (*base, image)))
             .find(|(_, image)| is_match(image))
     }
 
     /// Returns the user of a process, if known.
     pub(crate) fn user_of(&self, pid: u32, time: i64) -> Option<u32> {
-        self.lifetimes.user(pid, time)
+        self.lifetimes.find_user(pid, time)
     }
 
     /// Returns whether the trace was recorded on Linux.
     pub(crate) fn is_linux(&self) -> bool {
-        self.texts.iter().any(|path| path.starts_with('/'))
+        self.paths.iter().any(|path| path.starts_with('/'))
     }
 }
 
@@ -325,25 +326,25 @@ mod tests {
     use traceweir_format::header::classic::ClassicHeader;
     use traceweir_format::header::perfinfo::PerfInfoHeader;
 
-    fn fields(pid: u32, base: u64, size: u64, name: &str) -> ImageFields {
+    fn image_fields(pid: u32, base: u64, size: u64, name: &str) -> ImageFields {
         ImageFields { pid, base, size, name: name.into(), ..ImageFields::default() }
     }
 
     #[test]
     fn address_belongs_to_the_image_of_its_time() {
-        let mut images = Images::default();
-        images.note(&fields(7, 0x1000, 0x100, "\\Device\\old.dll"), i64::MIN, false);
-        images.note(&fields(7, 0x1000, 0x100, "new.dll"), 50, true);
-        images.note(&fields(7, 0x1000, 0x100, "new.dll"), i64::MIN, false);
-        images.note(&fields(7, 0x2000, 0x100, "/usr/lib/late.so"), 90, true);
-        images.note(&fields(0, 0xFFFF_0000, 0x100, "kernel"), i64::MIN, false);
-        assert_eq!(images.locate(7, 0x1010, 10), Some(("old.dll", 0x10)));
-        assert_eq!(images.locate(7, 0x1010, 60), Some(("new.dll", 0x10)));
-        assert_eq!(images.locate(7, 0x1100, 60), None, "past its end");
-        assert_eq!(images.locate(7, 0x2000, 60), None, "not yet there");
-        assert_eq!(images.locate(8, 0x1010, 60), None, "another process");
-        assert_eq!(images.locate(8, 0xFFFF_0001, 60), Some(("kernel", 1)));
-        assert_eq!(images.locate(7, 0xFFF, 60), None);
+        let mut images = LoadedImages::default();
+        images.add_image(&image_fields(7, 0x1000, 0x100, "\\Device\\old.dll"), i64::MIN, false);
+        images.add_image(&image_fields(7, 0x1000, 0x100, "new.dll"), 50, true);
+        images.add_image(&image_fields(7, 0x1000, 0x100, "new.dll"), i64::MIN, false);
+        images.add_image(&image_fields(7, 0x2000, 0x100, "/usr/lib/late.so"), 90, true);
+        images.add_image(&image_fields(0, 0xFFFF_0000, 0x100, "kernel"), i64::MIN, false);
+        assert_eq!(images.find_name(7, 0x1010, 10), Some(("old.dll", 0x10)));
+        assert_eq!(images.find_name(7, 0x1010, 60), Some(("new.dll", 0x10)));
+        assert_eq!(images.find_name(7, 0x1100, 60), None, "the address is after the end of the image");
+        assert_eq!(images.find_name(7, 0x2000, 60), None, "the image is loaded later");
+        assert_eq!(images.find_name(8, 0x1010, 60), None, "the image belongs to another process");
+        assert_eq!(images.find_name(8, 0xFFFF_0001, 60), Some(("kernel", 1)));
+        assert_eq!(images.find_name(7, 0xFFF, 60), None);
     }
 
     #[test]
@@ -352,21 +353,21 @@ mod tests {
         ClassicHeader { opcode: LOAD, class: class::IMAGE, ..ClassicHeader::default() }
             .encode(&[0; 64], &mut forged)
             .unwrap();
-        PerfInfoHeader { pointer_size: 8, version: 3, hook: 0x140A, time: 0, counters: &[] }
+        PerfInfoHeader { pointer_size: 8, version: 3, hook: hook::IMAGE_LOAD, time: 0, counters: &[] }
             .encode(&[0; 64], &mut sound)
             .unwrap();
         let [forged, sound] = [forged, sound].map(|bytes| {
             let record = Record::parse(&bytes, 0).unwrap();
             assert_eq!((record.provider(), record.descriptor().opcode), (class::IMAGE, LOAD));
-            Images::is_informative(&record)
+            LoadedImages::is_informative(&record)
         });
         assert_eq!((forged, sound), (false, true));
     }
 
     #[test]
     fn number_of_images_is_limited() {
-        let mut images = Images { count: MAX_IMAGES, ..Images::default() };
-        images.note(&fields(7, 0x1000, 0x100, "a"), 0, true);
-        assert_eq!(images.locate(7, 0x1000, 1), None);
+        let mut images = LoadedImages { count: MAX_IMAGES, ..LoadedImages::default() };
+        images.add_image(&image_fields(7, 0x1000, 0x100, "a"), 0, true);
+        assert_eq!(images.find_name(7, 0x1000, 1), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Opens traces: plain, in a ZIP archive, or gzip-compressed.
 //!
-//! Archives are unpacked to an unlinked temporary file, so nothing is left however the program
-//! ends. The size of an unpacked archive is limited: a decompression bomb is an error.
+//! Archives are unpacked to an unlinked temporary file, which the system removes however the
+//! program ends. The size of an unpacked archive is limited: a decompression bomb is an error.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,35 +12,37 @@ use anyhow::{Context, Result, bail};
 use traceweir::consumer::TraceFile;
 use traceweir_format::etl::Trace;
 
-use crate::text::plain;
+use crate::text::escape;
 
 /// Maximum ratio of unpacked to packed bytes. Traces with much padding reach a few hundred.
-const MAX_RATIO: u64 = 1000;
-/// Unpacked bytes that are always allowed.
-const ALWAYS_ALLOWED: u64 = 64 << 20;
+const MAX_UNPACK_RATIO: u64 = 1000;
+/// Unpacked size that is allowed for every archive.
+const MIN_UNPACK_LIMIT_BYTES: u64 = 64 << 20;
+
+/// Size of the chunks in which data is unpacked.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// One opened trace.
-pub(crate) struct Input {
+pub(crate) struct TraceInput {
     /// The path as given, followed by the name of the member for archives.
     pub(crate) name: String,
     pub(crate) trace: Trace<TraceFile>,
-    /// Damage of the archive it comes from.
+    /// Damage of the archive that contained the trace.
     pub(crate) damage: Option<String>,
 }
 
 /// Opens traces; an archive may contain several.
-pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Input>> {
+pub(crate) fn open_paths(paths: &[PathBuf]) -> Result<Vec<TraceInput>> {
     let mut inputs = Vec::new();
     for path in paths {
-        inputs.extend(open_one(path)?);
+        inputs.extend(open_path(path)?);
     }
     Ok(inputs)
 }
 
-/// Opens the traces of one path.
-pub(crate) fn open_one(path: &Path) -> Result<Vec<Input>> {
+pub(crate) fn open_path(path: &Path) -> Result<Vec<TraceInput>> {
     let mut inputs = Vec::new();
-    open(path, &mut inputs).with_context(|| plain(&path.display().to_string()))?;
+    open_into(path, &mut inputs).with_context(|| escape(&path.display().to_string()))?;
     Ok(inputs)
 }
 
@@ -50,7 +52,7 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     identity(a).is_some_and(|a| identity(b) == Some(a))
 }
 
-/// Opens a file. An error has its documented status, and the message of the system.
+/// Opens a file. An error has the documented status and the message of the system.
 fn open_file(path: &Path) -> traceweir::Result<File> {
     File::open(path).map_err(|source| {
         let message = source.to_string();
@@ -59,9 +61,9 @@ fn open_file(path: &Path) -> traceweir::Result<File> {
     })
 }
 
-fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
-    let standard_input = path.as_os_str() == "-";
-    let mut file = open_file(if standard_input { Path::new("/dev/stdin") } else { path })?;
+fn open_into(path: &Path, inputs: &mut Vec<TraceInput>) -> Result<()> {
+    let is_standard_input = path.as_os_str() == "-";
+    let mut file = open_file(if is_standard_input { Path::new("/dev/stdin") } else { path })?;
     if file.metadata()?.is_dir() {
         bail!("is a folder; name the traces in it");
     }
@@ -70,7 +72,7 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
     }
     if !file.metadata()?.is_file() {
         // Random access needs a regular file, so data from a pipe is stored first.
-        let stored = unpack(file, &mut Budget::new(u64::MAX))?;
+        let stored = unpack(file, &mut UnpackBudget::new(u64::MAX))?;
         if let Some(damage) = stored.damage {
             bail!("cannot be read to its end: {damage}");
         }
@@ -78,82 +80,90 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
     }
     file.seek(SeekFrom::Start(0))?;
     let mut magic = [0; 4];
-    let got = read_up_to(&mut file, &mut magic)?;
+    let magic_len = read_up_to(&mut file, &mut magic)?;
     file.seek(SeekFrom::Start(0))?;
-    let name = plain(&path.display().to_string());
-    match magic.get(..got).unwrap_or_default() {
+    let name = escape(&path.display().to_string());
+    match magic.get(..magic_len).unwrap_or_default() {
         [b'P', b'K', 3 | 5, ..] => open_zip(file, &name, inputs),
         [0x1F, 0x8B, ..] => {
-            let mut budget = Budget::new(file.metadata()?.len());
+            let mut budget = UnpackBudget::new(file.metadata()?.len());
             let unpacked = unpack(flate2::read::MultiGzDecoder::new(file), &mut budget)?;
-            inputs.push(Input { name, trace: Trace::open(unpacked.file.into())?, damage: unpacked.damage });
+            inputs.push(TraceInput {
+                name,
+                trace: Trace::open(unpacked.file.into())?,
+                damage: unpacked.damage,
+            });
             Ok(())
         }
         _ => {
-            inputs.push(Input { name, trace: Trace::open(file.into())?, damage: None });
+            inputs.push(TraceInput { name, trace: Trace::open(file.into())?, damage: None });
             Ok(())
         }
     }
 }
 
-fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
-    // One budget for all members: they may share packed bytes, and their declared sizes are not
+fn open_zip(file: File, name: &str, inputs: &mut Vec<TraceInput>) -> Result<()> {
+    // All members share one budget: they may share packed bytes, and their declared sizes are not
     // trusted.
-    let mut budget = Budget::new(file.metadata()?.len());
+    let mut budget = UnpackBudget::new(file.metadata()?.len());
     let mut archive = zip::ZipArchive::new(file).context("unreadable ZIP archive")?;
-    let before = inputs.len();
+    let old_count = inputs.len();
     for index in 0..archive.len() {
         let member = archive.by_index(index).context("unreadable ZIP member")?;
-        let member_name = plain(&member.name().context("unreadable ZIP member")?);
+        let member_name = escape(&member.name().context("unreadable ZIP member")?);
         if !member_name.to_ascii_lowercase().ends_with(".etl") {
             continue;
         }
         let unpacked = unpack(member, &mut budget).with_context(|| member_name.clone())?;
         let trace = Trace::open(unpacked.file.into()).with_context(|| member_name.clone())?;
-        inputs.push(Input { name: format!("{name}:{member_name}"), trace, damage: unpacked.damage });
+        inputs.push(TraceInput { name: format!("{name}:{member_name}"), trace, damage: unpacked.damage });
     }
-    if inputs.len() == before {
+    if inputs.len() == old_count {
         bail!("the archive contains no .etl file");
     }
     Ok(())
 }
 
 /// The number of bytes that may still be unpacked from an archive.
-struct Budget {
-    packed: u64,
-    limit: u64,
-    left: u64,
+struct UnpackBudget {
+    packed_bytes: u64,
+    limit_bytes: u64,
+    remaining_bytes: u64,
 }
 
-impl Budget {
-    fn new(packed: u64) -> Self {
-        let limit = packed.saturating_mul(MAX_RATIO).max(ALWAYS_ALLOWED);
-        Self { packed, limit, left: limit }
+impl UnpackBudget {
+    fn new(packed_bytes: u64) -> Self {
+        let limit_bytes = packed_bytes.saturating_mul(MAX_UNPACK_RATIO).max(MIN_UNPACK_LIMIT_BYTES);
+        Self { packed_bytes, limit_bytes, remaining_bytes: limit_bytes }
     }
 
     fn spend(&mut self, bytes: usize) -> Result<()> {
-        let Some(left) = self.left.checked_sub(bytes as u64) else {
-            bail!("refusing the archive: it expands to more than {} bytes from {}", self.limit, self.packed);
+        let Some(remaining) = self.remaining_bytes.checked_sub(bytes as u64) else {
+            bail!(
+                "refusing the archive: it expands to more than {} bytes from {}",
+                self.limit_bytes,
+                self.packed_bytes
+            );
         };
-        self.left = left;
+        self.remaining_bytes = remaining;
         Ok(())
     }
 }
 
-/// An unlinked temporary file, and why it may be incomplete.
-struct Unpacked {
+/// An unlinked temporary file, and the reason if it is incomplete.
+struct UnpackedFile {
     file: File,
     damage: Option<String>,
 }
 
 /// Copies to an unlinked temporary file, within the budget.
-fn unpack(mut from: impl Read, budget: &mut Budget) -> Result<Unpacked> {
+fn unpack(mut from: impl Read, budget: &mut UnpackBudget) -> Result<UnpackedFile> {
     let mut to = tempfile::tempfile().context("cannot create a temporary file")?;
-    let mut piece = vec![0; 256 << 10];
+    let mut chunk = vec![0; CHUNK_BYTES];
     let mut total = 0_u64;
     let mut damage = None;
     loop {
-        let n = match from.read(&mut piece) {
+        let n = match from.read(&mut chunk) {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -166,18 +176,18 @@ fn unpack(mut from: impl Read, budget: &mut Budget) -> Result<Unpacked> {
         };
         total = total.saturating_add(n as u64);
         budget.spend(n)?;
-        to.write_all(piece.get(..n).unwrap_or_default()).context("cannot store the unpacked trace")?;
+        to.write_all(chunk.get(..n).unwrap_or_default()).context("cannot store the unpacked trace")?;
     }
-    Ok(Unpacked { file: to, damage })
+    Ok(UnpackedFile { file: to, damage })
 }
 
 fn read_up_to(file: &mut File, buf: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read(buf.get_mut(done..).unwrap_or_default())? {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match file.read(buf.get_mut(filled..).unwrap_or_default())? {
             0 => break,
-            n => done += n,
+            n => filled += n,
         }
     }
-    Ok(done)
+    Ok(filled)
 }

@@ -1,11 +1,11 @@
 //! Reads a live session as a stream of decoded events, and prints them without delay.
 //!
 //! ```text
-//!   daemon ──buffers──▶ consumer ──records──▶ describe ──Event──▶ printer ──▶ Screen
+//!   daemon ──buffers──▶ consumer ──records──▶ describe ──▶ printer ──▶ Screen
 //!                                      flushed at most 10 ms after the first byte
 //! ```
 //!
-//! A live session cannot be read ahead: an event whose schema comes later is shown without it.
+//! A live session cannot be read ahead. An event that arrives before its schema is shown undecoded.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,22 +20,24 @@ use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::FileTime;
 
-use crate::cli::Schemas;
-use crate::event::{Event, EventContext, Flow, describe};
-use crate::output::Output;
+use crate::cli::SchemaArgs;
+use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
+use crate::output::BufferedOutput;
 use crate::schema_files::load_traced_programs;
 use crate::traces::load_schemas;
 
 /// How long output is collected before it is written.
 const FLUSH_DELAY: Duration = Duration::from_millis(10);
+/// How long the flushing thread waits before it checks whether the screen still exists.
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(1);
 
-/// Calls `each` for every event that passes `wanted`, until the session ends, the trace is closed
-/// or `each` stops.
-pub(crate) fn read(
+/// Calls `on_event` for every record that `accepts` returns true for, until the session ends, the
+/// trace is closed or `on_event` stops.
+pub(crate) fn read_events(
     trace: consumer::Trace,
-    schemas: &Schemas,
-    mut wanted: impl FnMut(&Record<'_>, FileTime) -> bool,
-    mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
+    schemas: &SchemaArgs,
+    mut accepts: impl FnMut(&Record<'_>, FileTime) -> bool,
+    mut on_event: impl FnMut(&DescribedEvent<'_>) -> Result<ReadFlow>,
 ) -> Result<Lost> {
     let start = trace.header().start_time;
     let mut decoder = Decoder::new();
@@ -63,7 +65,7 @@ pub(crate) fn read(
             }
             return ControlFlow::Continue(());
         }
-        if !wanted(event.record, event.time) {
+        if !accepts(event.record, event.time) {
             decoder.observe(event.record);
             return ControlFlow::Continue(());
         }
@@ -76,9 +78,9 @@ pub(crate) fn read(
             symbols: None,
             stacks: &stacks,
         };
-        match each(&describe(event.record, context, &mut decoder, &mut actors)) {
-            Ok(Flow::Continue) => ControlFlow::Continue(()),
-            Ok(Flow::Stop) => ControlFlow::Break(()),
+        match on_event(&describe_record(event.record, context, &mut decoder, &mut actors)) {
+            Ok(ReadFlow::Continue) => ControlFlow::Continue(()),
+            Ok(ReadFlow::Stop) => ControlFlow::Break(()),
             Err(error) => {
                 failure = Some(error);
                 ControlFlow::Break(())
@@ -91,28 +93,28 @@ pub(crate) fn read(
     }
 }
 
-/// Standard output for live events: many at once are written together, a single one soon.
+/// Standard output for live events. Events that arrive together are written together; a single
+/// event is written after [`FLUSH_DELAY`].
 #[derive(Clone)]
 pub(crate) struct Screen {
-    shared: Arc<Shared>,
+    shared: Arc<SharedScreen>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedScreen {
+    state: Mutex<ScreenState>,
     written: Condvar,
 }
 
-struct State {
-    output: Output,
+struct ScreenState {
+    output: BufferedOutput,
     /// The error of the last flush, until it is returned.
     failure: Option<anyhow::Error>,
 }
 
 impl Screen {
-    /// Opens standard output, with a thread that flushes it.
     pub(crate) fn open() -> Result<Self> {
-        let state = Mutex::new(State { output: Output::open(None)?, failure: None });
-        let shared = Arc::new(Shared { state, written: Condvar::new() });
+        let state = Mutex::new(ScreenState { output: BufferedOutput::open(None)?, failure: None });
+        let shared = Arc::new(SharedScreen { state, written: Condvar::new() });
         let weak = Arc::downgrade(&shared);
         let flush_repeatedly = move || {
             while let Some(shared) = weak.upgrade() {
@@ -131,13 +133,13 @@ impl Screen {
         self.shared.lock().output.is_colourful()
     }
 
-    /// Lets `write` append; fails if earlier output could not be written.
-    pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
+    /// Calls `append` with the output buffer; fails if earlier output could not be written.
+    pub(crate) fn write_with<T>(&self, append: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
         let mut state = self.shared.lock();
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
-        let result = write(state.output.buffer());
+        let result = append(state.output.buffer());
         state.output.flush_if_full()?;
         if !state.output.buffer().is_empty() {
             self.shared.written.notify_one();
@@ -155,16 +157,16 @@ impl Screen {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedScreen {
+    fn lock(&self) -> MutexGuard<'_, ScreenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits up to a second for output, lets more collect, and writes it.
+    /// Waits for output, then for more output during [`FLUSH_DELAY`], and writes all of it.
     fn flush_when_written(&self) {
         let state = self.lock();
-        let is_idle = |state: &mut State| state.output.buffer().is_empty();
-        let waited = self.written.wait_timeout_while(state, Duration::from_secs(1), is_idle);
+        let is_idle = |state: &mut ScreenState| state.output.buffer().is_empty();
+        let waited = self.written.wait_timeout_while(state, MAX_IDLE_WAIT, is_idle);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(state);
         if waited.timed_out() {

@@ -36,6 +36,6 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     traceweir_daemon::end_at_panics();
-    let cli = cli::Cli::parse_from(cli::with_long_flags(std::env::args_os()));
-    exit::report(cmd::run(cli))
+    let cli = cli::Cli::parse_from(cli::expand_logman_flags(std::env::args_os()));
+    exit::report_result(cmd::run(cli))
 }

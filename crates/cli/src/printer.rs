@@ -1,4 +1,4 @@
-//! Prints events, from files or live: filters, formats and counts them.
+//! Filters, formats and counts events from files and live sessions.
 
 use std::collections::BTreeMap;
 
@@ -6,62 +6,68 @@ use anstream::eprintln;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 
-use crate::cli::{Format, Show};
-use crate::event::{Event, Flow};
-use crate::export::{self, Sink};
-use crate::filter::Filter;
+use crate::cli::{OutputFormat, ShownParts};
+use crate::event::{DescribedEvent, ReadFlow};
+use crate::export::{self, EventSink};
+use crate::filter::EventFilter;
 use crate::grep::Grep;
-use crate::text::grouped;
+use crate::text::format_number;
 
 /// Writes the events that pass the filters.
-pub(crate) struct Printer<'f> {
-    filter: &'f Filter,
+pub(crate) struct EventPrinter<'f> {
+    filter: &'f EventFilter,
     grep: Grep<'f>,
-    sink: Box<dyn Sink + Send>,
-    /// Number of events that may still be written.
-    left: u64,
-    tally: Tally,
+    sink: Box<dyn EventSink + Send>,
+    /// Number of events that `--head` still allows.
+    remaining: u64,
+    counts: DecodeCounts,
 }
 
-impl<'f> Printer<'f> {
-    pub(crate) fn new(filter: &'f Filter, format: Format, style: Style, show: Show, colour: bool) -> Self {
-        let sink = export::sink(format, style, show, colour);
-        let left = filter.head.unwrap_or(u64::MAX);
-        Self { filter, grep: Grep::new(filter, style), sink, left, tally: Tally::default() }
+impl<'f> EventPrinter<'f> {
+    pub(crate) fn new(
+        filter: &'f EventFilter,
+        format: OutputFormat,
+        style: Style,
+        show: ShownParts,
+        colour: bool,
+    ) -> Self {
+        let sink = export::create_sink(format, style, show, colour);
+        let remaining = filter.head.unwrap_or(u64::MAX);
+        Self { filter, grep: Grep::new(filter, style), sink, remaining, counts: DecodeCounts::default() }
     }
 
-    /// Writes what precedes the first event.
-    pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
-        self.sink.begin(out);
+    /// Writes the start of the output, before the first event.
+    pub(crate) fn write_start(&mut self, out: &mut Vec<u8>) {
+        self.sink.write_start(out);
     }
 
-    /// Writes an event if it passes the filters; returns whether more are wanted.
+    /// Writes an event if it passes the filters; returns whether `--head` allows more.
     #[inline]
-    pub(crate) fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Flow {
+    pub(crate) fn print_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> ReadFlow {
         if !self.filter.accepts(event) || !self.grep.accepts(event) {
-            self.tally.skip(event);
-            return Flow::Continue;
+            self.counts.add_skipped(event);
+            return ReadFlow::Continue;
         }
-        let misfit = self.sink.event(event, out);
-        self.tally.count(event, misfit.as_ref());
-        self.left -= 1;
-        if self.left == 0 { Flow::Stop } else { Flow::Continue }
+        let misfit = self.sink.write_event(event, out);
+        self.counts.add_written(event, misfit.as_ref());
+        self.remaining -= 1;
+        if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }
 
-    /// Writes what follows the last event.
-    pub(crate) fn end(&mut self, out: &mut Vec<u8>) {
-        self.sink.end(out);
+    /// Writes the end of the output, after the last event.
+    pub(crate) fn write_end(&mut self, out: &mut Vec<u8>) {
+        self.sink.write_end(out);
     }
 
-    /// Prints to standard error what could not be decoded or compared.
-    pub(crate) fn report(&self) {
-        self.tally.report(self.filter.uses_names());
+    /// Prints to standard error how many events could not be decoded or compared.
+    pub(crate) fn report_undecoded(&self) {
+        self.counts.report(self.filter.uses_names());
     }
 }
 
 /// Counts written and undecoded events.
 #[derive(Default)]
-struct Tally {
+struct DecodeCounts {
     events: u64,
     undecoded: u64,
     reasons: BTreeMap<&'static str, u64>,
@@ -69,8 +75,8 @@ struct Tally {
     without_schema: u64,
 }
 
-impl Tally {
-    fn count(&mut self, event: &Event<'_>, misfit: Option<&Undecoded>) {
+impl DecodeCounts {
+    fn add_written(&mut self, event: &DescribedEvent<'_>, misfit: Option<&Undecoded>) {
         self.events += 1;
         if let Some(reason) = event.found.as_ref().err().or(misfit) {
             self.undecoded += 1;
@@ -78,16 +84,16 @@ impl Tally {
         }
     }
 
-    fn skip(&mut self, event: &Event<'_>) {
+    fn add_skipped(&mut self, event: &DescribedEvent<'_>) {
         self.without_schema += u64::from(event.found.is_err());
     }
 
-    fn report(&self, by_names: bool) {
-        if by_names && self.events == 0 {
+    fn report(&self, uses_names: bool) {
+        if uses_names && self.events == 0 {
             eprintln!("no event matched");
         }
-        if by_names && self.without_schema > 0 {
-            let without_schema = grouped(self.without_schema);
+        if uses_names && self.without_schema > 0 {
+            let without_schema = format_number(self.without_schema);
             eprintln!(
                 "{without_schema} events without a schema were not compared by name or decoded text: --manifest may help"
             );
@@ -95,10 +101,10 @@ impl Tally {
         if self.undecoded == 0 {
             return;
         }
-        let (undecoded, events) = (grouped(self.undecoded), grouped(self.events));
+        let (undecoded, events) = (format_number(self.undecoded), format_number(self.events));
         eprintln!("{undecoded} of {events} events could not be decoded:");
         for (reason, count) in &self.reasons {
-            eprintln!("  {:>10}  {reason}", grouped(*count));
+            eprintln!("  {:>10}  {reason}", format_number(*count));
         }
     }
 }

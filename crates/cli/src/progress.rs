@@ -6,69 +6,71 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use traceweir::session::SessionSummary;
 
-use crate::text::grouped;
+use crate::text::format_number;
 
 /// How long work must take before progress is shown.
 const SHOW_DELAY: Duration = Duration::from_millis(400);
+
+/// Number of [`Progress::update`] calls for each change of the bar.
+const CALLS_PER_UPDATE: u32 = 4096;
 
 /// Shows the progress of a pass over the input.
 pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,
-    shown: bool,
-    wanted: bool,
+    is_shown: bool,
+    is_allowed: bool,
     calls: u32,
 }
 
 impl Progress {
     /// Creates a bar for `total` bytes. It stays hidden if data goes to the same terminal.
-    pub(crate) fn new(total: u64, what: &'static str, data_on_terminal: bool) -> Self {
+    pub(crate) fn new(total: u64, message: &'static str, data_on_terminal: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_message(what);
-        let wanted = std::io::stderr().is_terminal() && !data_on_terminal;
-        Self { bar, started: Instant::now(), shown: false, wanted, calls: 0 }
+        bar.set_message(message);
+        let is_allowed = std::io::stderr().is_terminal() && !data_on_terminal;
+        Self { bar, started: Instant::now(), is_shown: false, is_allowed, calls: 0 }
     }
 
-    /// Updates the bar; called for each event, so it is cheap.
+    /// Updates the bar. This is cheap, because callers call it for each event.
     #[inline]
     pub(crate) fn update(&mut self, bytes: impl FnOnce() -> u64) {
         self.calls = self.calls.wrapping_add(1);
-        if self.wanted && self.calls.is_multiple_of(4096) {
-            self.show(bytes());
+        if self.is_allowed && self.calls.is_multiple_of(CALLS_PER_UPDATE) {
+            self.show_position(bytes());
         }
     }
 
-    fn show(&mut self, bytes: u64) {
-        if !self.shown && self.started.elapsed() > SHOW_DELAY {
+    fn show_position(&mut self, bytes: u64) {
+        if !self.is_shown && self.started.elapsed() > SHOW_DELAY {
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-            self.shown = true;
+            self.is_shown = true;
         }
-        if self.shown {
+        if self.is_shown {
             self.bar.set_position(bytes);
         }
     }
 
-    /// Removes the bar.
-    pub(crate) fn done(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
 /// Shows the state of a recording in one line.
-pub(crate) struct Counter {
+pub(crate) struct RecordingLine {
     line: ProgressBar,
 }
 
-impl Counter {
-    /// Creates a line on a terminal; nothing if `wanted` is not set.
-    pub(crate) fn new(wanted: bool) -> Self {
-        let shown = wanted && std::io::stderr().is_terminal();
+impl RecordingLine {
+    /// Creates a line on a terminal; hidden if `is_allowed` is not set.
+    pub(crate) fn new(is_allowed: bool) -> Self {
+        let is_shown = is_allowed && std::io::stderr().is_terminal();
         let target =
-            if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+            if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let line = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template("{spinner} recording {elapsed}: {msg} (Ctrl-C ends)")
         {
@@ -77,29 +79,29 @@ impl Counter {
         Self { line }
     }
 
-    /// Shows the current properties of the session.
-    pub(crate) fn show(&self, now: &SessionSummary) {
-        let lost = now.events_lost.saturating_add(now.real_time_events_lost);
-        let (events, lost) = (grouped(now.events), grouped(lost));
-        self.line.set_message(format!("{events} events from {} processes, {lost} lost", now.processes));
+    /// Shows the current counters of the session.
+    pub(crate) fn show_counters(&self, summary: &SessionSummary) {
+        let lost = summary.events_lost.saturating_add(summary.real_time_events_lost);
+        let (events, lost) = (format_number(summary.events), format_number(lost));
+        self.line.set_message(format!("{events} events from {} processes, {lost} lost", summary.processes));
         self.line.tick();
     }
 }
 
-impl Drop for Counter {
+impl Drop for RecordingLine {
     fn drop(&mut self) {
         self.line.finish_and_clear();
     }
 }
 
-/// Shows on a terminal that the program waits, until it is dropped.
-pub(crate) struct Waiting {
+/// Shows on a terminal that the program waits, until this value is dropped.
+pub(crate) struct WaitLine {
     line: ProgressBar,
 }
 
-impl Waiting {
+impl WaitLine {
     /// Creates a line with a moving spinner.
-    pub(crate) fn new(what: &'static str) -> Self {
+    pub(crate) fn new(message: &'static str) -> Self {
         let is_shown = std::io::stderr().is_terminal();
         let target =
             if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
@@ -107,7 +109,7 @@ impl Waiting {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}: writing the rest") {
             line.set_style(style);
         }
-        line.set_message(what);
+        line.set_message(message);
         if is_shown {
             line.enable_steady_tick(SHOW_DELAY);
         }
@@ -115,7 +117,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitLine {
     fn drop(&mut self) {
         self.line.finish_and_clear();
     }

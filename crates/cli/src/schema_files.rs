@@ -1,4 +1,4 @@
-//! Files that contain schemas: those that the user names, and programs that a trace names.
+//! Files that contain schemas: files that the user names, and programs that a trace names.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,22 +10,22 @@ use traceweir::consumer::open_program;
 use traceweir_decode::{Decoder, Error};
 
 /// Maximum size of a manifest, PE, ELF or TMF file.
-const MAX_SCHEMA_FILE: u64 = 512 << 20;
+const MAX_SCHEMA_FILE_BYTES: u64 = 512 << 20;
 
-/// Returns the manifests that a path names: itself, or the files of a folder.
-pub(crate) fn manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
-    files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
+/// Returns the manifests at a path: the file, or the manifest files of a folder.
+pub(crate) fn list_manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
+    list_files(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
 }
 
-/// Returns the file itself, or the files of a folder with one of the extensions, sorted by name.
-pub(crate) fn files_of(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
-    let about = || format!("cannot open {}", path.display());
-    if !path.metadata().with_context(about)?.is_dir() {
+/// Returns the file at a path, or the files of a folder with one of the extensions, sorted by name.
+pub(crate) fn list_files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
+    let context = || format!("cannot open {}", path.display());
+    if !path.metadata().with_context(context)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in path.read_dir().with_context(about)? {
-        let file = entry.with_context(about)?.path();
+    for entry in path.read_dir().with_context(context)? {
+        let file = entry.with_context(context)?.path();
         let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
         if file.is_file() && extension.is_some_and(|e| extensions.contains(&e.as_str())) {
             files.push(file);
@@ -35,20 +35,19 @@ pub(crate) fn files_of(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>>
     Ok(files)
 }
 
-/// Reads a file that should contain schemas.
 pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
     let size = path.metadata().with_context(|| path.display().to_string())?.len();
-    if size > MAX_SCHEMA_FILE {
+    if size > MAX_SCHEMA_FILE_BYTES {
         bail!("{} is too large for a manifest ({size} bytes)", path.display());
     }
-    let about = || format!("cannot read {}", path.display());
+    let context = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
-    // A file that is not regular has no reliable size.
+    // The limit is needed because a special file has no reliable size.
     File::open(path)
-        .with_context(about)?
-        .take(MAX_SCHEMA_FILE)
+        .with_context(context)?
+        .take(MAX_SCHEMA_FILE_BYTES)
         .read_to_end(&mut bytes)
-        .with_context(about)?;
+        .with_context(context)?;
     Ok(bytes)
 }
 

@@ -1,6 +1,6 @@
-//! Sessions as the commands use them: finds and starts them, and stops them when a command ends.
-//! `report` prints how a session ended, `page` formats one, `reach` warns about providers and
-//! processes that are not traced.
+//! Finds and starts sessions for the commands, and stops them when a command ends. `report` prints
+//! how a session ended, `page` formats a session, `reach` warns about providers and processes that
+//! are not traced.
 
 mod by_name;
 mod enable_text;
@@ -23,22 +23,24 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::LOG_FILE_MODES;
 
 use crate::cli::{DaemonChoice, KernelEvents};
-use crate::exit::{self, numbered};
+use crate::exit::{self, format_status_suffix};
 use crate::grammar::EnableRequest;
-use crate::text::{plain, plain_path};
+use crate::text::{escape, escape_path};
 
-pub(crate) use by_name::{list_once, note_same_names};
+pub(crate) use by_name::{note_same_names, remove_duplicate_listings};
 pub(crate) use enable_text::format_filter;
 pub(crate) use kernel::{KernelState, change_kernel};
-pub(crate) use page::{SessionState, json, kind, named, page, status, write_enable};
+pub(crate) use page::{
+    SessionState, format_json, format_page, format_status, provider_kind, provider_name, put_enable,
+};
 pub(crate) use reach::{
-    check_pids, note_idle_filters, note_unseen_providers, registered_in, registered_providers,
-    warn_of_left_out_processes, warn_of_unheard_providers,
+    check_pids, note_idle_filters, note_unseen_providers, query_registered_guids, registered_guids,
+    warn_of_left_out_processes, warn_of_missing_providers,
 };
 pub(crate) use report::{
-    Ended, count_events, finalised_at, is_at_limit, report_losses, summarise, why_ended,
+    SessionEnd, count_events, describe_end, finalised_time, is_at_limit, print_summary, report_losses,
 };
-pub(crate) use shape::{SessionPlan, note_literal_percent_d, plan};
+pub(crate) use shape::{SessionPlan, build_plan, note_literal_percent_d};
 
 /// How long to wait for processes when a provider is enabled.
 const ENABLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,67 +51,68 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_SESSIONS_PER_PROVIDER: usize = 8;
 
 /// Connects to the daemon, if one runs.
-pub(crate) fn find(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
-    note_overruled_flag(daemon_choice);
-    let found = Controller::find(daemon_choice.scope()).map_err(|error| in_folder(daemon_choice, error))?;
+pub(crate) fn find_daemon(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
+    note_overridden_flag(daemon_choice);
+    let found =
+        Controller::find(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))?;
     if found.is_none()
         && let Some(reason) = Controller::passed_over(daemon_choice.scope())?
     {
-        let hint = exit::hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let hint = exit::find_hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
         eprintln!("note: the system's daemon is running, but refuses you: {reason}{hint}");
     }
     Ok(found)
 }
 
-/// Returns the message if no daemon runs.
-pub(crate) fn no_daemon_message(daemon_choice: DaemonChoice, usual: &'static str) -> &'static str {
+/// Returns the message for the case that no daemon runs.
+pub(crate) fn no_daemon_message(daemon_choice: DaemonChoice, default_message: &'static str) -> &'static str {
     if daemon_choice.system {
         "the system's daemon is not running: the service manager starts it (systemctl start traceweir.socket), \
          or root does (weir daemon --system)"
     } else {
-        usual
+        default_message
     }
 }
 
 /// Connects to the daemon; starts the user's own if none runs.
-pub(crate) fn find_or_start(daemon_choice: DaemonChoice) -> Result<Controller> {
-    note_overruled_flag(daemon_choice);
-    Controller::find_or_start(daemon_choice.scope()).map_err(|error| in_folder(daemon_choice, error))
+pub(crate) fn find_or_start_daemon(daemon_choice: DaemonChoice) -> Result<Controller> {
+    note_overridden_flag(daemon_choice);
+    Controller::find_or_start(daemon_choice.scope()).map_err(|error| add_folder_context(daemon_choice, error))
 }
 
 /// Prints a note if the environment overrides the flag.
-fn note_overruled_flag(daemon_choice: DaemonChoice) {
+fn note_overridden_flag(daemon_choice: DaemonChoice) {
     let flag = match daemon_choice.scope() {
         Some(Scope::System) => "--system",
         Some(Scope::User) => "--user",
         _ => return,
     };
-    if let Some(folder) = named_folder() {
-        let folder = plain_path(&folder);
+    if let Some(folder) = runtime_dir_from_env() {
+        let folder = escape_path(&folder);
         eprintln!("note: TRACEWEIR_RUNTIME_DIR is set: the daemon of {folder} is used, {flag} is ignored");
     }
 }
 
-fn named_folder() -> Option<PathBuf> {
+fn runtime_dir_from_env() -> Option<PathBuf> {
     std::env::var_os("TRACEWEIR_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
-/// Adds the folder that a system error is about.
-fn in_folder(daemon_choice: DaemonChoice, error: Error) -> anyhow::Error {
+/// Adds the runtime folder to a system error.
+fn add_folder_context(daemon_choice: DaemonChoice, error: Error) -> anyhow::Error {
     let is_system = error.is_system();
-    let folder = named_folder().or_else(|| {
+    let folder = runtime_dir_from_env().or_else(|| {
         let dir = RuntimeDir::for_scope(daemon_choice.scope().unwrap_or(Scope::User)).ok()?;
         Some(dir.path().to_owned())
     });
     match folder.filter(|_| is_system) {
-        Some(folder) => anyhow!(error).context(format!("cannot reach a daemon in {}", plain_path(&folder))),
+        Some(folder) => anyhow!(error).context(format!("cannot reach a daemon in {}", escape_path(&folder))),
         None => anyhow!(error),
     }
 }
 
 /// Connects to the daemon of a session; without a daemon there is no session.
-pub(crate) fn controller_of(daemon_choice: DaemonChoice, name: &str) -> Result<(Controller, Session)> {
-    match find(daemon_choice)? {
+pub(crate) fn connect_to_session(daemon_choice: DaemonChoice, name: &str) -> Result<(Controller, Session)> {
+    match find_daemon(daemon_choice)? {
         Some(controller) => {
             let session = controller.session(name);
             Ok((controller, session))
@@ -118,7 +121,7 @@ pub(crate) fn controller_of(daemon_choice: DaemonChoice, name: &str) -> Result<(
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
             format!(
                 "session {} is not running, because no daemon is (weir start starts a session)",
-                plain(name)
+                escape(name)
             ),
         ))),
     }
@@ -137,7 +140,7 @@ pub(crate) fn is_private(mode: LogFileMode) -> bool {
 }
 
 /// A session that this program started and stops, however it exits.
-pub(crate) struct OwnSession {
+pub(crate) struct StartedSession {
     controller: Controller,
     id: SessionId,
     name: String,
@@ -146,58 +149,58 @@ pub(crate) struct OwnSession {
     interval_before: Option<u32>,
 }
 
-impl OwnSession {
+impl StartedSession {
     /// Starts a session for these providers; starts the user's own daemon if none runs.
     pub(crate) fn start(
         daemon_choice: DaemonChoice,
         plan: &SessionPlan,
         providers: &[EnableRequest],
     ) -> Result<(Self, SessionSummary)> {
-        let mut controller = find_or_start(daemon_choice)?;
-        let summary = start(&mut controller, plan, providers)?;
+        let mut controller = find_or_start_daemon(daemon_choice)?;
+        let summary = start_session(&mut controller, plan, providers)?;
         Ok((Self::new(controller, plan, &summary), summary))
     }
 
-    /// Starts a session with the kernel events that are asked for. The sampling interval is
-    /// restored when it ends, unless the session is left running.
+    /// Starts a session with the requested kernel events. The sampling interval is restored when
+    /// the session ends, unless the session is left running.
     pub(crate) fn start_with_kernel(
         daemon_choice: DaemonChoice,
         plan: &mut SessionPlan,
         events: &KernelEvents,
         providers: &[EnableRequest],
     ) -> Result<(Self, SessionSummary)> {
-        kernel::with_kernel(plan, events, events.kernel.as_ref(), providers);
-        let mut controller = find_or_start(daemon_choice)?;
+        kernel::add_kernel_events(plan, events, events.kernel.as_ref(), providers);
+        let mut controller = find_or_start_daemon(daemon_choice)?;
         let interval_before = kernel::choose_interval(&mut controller, events)?;
-        let started = start(&mut controller, plan, providers);
+        let started = start_session(&mut controller, plan, providers);
         let started = match started
             .as_ref()
             .err()
-            .and_then(|error| kernel::allowed_part(error, events.kernel.as_ref()))
+            .and_then(|error| kernel::find_allowed_part(error, events.kernel.as_ref()))
         {
             Some(part) => {
-                kernel::with_kernel(plan, events, Some(&part), providers);
-                start(&mut controller, plan, providers).map(|summary| (summary, Some(part)))
+                kernel::add_kernel_events(plan, events, Some(&part), providers);
+                start_session(&mut controller, plan, providers).map(|summary| (summary, Some(part)))
             }
             None => started.map(|summary| (summary, events.kernel.clone())),
         };
         let (summary, kernel) = started.inspect_err(|_| {
             if let Some(interval) = interval_before {
-                // The first failure is the one to report.
+                // The earlier failure is reported instead.
                 let _ = kernel::set_interval(&mut controller, interval);
             }
         })?;
-        let mut own = Self::new(controller, plan, &summary);
-        own.interval_before = interval_before;
+        let mut session = Self::new(controller, plan, &summary);
+        session.interval_before = interval_before;
         if let Some(note) = kernel::stack_limit_note(plan.kernel_stack_bytes, summary.kernel_stack_bytes) {
             eprintln!("note: {note}");
         }
         if let Some(kernel) = &kernel {
-            kernel::request_further_groups(&own.session(), kernel)?;
-            let asked = events.kernel.as_ref().unwrap_or(kernel);
-            kernel::warn_of_limits(&asked.groups, &kernel.groups);
+            kernel::request_extra_groups(&session.session(), kernel)?;
+            let requested = events.kernel.as_ref().unwrap_or(kernel);
+            kernel::warn_of_limits(&requested.groups, &kernel.groups);
         }
-        Ok((own, summary))
+        Ok((session, summary))
     }
 
     fn new(controller: Controller, plan: &SessionPlan, summary: &SessionSummary) -> Self {
@@ -205,29 +208,28 @@ impl OwnSession {
         Self { controller, id, name, is_over: false, interval_before: None }
     }
 
-    /// Enables providers in these processes, or in all if there are none.
+    /// Enables providers in these processes; in all processes if `pids` is empty.
     pub(crate) fn enable(&self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
         let session = self.session();
-        for wanted in providers {
-            let done = wanted.enable_in(&session, pids).timeout(ENABLE_TIMEOUT).apply();
-            warn_of_delay(done).with_context(|| format!("cannot enable {}", plain(&wanted.name)))?;
+        for request in providers {
+            let done = request.build_enable(&session, pids).timeout(ENABLE_TIMEOUT).apply();
+            warn_of_delay(done).with_context(|| format!("cannot enable {}", escape(&request.name)))?;
         }
         Ok(())
     }
 
     fn restore_interval(&mut self) {
         if let Some(interval) = self.interval_before.take() {
-            // The first failure is the one to report.
+            // The earlier failure is reported instead.
             let _ = kernel::set_interval(&mut self.controller, interval);
         }
     }
 
-    /// Returns the session.
     pub(crate) fn session(&self) -> Session {
         self.controller.session_with_id(self.id)
     }
 
-    /// Returns its settings and counters; `None` if it has ended.
+    /// Returns settings and counters; `None` if the session has ended.
     pub(crate) fn query(&mut self) -> Result<Option<SessionSummary>> {
         if self.is_over {
             return Ok(None);
@@ -242,81 +244,81 @@ impl OwnSession {
         }
     }
 
-    /// Returns whether it is known to have ended, or is left running.
+    /// Returns whether the session has ended or is left running, so that it must not be stopped.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Returns the connection to its daemon.
+    /// Returns the connection to the daemon.
     pub(crate) fn controller(&mut self) -> &mut Controller {
         &mut self.controller
     }
 
-    /// Stops the session: collects all events and finalises the file, unless it has ended before.
-    pub(crate) fn stop(mut self) -> Result<Ended> {
+    /// Stops the session, unless it has ended before. The daemon collects all events and finalises
+    /// the file.
+    pub(crate) fn stop(mut self) -> Result<SessionEnd> {
         self.is_over = true;
         let stopped = self.session().stop();
-        // After the stop: before it, the change would be recorded in the trace, whose samples all
-        // have one interval.
+        // The interval is restored after the stop. Before the stop, the trace would record the
+        // change, although all its samples have the same interval.
         self.restore_interval();
         match stopped {
-            Ok(summary) if summary.end_status.is_none() => Ok(Ended::ByUs(summary)),
-            Ok(summary) => Ok(Ended::Before(summary)),
-            Err(error) if is_gone(&error) || is_stopping(&error) || is_cut(&error) => Ok(self.outcome()),
-            Err(error) => Err(error).with_context(|| format!("cannot stop session {}", plain(&self.name))),
+            Ok(summary) if summary.end_status.is_none() => Ok(SessionEnd::ByUs(summary)),
+            Ok(summary) => Ok(SessionEnd::Before(summary)),
+            Err(error) if is_gone(&error) || is_stopping(&error) || is_disconnect(&error) => {
+                Ok(self.wait_for_end())
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot stop session {}", escape(&self.name))),
         }
     }
 
-    /// Waits for the end and returns how it ended. A daemon that does not know the session is a new
-    /// one.
-    pub(crate) fn outcome(&self) -> Ended {
+    /// Waits for the end of the session and returns how it ended. A daemon that does not know the
+    /// session is a new daemon.
+    pub(crate) fn wait_for_end(&self) -> SessionEnd {
         let (session, started) = (self.session(), Instant::now());
         loop {
             match session.outcome() {
-                Ok(outcome) => return Ended::Before(outcome),
-                // Another client is stopping it.
+                Ok(outcome) => return SessionEnd::Before(outcome),
+                // Another client is stopping the session.
                 Err(_) if started.elapsed() < STOP_TIMEOUT && session.query().is_ok() => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Err(_) => return Ended::WithDaemon(self.controller.socket()),
+                Err(_) => return SessionEnd::WithDaemon(self.controller.socket()),
             }
         }
     }
 
-    /// Leaves the session running.
     pub(crate) fn leave_running(&mut self) {
         self.is_over = true;
         self.interval_before = None;
     }
 }
 
-impl Drop for OwnSession {
+impl Drop for StartedSession {
     fn drop(&mut self) {
         if !self.is_over {
-            // The first failure is the one to report.
+            // The earlier failure is reported instead.
             let _ = self.session().stop();
         }
         self.restore_interval();
     }
 }
 
-/// Starts a session in this daemon.
-fn start(
+fn start_session(
     controller: &mut Controller,
     plan: &SessionPlan,
     providers: &[EnableRequest],
 ) -> Result<SessionSummary> {
-    let about = || format!("cannot start session {}", plain(&plan.name));
-    // Checked before the start, which truncates the file: an old trace is not lost to a session
-    // that cannot run.
-    check_enables(&controller.providers()?, providers).with_context(about)?;
+    let context = || format!("cannot start session {}", escape(&plan.name));
+    // The start truncates the file. Checking first keeps an old trace if the session cannot run.
+    check_enables(&controller.providers()?, providers).with_context(context)?;
     let guids: Vec<Guid> = providers.iter().map(|provider| provider.guid).collect();
-    controller.check_enables(&guids).with_context(about)?;
-    let (_, summary) = plan.builder().daemon(controller).start_with_summary().with_context(about)?;
+    controller.check_enables(&guids).with_context(context)?;
+    let (_, summary) = plan.to_builder().daemon(controller).start_with_summary().with_context(context)?;
     Ok(summary)
 }
 
-/// Returns whether an error means that there is no such session, or no longer.
+/// Returns whether an error means that the session does not exist or has ended.
 pub(crate) fn is_gone(error: &Error) -> bool {
     error.status() == Status::ERROR_WMI_INSTANCE_NOT_FOUND
 }
@@ -325,20 +327,19 @@ fn is_stopping(error: &Error) -> bool {
     error.status() == Status::ERROR_ACTIVE_CONNECTIONS
 }
 
-/// Returns whether the daemon disconnected.
-pub(crate) fn is_cut(error: &Error) -> bool {
+pub(crate) fn is_disconnect(error: &Error) -> bool {
     error.is_disconnect()
 }
 
 /// Rejects enables that the daemon would reject once the session runs, as far as that can be
 /// predicted.
-fn check_enables(known: &[ProviderInfo], wanted: &[EnableRequest]) -> Result<()> {
-    for wanted in wanted {
-        let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-        let entry =
-            known.iter().find(|provider| provider.guid == wanted.guid && provider.is_group == is_group);
-        if entry.is_some_and(|provider| provider.sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
-            let name = plain(&wanted.name);
+fn check_enables(providers: &[ProviderInfo], requests: &[EnableRequest]) -> Result<()> {
+    for request in requests {
+        let is_group = request.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+        let provider =
+            providers.iter().find(|provider| provider.guid == request.guid && provider.is_group == is_group);
+        if provider.is_some_and(|provider| provider.sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
+            let name = escape(&request.name);
             let reason = format!("eight sessions enable {name} already: stop one; nothing was changed");
             return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason).into());
         }
@@ -346,11 +347,12 @@ fn check_enables(known: &[ProviderInfo], wanted: &[EnableRequest]) -> Result<()>
     Ok(())
 }
 
-/// Turns a timeout into a warning: the provider is enabled, and slow processes apply it later.
+/// Turns a timeout into a warning: the provider is enabled, and slow processes apply the enable
+/// later.
 pub(crate) fn warn_of_delay(done: traceweir::Result<()>) -> Result<()> {
     match done {
         Err(error) if error.status() == Status::ERROR_TIMEOUT => {
-            let status = numbered(Some(error.status()));
+            let status = format_status_suffix(Some(error.status()));
             eprintln!("warning: some processes have not applied it yet: {error}{status}");
             Ok(())
         }

@@ -1,7 +1,8 @@
-//! Handles Ctrl-C and similar signals in a thread, where any code may run.
+//! Handles Ctrl-C and similar signals in a thread, because a signal handler may run only little
+//! code.
 //!
 //! ```text
-//!   SIGINT, SIGTERM, SIGHUP ──one byte each──▶ socket pair ──▶ thread ──▶ each(1), each(2), …
+//!   SIGINT, SIGTERM, SIGHUP ──one byte each──▶ socket pair ──▶ thread ──▶ on_signal(1), on_signal(2), …
 //! ```
 
 use std::io::Read;
@@ -13,22 +14,25 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// Exit status after Ctrl-C: 128 + SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Calls `each` with the number of signals so far, in its own thread, instead of ending the
-/// process.
-pub(crate) fn on_interrupt(mut each: impl FnMut(u32) + Send + 'static) -> Result<()> {
-    let (mut requests, sender) = UnixStream::pair().context("cannot handle Ctrl-C")?;
+/// Calls `on_signal` with the number of signals so far, in a separate thread. The signals no longer
+/// end the process.
+pub(crate) fn handle_interrupts(mut on_signal: impl FnMut(u32) + Send + 'static) -> Result<()> {
+    let (mut receiver, sender) = UnixStream::pair().context("cannot handle Ctrl-C")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let sender = sender.try_clone().context("cannot handle Ctrl-C")?;
         signal_hook::low_level::pipe::register(signal, sender).context("cannot handle Ctrl-C")?;
     }
-    let wait = move || {
+    let read_signals = move || {
         let mut byte = [0];
         let mut count = 0;
-        while requests.read_exact(&mut byte).is_ok() {
+        while receiver.read_exact(&mut byte).is_ok() {
             count += 1;
-            each(count);
+            on_signal(count);
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).context("cannot handle Ctrl-C")?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(read_signals)
+        .context("cannot handle Ctrl-C")?;
     Ok(())
 }

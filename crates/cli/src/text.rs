@@ -1,37 +1,37 @@
 //! Text for people and scripts: escapes, counts, tables, JSON objects, and values as users type
-//! them. Every other module may use this one, and it uses none.
+//! them. All other modules may use this module; it uses none of them.
 
 mod json;
 mod parse;
 mod table;
 
-pub(crate) use json::{Object, array};
+pub(crate) use json::{JsonObject, json_array};
 pub(crate) use parse::{
-    EXPECTED_LEVEL, Moment, matches, parse_duration, parse_level, parse_mask, parse_moment,
+    EXPECTED_LEVEL, Moment, matches_pattern, parse_duration, parse_level, parse_mask, parse_moment,
 };
-pub(crate) use table::{lines, table};
+pub(crate) use table::{format_table, join_lines};
 
-/// Escapes text for one line of a terminal, whatever it contains.
-pub(crate) fn plain(text: &str) -> String {
+/// Escapes untrusted text for one line of a terminal.
+pub(crate) fn escape(text: &str) -> String {
     let mut out = Vec::new();
     traceweir_decode::format::push_line(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Escapes text of several lines, such as an error with an illustration.
-pub(crate) fn plain_lines(text: &str) -> String {
-    let lines: Vec<String> = text.lines().map(plain).collect();
+pub(crate) fn escape_lines(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(escape).collect();
     lines.join("\n")
 }
 
 /// Escapes a path for one line of a terminal.
-pub(crate) fn plain_path(path: &std::path::Path) -> String {
-    plain(&path.display().to_string())
+pub(crate) fn escape_path(path: &std::path::Path) -> String {
+    escape(&path.display().to_string())
 }
 
 /// Quotes a word of a command line, if a shell would split it.
-pub(crate) fn shell(word: &str) -> String {
-    let word = plain(word);
+pub(crate) fn quote_for_shell(word: &str) -> String {
+    let word = escape(word);
     let is_plain = |c: char| {
         c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | ':' | '@' | '%' | ',' | '=')
     };
@@ -43,22 +43,22 @@ pub(crate) fn shell(word: &str) -> String {
 }
 
 /// Quotes a path of a command line.
-pub(crate) fn shell_path(path: &std::path::Path) -> String {
-    shell(&path.display().to_string())
+pub(crate) fn quote_path_for_shell(path: &std::path::Path) -> String {
+    quote_for_shell(&path.display().to_string())
 }
 
 /// Formats a count with its noun, in plural where needed: "3 events".
-pub(crate) fn counted(n: u64, noun: &str) -> String {
+pub(crate) fn format_count(n: u64, noun: &str) -> String {
     let ending = match n {
         1 => "",
         _ if ["s", "ch", "sh"].iter().any(|end| noun.ends_with(end)) => "es",
         _ => "s",
     };
-    format!("{} {noun}{ending}", grouped(n))
+    format!("{} {noun}{ending}", format_number(n))
 }
 
 /// Formats a number with thousands separators.
-pub(crate) fn grouped(n: u64) -> String {
+pub(crate) fn format_number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {
@@ -84,7 +84,7 @@ mod tests {
             ("a;b", "'a;b'"),
             ("", "''"),
         ] {
-            assert_eq!(shell(word), quoted, "{word}");
+            assert_eq!(quote_for_shell(word), quoted, "{word}");
         }
     }
 }

@@ -3,23 +3,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns where a table of mounts has tracefs: by itself, else below debugfs.
+/// Returns the path of tracefs in a mount table: its own mount, else the folder below debugfs.
 pub(crate) fn find_mount(mounts: &str) -> Option<PathBuf> {
-    let all = || {
+    let list_mounts = || {
         mounts.lines().filter_map(|line| {
             let mut words = line.split(' ');
             let (_, path, kind) = (words.next()?, words.next()?, words.next()?);
             Some((path.replace("\\040", " "), kind))
         })
     };
-    let own = all().filter(|(_, kind)| *kind == "tracefs").map(|(path, _)| PathBuf::from(path));
-    // The usual path is preferred over other mounts.
-    let usual = Path::new("/sys/kernel/tracing");
-    let own: Vec<PathBuf> = own.collect();
-    let best = own.iter().find(|path| *path == usual).or_else(|| own.first()).cloned();
-    let older =
-        || all().find(|(_, kind)| *kind == "debugfs").map(|(path, _)| Path::new(&path).join("tracing"));
-    best.or_else(older)
+    let mounts_of_tracefs =
+        list_mounts().filter(|(_, kind)| *kind == "tracefs").map(|(path, _)| PathBuf::from(path));
+    // The default path is preferred over other mounts.
+    let default = Path::new("/sys/kernel/tracing");
+    let mounts_of_tracefs: Vec<PathBuf> = mounts_of_tracefs.collect();
+    let best =
+        mounts_of_tracefs.iter().find(|path| *path == default).or_else(|| mounts_of_tracefs.first()).cloned();
+    let below_debugfs = || {
+        list_mounts().find(|(_, kind)| *kind == "debugfs").map(|(path, _)| Path::new(&path).join("tracing"))
+    };
+    best.or_else(below_debugfs)
 }
 
 /// Returns whether this kernel has kprobes, which read paths as system calls received them; `None`

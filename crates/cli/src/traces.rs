@@ -7,9 +7,9 @@
 //!                 processes and threads they contain, and the programs they name
 //! ```
 //!
-//! Schemas and rundown events may be at the end of a trace, so a first pass is needed: at once for
-//! short traces and those with kernel events, else at the first event that does not describe
-//! itself. A long trace of self-describing events needs none.
+//! Schemas and rundown events may be at the end of a trace, so a first pass is needed. Short traces
+//! and traces with kernel events are surveyed first. Other traces are surveyed at the first event
+//! that does not describe itself. A long trace of self-describing events needs no survey.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -26,73 +26,85 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::cli::Schemas;
-use crate::event::{Event, EventContext, Flow, describe};
-use crate::exit::{self, Outcome};
-use crate::images::Images;
-use crate::input::{self, Input};
+use crate::cli::SchemaArgs;
+use crate::event::{DescribedEvent, EventContext, ReadFlow, describe_record};
+use crate::exit::{self, CommandOutcome};
+use crate::images::LoadedImages;
+use crate::input::{self, TraceInput};
 use crate::progress::Progress;
-use crate::schema_files::{files_of, load_traced_programs, manifest_files, read_schema_file};
-use crate::symbols::{self, Symbols};
-use crate::text::plain_path;
+use crate::schema_files::{list_files, list_manifest_files, load_traced_programs, read_schema_file};
+use crate::symbols::{self, TraceSymbols};
+use crate::text::escape_path;
 
 /// Traces up to this size are always surveyed first.
-const SHORT: u64 = 32 << 20;
+const MAX_SHORT_TRACE_BYTES: u64 = 32 << 20;
 
-/// Opened traces, with what is known about their events.
-pub(crate) struct Traces {
-    pub(crate) inputs: Vec<Input>,
+/// Maximum number of defects of a trace to print.
+const MAX_SHOWN_DEFECTS: usize = 20;
+
+/// Opened traces, with the schemas, processes and images of their events.
+pub(crate) struct TraceSet {
+    pub(crate) inputs: Vec<TraceInput>,
     pub(crate) decoder: Decoder,
     actors: Vec<Actors>,
     /// The images of each trace; empty unless needed.
-    images: Vec<Images>,
+    images: Vec<LoadedImages>,
     /// The symbols of each trace; empty unless needed.
-    symbols: Vec<RefCell<Symbols>>,
+    symbols: Vec<RefCell<TraceSymbols>>,
     /// The stack definitions of each trace.
     stacks: Vec<Definitions>,
-    surveyed: bool,
+    is_surveyed: bool,
     /// Whether schemas are read from programs that the traces name.
-    binaries: bool,
+    reads_programs: bool,
     /// Whether data goes to the terminal, where a progress bar would disturb.
     data_on_terminal: bool,
 }
 
-/// Result of reading, besides the events.
+/// The result of reading traces.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
-    pub(crate) outcome: Outcome,
+pub(crate) struct ReadSummary {
+    pub(crate) outcome: CommandOutcome,
     /// Defects, one line each.
     pub(crate) warnings: Vec<String>,
 }
 
-impl Reading {
-    /// Prints the defects to standard error.
+impl ReadSummary {
     pub(crate) fn print_warnings(&self) {
-        self.warnings.iter().for_each(|warning| exit::warn(warning));
+        self.warnings.iter().for_each(|warning| exit::print_warning(warning));
     }
 }
 
-impl Traces {
-    pub(crate) fn open(paths: &[PathBuf], schemas: &Schemas, data_on_terminal: bool) -> Result<Self> {
-        let inputs = input::open_all(paths)?;
+impl TraceSet {
+    pub(crate) fn open(paths: &[PathBuf], schemas: &SchemaArgs, data_on_terminal: bool) -> Result<Self> {
+        let inputs = input::open_paths(paths)?;
         let mut decoder = Decoder::new();
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
         let first = Definitions::default();
         let stacks = inputs.iter().map(|_| first.with_shared_limit()).collect();
-        let (images, symbols, binaries) = (Vec::new(), Vec::new(), !schemas.no_binaries);
-        let surveyed = false;
-        Ok(Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal })
+        let (images, symbols, reads_programs) = (Vec::new(), Vec::new(), !schemas.no_binaries);
+        let is_surveyed = false;
+        Ok(Self {
+            inputs,
+            decoder,
+            actors,
+            images,
+            symbols,
+            stacks,
+            is_surveyed,
+            reads_programs,
+            data_on_terminal,
+        })
     }
 
     /// Makes the survey also collect loaded images.
-    pub(crate) fn learn_images(&mut self) {
-        self.images.resize_with(self.inputs.len(), Images::default);
+    pub(crate) fn collect_images(&mut self) {
+        self.images.resize_with(self.inputs.len(), LoadedImages::default);
     }
 
-    /// Makes the survey also collect what symbols need.
-    pub(crate) fn learn_symbols(&mut self, options: &symbols::Options) {
-        self.symbols.resize_with(self.inputs.len(), || RefCell::new(Symbols::new(options.clone())));
+    /// Makes the survey also collect the data that symbols need.
+    pub(crate) fn collect_symbols(&mut self, options: &symbols::SymbolOptions) {
+        self.symbols.resize_with(self.inputs.len(), || RefCell::new(TraceSymbols::new(options.clone())));
     }
 
     /// Returns the wall time at which the earliest trace starts.
@@ -104,60 +116,76 @@ impl Traces {
             .unwrap_or_default()
     }
 
-    /// Calls `each` for every event that passes `wanted`, in time order.
+    /// Calls `on_event` for every record that `accepts` returns true for, in time order.
     pub(crate) fn read(
         &mut self,
-        mut wanted: impl FnMut(&Record<'_>, FileTime) -> bool,
-        mut each: impl FnMut(&Event<'_>) -> Result<Flow>,
-    ) -> Result<Reading> {
+        mut accepts: impl FnMut(&Record<'_>, FileTime) -> bool,
+        mut on_event: impl FnMut(&DescribedEvent<'_>) -> Result<ReadFlow>,
+    ) -> Result<ReadSummary> {
         let start = self.start();
-        let Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal } =
-            self;
+        let Self {
+            inputs,
+            decoder,
+            actors,
+            images,
+            symbols,
+            stacks,
+            is_surveyed,
+            reads_programs,
+            data_on_terminal,
+        } = self;
         let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
         let total = traces.iter().map(|t| t.file_size()).sum();
-        if !*surveyed && (survey_pays(&traces, total) || !images.is_empty() || !symbols.is_empty()) {
-            *surveyed = true;
-            survey(&traces, decoder, SurveyTargets { actors, images, symbols, stacks }, *data_on_terminal)?;
-            if *binaries {
+        if !*is_surveyed && (should_survey_first(&traces, total) || !images.is_empty() || !symbols.is_empty())
+        {
+            *is_surveyed = true;
+            survey_traces(
+                &traces,
+                decoder,
+                SurveyTargets { actors, images, symbols, stacks },
+                *data_on_terminal,
+            )?;
+            if *reads_programs {
                 load_traced_programs(decoder);
             }
         }
-        walk(inputs, *data_on_terminal, |file, clock, record| {
+        read_records(inputs, *data_on_terminal, |file, clock, record| {
             let time = clock.file_time(record.time());
-            // How an event is shown must not depend on the filter, so the filter comes second.
-            if !*surveyed && needs_survey(record) {
-                *surveyed = true;
-                survey(
+            // The survey comes before the filter, so that the output of an event does not depend on
+            // the filter.
+            if !*is_surveyed && needs_survey(record) {
+                *is_surveyed = true;
+                survey_traces(
                     &traces,
                     decoder,
                     SurveyTargets { actors, images, symbols, stacks },
                     *data_on_terminal,
                 )?;
-                if *binaries {
+                if *reads_programs {
                     load_traced_programs(decoder);
                 }
             }
-            let Some(actors) = actors.get_mut(file) else { return Ok(Flow::Continue) };
-            if !wanted(record, time) {
+            let Some(actors) = actors.get_mut(file) else { return Ok(ReadFlow::Continue) };
+            if !accepts(record, time) {
                 actors.follow(record);
-                return Ok(Flow::Continue);
+                return Ok(ReadFlow::Continue);
             }
-            let Some(stacks) = stacks.get(file) else { return Ok(Flow::Continue) };
+            let Some(stacks) = stacks.get(file) else { return Ok(ReadFlow::Continue) };
             let (images, symbols) = (images.get(file), symbols.get(file));
             let context = EventContext { file, clock, time, start, images, symbols, stacks };
-            each(&describe(record, context, decoder, actors))
+            on_event(&describe_record(record, context, decoder, actors))
         })
     }
 }
 
-/// Calls `each` for every record of the traces, in time order, with the index and the clock of its
-/// trace. Nothing is decoded.
+/// Calls `on_record` for every record of the traces, in time order, with the index and the clock of
+/// its trace. Nothing is decoded.
 #[inline]
-pub(crate) fn walk(
-    inputs: &[Input],
+pub(crate) fn read_records(
+    inputs: &[TraceInput],
     data_on_terminal: bool,
-    mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
-) -> Result<Reading> {
+    mut on_record: impl FnMut(usize, &Clock, &Record<'_>) -> Result<ReadFlow>,
+) -> Result<ReadSummary> {
     let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut files = MergedFiles::new(traces.iter().copied());
@@ -165,21 +193,21 @@ pub(crate) fn walk(
     while let Some(file) = files.next_file() {
         progress.update(|| files.bytes_read());
         let (Some(record), Some(trace)) = (files.read(file)?, traces.get(file)) else { continue };
-        if each(file, trace.clock(), &record)? == Flow::Stop {
+        if on_record(file, trace.clock(), &record)? == ReadFlow::Stop {
             break;
         }
     }
-    progress.done();
+    progress.finish();
     Ok(collect_defects(inputs, files.events()))
 }
 
-/// Returns whether to survey before the first event: a short trace costs little, and kernel events
-/// name the processes and threads of their trace.
-fn survey_pays(traces: &[&Trace<TraceFile>], total: u64) -> bool {
-    total <= SHORT || traces.iter().any(|t| t.seems_to_hold_kernel_events())
+/// Returns whether to survey before the first event. A short trace costs little, and kernel events
+/// contain the processes and threads of their trace.
+fn should_survey_first(traces: &[&Trace<TraceFile>], total: u64) -> bool {
+    total <= MAX_SHORT_TRACE_BYTES || traces.iter().any(|t| t.seems_to_hold_kernel_events())
 }
 
-/// Returns whether decoding an event may need something from elsewhere in the trace.
+/// Returns whether decoding an event may need other events of the trace.
 #[inline]
 fn needs_survey(record: &Record<'_>) -> bool {
     match record.family() {
@@ -194,34 +222,34 @@ fn needs_survey(record: &Record<'_>) -> bool {
     }
 }
 
-/// What the survey fills, for each trace.
+/// The tables that the survey fills, with one entry per trace.
 struct SurveyTargets<'l> {
     actors: &'l mut [Actors],
-    images: &'l mut [Images],
-    symbols: &'l mut [RefCell<Symbols>],
+    images: &'l mut [LoadedImages],
+    symbols: &'l mut [RefCell<TraceSymbols>],
     stacks: &'l mut [Definitions],
 }
 
-fn survey(
+fn survey_traces(
     traces: &[&Trace<TraceFile>],
     decoder: &mut Decoder,
     SurveyTargets { actors, images, symbols, stacks }: SurveyTargets<'_>,
-    quiet: bool,
+    data_on_terminal: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
-    let mut progress = Progress::new(total, "looking for schemas", quiet);
-    let mut before = 0_u64;
+    let mut progress = Progress::new(total, "looking for schemas", data_on_terminal);
+    let mut earlier_bytes = 0_u64;
     let (mut all_images, mut all_symbols) = (images.iter_mut(), symbols.iter_mut());
     for ((trace, actors), stacks) in traces.iter().zip(actors).zip(stacks) {
         let mut images = all_images.next();
-        let mut names = all_symbols.next().map(RefCell::get_mut);
+        let mut symbols = all_symbols.next().map(RefCell::get_mut);
         let mut events = trace.events();
         loop {
             let read = events.bytes_read();
-            progress.update(|| before.saturating_add(read));
+            progress.update(|| earlier_bytes.saturating_add(read));
             let Some(record) = events.next()? else { break };
-            if let Some(names) = &mut names {
-                names.observe(&record);
+            if let Some(symbols) = &mut symbols {
+                symbols.observe(&record);
             }
             actors.foresee(&record);
             if Actors::is_informative(&record) {
@@ -232,42 +260,42 @@ fn survey(
             }
             decoder.observe(&record);
             stacks.observe(&record);
-            if let Some(images) = images.as_mut().filter(|_| Images::is_informative(&record))
+            if let Some(images) = images.as_mut().filter(|_| LoadedImages::is_informative(&record))
                 && let Ok(found) = decoder.find(&record)
             {
                 images.observe(&record, &found);
             }
         }
-        before = before.saturating_add(trace.file_size());
+        earlier_bytes = earlier_bytes.saturating_add(trace.file_size());
     }
-    progress.done();
+    progress.finish();
     Ok(())
 }
 
 fn collect_defects<'t>(
-    inputs: &'t [Input],
+    inputs: &'t [TraceInput],
     streams: impl Iterator<Item = &'t Events<'t, TraceFile>>,
-) -> Reading {
-    let mut reading = Reading::default();
+) -> ReadSummary {
+    let mut reading = ReadSummary::default();
     for (input, stream) in inputs.iter().zip(streams) {
         let trace = &input.trace;
         let damage = stream.damage();
         if let Some(archive) = &input.damage {
             reading.warnings.push(format!("{}: {archive}", input.name));
-            reading.outcome = reading.outcome.max(Outcome::Damaged);
+            reading.outcome = reading.outcome.max(CommandOutcome::Damaged);
         }
         let defects = trace.defects().iter().chain(&damage.defects);
         let hidden = damage.count.saturating_sub(damage.defects.len() as u64);
-        for defect in defects.take(20) {
+        for defect in defects.take(MAX_SHOWN_DEFECTS) {
             reading.warnings.push(format!("{}: {defect}", input.name));
         }
         let all = trace.defects().len().saturating_add(damage.defects.len());
-        if all > 20 || hidden > 0 {
-            let more = (all.saturating_sub(20) as u64).saturating_add(hidden);
+        if all > MAX_SHOWN_DEFECTS || hidden > 0 {
+            let more = (all.saturating_sub(MAX_SHOWN_DEFECTS) as u64).saturating_add(hidden);
             reading.warnings.push(format!("{}: and {more} more defects (weir check lists them)", input.name));
         }
         if all > 0 {
-            reading.outcome = reading.outcome.max(Outcome::Damaged);
+            reading.outcome = reading.outcome.max(CommandOutcome::Damaged);
         }
         if !trace.is_finalised() {
             // This alone is no damage: a log that is still being written looks the same.
@@ -277,32 +305,33 @@ fn collect_defects<'t>(
             ));
         }
         if let Some((written, present)) = trace.missing_buffers() {
-            let gone = format!("{}: the header counts {written} buffers, the file has {present}", input.name);
-            reading.warnings.push(gone);
-            reading.outcome = reading.outcome.max(Outcome::Damaged);
+            let missing =
+                format!("{}: the header counts {written} buffers, the file has {present}", input.name);
+            reading.warnings.push(missing);
+            reading.outcome = reading.outcome.max(CommandOutcome::Damaged);
         }
         if trace.loss_flags() != 0 {
             reading
                 .warnings
                 .push(format!("{}: buffers report that events were lost before them", input.name));
-            reading.outcome = reading.outcome.max(Outcome::EventsLost);
+            reading.outcome = reading.outcome.max(CommandOutcome::EventsLost);
         }
         let header = trace.header();
         if header.events_lost > 0 || header.buffers_lost > 0 {
             let (events, buffers) = (header.events_lost, header.buffers_lost);
             let lost = format!("{}: the session lost {events} events and {buffers} buffers", input.name);
             reading.warnings.push(lost);
-            reading.outcome = reading.outcome.max(Outcome::EventsLost);
+            reading.outcome = reading.outcome.max(CommandOutcome::EventsLost);
         }
     }
     reading
 }
 
 /// Loads the schemas that the command line names.
-pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
+pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &SchemaArgs) -> Result<()> {
     for path in &schemas.manifest {
         let is_folder = path.is_dir();
-        for file in manifest_files(path)? {
+        for file in list_manifest_files(path)? {
             let bytes = read_schema_file(&file)?;
             match decoder.add_manifest(&bytes) {
                 Ok(_) => {}
@@ -315,7 +344,7 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
         }
     }
     for path in &schemas.tmf {
-        for file in files_of(path, &["tmf"])? {
+        for file in list_files(path, &["tmf"])? {
             let bytes = read_schema_file(&file)?;
             let added = decoder.add_tmf(&bytes).with_context(|| format!("cannot use {}", file.display()))?;
             warn_of_lines(&file, &added.warnings);
@@ -332,14 +361,14 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
     Ok(())
 }
 
-/// Warns about lines of a message format file that could not be used: the first few, and how many
-/// more.
+/// Warns about lines of a message format file that could not be used: the first few, and the
+/// number of others.
 fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
-    const SHOWN: usize = 5;
-    for (line, reason) in warnings.iter().take(SHOWN) {
-        anstream::eprintln!("warning: {}:{line}: {reason}", plain_path(file));
+    const MAX_SHOWN_LINES: usize = 5;
+    for (line, reason) in warnings.iter().take(MAX_SHOWN_LINES) {
+        anstream::eprintln!("warning: {}:{line}: {reason}", escape_path(file));
     }
-    if warnings.len() > SHOWN {
-        anstream::eprintln!("warning: {}: and {} more", plain_path(file), warnings.len() - SHOWN);
+    if warnings.len() > MAX_SHOWN_LINES {
+        anstream::eprintln!("warning: {}: and {} more", escape_path(file), warnings.len() - MAX_SHOWN_LINES);
     }
 }

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use super::scheduler::Switch;
+use super::scheduler::ContextSwitch;
 
 /// An event of a report.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportEvent {
-    /// Index of its trace.
+    /// Index of the trace.
     pub(crate) file: usize,
     pub(crate) cpu: u16,
     pub(crate) pointer_size: usize,
-    /// Its timestamp, by the clock of its trace.
+    /// Timestamp in ticks of the trace's clock.
     pub(crate) stamp: i64,
     /// Nanoseconds since the first trace began.
-    pub(crate) time: i64,
+    pub(crate) time_ns: i64,
     pub(crate) what: Occurrence,
 }
 
-/// What an event reports.
+/// The content of a [`ReportEvent`].
 #[derive(Clone, Debug)]
 pub(crate) enum Occurrence {
     /// A processor was executing at an address in a thread.
@@ -26,9 +26,9 @@ pub(crate) enum Occurrence {
     /// The sampling interval, in units of 100 ns.
     Interval(u64),
     /// A processor switched from one thread to another.
-    Switch(Switch),
-    /// Several switches in a compact form, which is not decoded.
-    Switches,
+    Switch(ContextSwitch),
+    /// A batch of switches in the compact form, which is not decoded.
+    CompactSwitches,
     /// A thread became ready to run.
     Ready { thread: u32 },
     /// A disk operation completed.
@@ -43,8 +43,8 @@ pub(crate) struct Transfer {
     pub(crate) disk: u32,
     pub(crate) operation: &'static str,
     pub(crate) bytes: u64,
-    /// Duration in nanoseconds, if the event contains it.
-    pub(crate) took: Option<u64>,
+    /// Duration, if the event contains it.
+    pub(crate) duration_ns: Option<u64>,
     pub(crate) thread: Option<u32>,
     /// The process in the header, for versions that contain no thread.
     pub(crate) pid: u32,

@@ -1,4 +1,4 @@
-//! Reads numbers of an event by the names of their fields.
+//! Reads numeric fields of an event by name.
 
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::SchemaMatch;
@@ -6,12 +6,12 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
 
-struct Fields<const N: usize> {
+struct NumberFields<const N: usize> {
     names: [&'static str; N],
     values: [Option<u64>; N],
 }
 
-impl<'p, const N: usize> Visitor<'p> for Fields<N> {
+impl<'p, const N: usize> Visitor<'p> for NumberFields<N> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         for (name, slot) in self.names.iter().zip(&mut self.values) {
             if *field.name == **name && slot.is_none() {
@@ -26,14 +26,14 @@ impl<'p, const N: usize> Visitor<'p> for Fields<N> {
 }
 
 /// Returns the unsigned numbers in the fields of these names; `None` for a missing field.
-pub(super) fn numbers<const N: usize>(
+pub(super) fn read_numbers<const N: usize>(
     walker: &mut Walker,
     record: &Record<'_>,
     found: &SchemaMatch<'_, '_>,
     names: [&'static str; N],
 ) -> [Option<u64>; N] {
-    let mut fields = Fields { names, values: [None; N] };
-    // A payload that ends early has passed the fields before its end.
+    let mut fields = NumberFields { names, values: [None; N] };
+    // If the payload ends early, the fields before its end have been read.
     let _ = walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
     fields.values
 }

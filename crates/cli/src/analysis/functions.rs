@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Code of a module without symbols is shown by the start of its function or, if that is unknown
-//! too, by the [`BLOCK`] that contains it. This separates hot code from cold code: a row per
-//! address would scatter a loop, and one row for the module would say nothing.
+//! too, by the block of [`BLOCK_BYTES`] that contains it. This separates hot code from cold code: a
+//! row per address would scatter a loop, and one row for the module would say nothing.
 //!
 //! F1 Kernel frames are canonical addresses in the kernel half that precede the first user frame,
 //! and nothing else. A stack that was walked with invalid frame pointers can contain anything in
@@ -21,34 +21,31 @@ use std::sync::Arc;
 use traceweir_decode::stack::Stack;
 use traceweir_format::stack_walk::is_kernel_address;
 
-use crate::symbols::Symbols;
+use crate::symbols::TraceSymbols;
 
 /// Maximum number of functions; further ones are merged into `(other)`.
 const MAX_FUNCTIONS: usize = 1 << 19;
-/// Maximum size of all names in bytes, each function counted with its module; functions beyond it
-/// are `(other)` too.
-const MAX_BYTES: usize = 64 << 20;
-/// Maximum length of a name, in characters.
+/// Maximum size of all function and module names; functions beyond this limit are `(other)` too.
+const MAX_TOTAL_NAME_BYTES: usize = 64 << 20;
 const MAX_NAME_CHARS: usize = 400;
 
-/// Size of the blocks that code without symbols is divided into, in bytes: about the size of a
-/// function.
-const BLOCK: u64 = 256;
+/// Size of the blocks that code without symbols is divided into: about the size of a function.
+const BLOCK_BYTES: u64 = 256;
 
 /// The id of a function. The default stands for functions beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FunctionId(u32);
 
 impl FunctionId {
-    /// Returns its index among all functions.
+    /// Returns the index in [`FunctionTable::all`].
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The kind of code, or what stands for code in a stack.
+/// The kind of code in a stack frame, or the kind of an entry that is not code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum CodeKind {
     /// Merged functions, or the mark of a missing stack.
     #[default]
     Other,
@@ -66,19 +63,18 @@ pub(crate) enum Kind {
     Thread,
 }
 
-/// A function in a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Function {
+pub(crate) struct StackFunction {
     pub(crate) module: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
     /// Offset in the module of the function or block that stands for a function without a name.
     pub(crate) block: Option<u64>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CodeKind,
     pub(crate) is_inlined: bool,
 }
 
-impl Function {
-    /// Returns the text for people.
+impl StackFunction {
+    /// Formats the function for people, such as `module!function`.
     pub(crate) fn label(&self) -> String {
         match (&self.module, &self.name) {
             (Some(module), Some(name)) => format!("{module}!{name}"),
@@ -87,81 +83,83 @@ impl Function {
                 None => format!("{module}!?"),
             },
             (None, Some(name)) => name.to_string(),
-            (None, None) if self.kind == Kind::Kernel => "[kernel]".to_owned(),
+            (None, None) if self.kind == CodeKind::Kernel => "[kernel]".to_owned(),
             (None, None) => "?".to_owned(),
         }
     }
 
-    /// Returns the text for its module.
+    /// Formats the module for people.
     pub(crate) fn module_label(&self) -> &str {
         match &self.module {
             Some(module) => module,
-            None if self.kind == Kind::Kernel => "[kernel]",
+            None if self.kind == CodeKind::Kernel => "[kernel]",
             None => "?",
         }
     }
 }
 
-/// The functions of a report.
 #[derive(Debug)]
-pub(crate) struct Functions {
-    all: Vec<Function>,
-    numbers: HashMap<Function, FunctionId>,
-    bytes: usize,
+pub(crate) struct FunctionTable {
+    all: Vec<StackFunction>,
+    ids: HashMap<StackFunction, FunctionId>,
+    name_bytes: usize,
     is_full: bool,
 }
 
-impl Default for Functions {
+impl Default for FunctionTable {
     fn default() -> Self {
-        let other = Function { name: Some("(other)".into()), ..Function::default() };
-        Self { all: vec![other], numbers: HashMap::new(), bytes: 0, is_full: false }
+        let other = StackFunction { name: Some("(other)".into()), ..StackFunction::default() };
+        Self { all: vec![other], ids: HashMap::new(), name_bytes: 0, is_full: false }
     }
 }
 
-impl Functions {
-    /// Returns the id of a function, and adds it if it is new.
-    pub(crate) fn id(&mut self, function: Function) -> FunctionId {
-        if let Some(id) = self.numbers.get(&function) {
+impl FunctionTable {
+    /// Returns the id of a function, and adds the function if it is new.
+    pub(crate) fn find_or_add(&mut self, function: StackFunction) -> FunctionId {
+        if let Some(id) = self.ids.get(&function) {
             return *id;
         }
         let texts = [&function.module, &function.name].into_iter().flatten();
-        let bytes = texts.fold(self.bytes, |sum, text| sum.saturating_add(text.len()));
-        if self.all.len() >= MAX_FUNCTIONS || bytes > MAX_BYTES {
+        let bytes = texts.fold(self.name_bytes, |sum, text| sum.saturating_add(text.len()));
+        if self.all.len() >= MAX_FUNCTIONS || bytes > MAX_TOTAL_NAME_BYTES {
             self.is_full = true;
             return FunctionId::default();
         }
-        self.bytes = bytes;
+        self.name_bytes = bytes;
         let id = FunctionId(u32::try_from(self.all.len()).unwrap_or_default());
         self.all.push(function.clone());
-        self.numbers.insert(function, id);
+        self.ids.insert(function, id);
         id
     }
 
-    /// Returns the id of an entry that stands for a process, a thread, or a missing part.
-    pub(crate) fn named(&mut self, name: &str, kind: Kind) -> FunctionId {
-        self.id(Function { name: Some(truncate_name(name)), kind, ..Function::default() })
+    /// Returns the id of an entry that stands for a process, a thread, or a missing part of a
+    /// stack.
+    pub(crate) fn add_placeholder(&mut self, name: &str, kind: CodeKind) -> FunctionId {
+        self.find_or_add(StackFunction { name: Some(truncate_name(name)), kind, ..StackFunction::default() })
     }
 
     /// Appends the functions of a stack, outermost first.
     pub(crate) fn resolve_stack(
         &mut self,
-        symbols: &mut Symbols,
+        symbols: &mut TraceSymbols,
         stack: &Stack,
         at: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
         let begin = out.len();
         for (index, address) in stack.frames().enumerate() {
-            // A stack-walk event contains the exact addresses at which kernel and program were
-            // left. Other addresses, and all addresses of a stack that a process took of itself,
-            // are return addresses, which may be where the next function begins.
+            // The first kernel frame and the first user frame of a stack-walk event are exact
+            // instruction addresses. All other frames, and all frames of a stack that a process
+            // captured itself, are return addresses, and the next function may begin there.
             let is_exact = stack.owner.is_some() && (index == 0 || index == stack.kernel.len());
             let address = if is_exact { address } else { address.saturating_sub(1) };
             let is_kernel = index < stack.kernel.len();
             if is_kernel || may_be_user_code(address, at.pointer_size) {
-                self.resolve_part(symbols, address, (at, is_kernel), out);
+                self.resolve_frame(symbols, address, at, is_kernel, out);
             } else {
-                out.push(self.id(Function { kind: Kind::Unknown, ..Function::default() }));
+                out.push(
+                    self.find_or_add(StackFunction { kind: CodeKind::Unknown, ..StackFunction::default() }),
+                );
             }
         }
         if let Some(added) = out.get_mut(begin..) {
@@ -172,57 +170,65 @@ impl Functions {
     /// Appends the functions at an address, innermost first.
     pub(crate) fn resolve_address(
         &mut self,
-        symbols: &mut Symbols,
+        symbols: &mut TraceSymbols,
         address: u64,
         at: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
-        self.resolve_part(symbols, address, (at, true), out);
+        self.resolve_frame(symbols, address, at, true, out);
     }
 
     /// Appends the functions at an address in the kernel part or the user part of a stack.
-    fn resolve_part(
+    fn resolve_frame(
         &mut self,
-        symbols: &mut Symbols,
+        symbols: &mut TraceSymbols,
         address: u64,
-        (at, may_be_kernel): (CodeLocation<'_>, bool),
+        at: CodeLocation<'_>,
+        may_be_kernel: bool,
         out: &mut Vec<FunctionId>,
     ) {
         for frame in symbols.resolve(at.process, address, at.time).iter() {
             let kind = match &frame.module {
-                _ if may_be_kernel && is_canonical_kernel_address(address, at.pointer_size) => Kind::Kernel,
-                Some(module) if is_program(at.program, module) => Kind::Program,
-                Some(_) => Kind::Library,
-                None => Kind::Unknown,
+                _ if may_be_kernel && is_canonical_kernel_address(address, at.pointer_size) => {
+                    CodeKind::Kernel
+                }
+                Some(module) if is_program(at.program, module) => CodeKind::Program,
+                Some(_) => CodeKind::Library,
+                None => CodeKind::Unknown,
             };
-            let (module, name) =
-                (frame.module.as_ref().map(bounded_name), frame.function.as_ref().map(bounded_name));
+            let module = frame.module.as_ref().map(bounded_name);
+            let name = frame.function.as_ref().map(bounded_name);
             let needs_block = module.is_some() && name.is_none();
-            let block = needs_block.then(|| frame.start.unwrap_or(frame.offset - frame.offset % BLOCK));
-            out.push(self.id(Function { module, name, block, kind, is_inlined: frame.is_inlined }));
+            let block = needs_block.then(|| frame.start.unwrap_or(frame.offset - frame.offset % BLOCK_BYTES));
+            out.push(self.find_or_add(StackFunction {
+                module,
+                name,
+                block,
+                kind,
+                is_inlined: frame.is_inlined,
+            }));
         }
     }
 
-    /// Returns a function by its id.
-    pub(crate) fn get(&self, id: FunctionId) -> &Function {
-        self.all.get(id.index()).or(self.all.first()).unwrap_or(&NOTHING)
+    /// Returns a function by its id; `(other)` for an invalid id.
+    pub(crate) fn get(&self, id: FunctionId) -> &StackFunction {
+        self.all.get(id.index()).or(self.all.first()).unwrap_or(&EMPTY_FUNCTION)
     }
 
-    /// Returns all functions, by id.
-    pub(crate) fn all(&self) -> &[Function] {
+    pub(crate) fn all(&self) -> &[StackFunction] {
         &self.all
     }
 
-    /// Returns whether functions exceeded the limit.
+    /// Returns whether functions were merged into `(other)` at the limit.
     pub(crate) const fn is_full(&self) -> bool {
         self.is_full
     }
 }
 
-static NOTHING: Function =
-    Function { module: None, name: None, block: None, kind: Kind::Other, is_inlined: false };
+static EMPTY_FUNCTION: StackFunction =
+    StackFunction { module: None, name: None, block: None, kind: CodeKind::Other, is_inlined: false };
 
-/// Process and time at which an address is resolved.
+/// The process and time in which an address is resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodeLocation<'a> {
     pub(crate) process: u32,
@@ -256,7 +262,7 @@ fn is_program(program: Option<&str>, module: &str) -> bool {
     })
 }
 
-/// Returns the name itself, unless it is too long.
+/// Returns the name, shortened if it is too long.
 fn bounded_name(name: &Arc<str>) -> Arc<str> {
     if name.len() <= MAX_NAME_CHARS { Arc::clone(name) } else { truncate_name(name) }
 }
@@ -271,64 +277,70 @@ fn truncate_name(name: &str) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbols::Options;
+    use crate::symbols::SymbolOptions;
 
     #[test]
     fn equal_functions_have_one_id() {
-        let mut all = Functions::default();
-        let named = |name: &str| Function { name: Some(name.into()), ..Function::default() };
-        let (a, b) = (all.id(named("a")), all.id(named("b")));
-        assert!(a != b && all.id(named("a")) == a && all.get(b).label() == "b");
-        assert_eq!(all.get(FunctionId::default()).label(), "(other)");
-        assert_eq!(all.get(FunctionId(99)).label(), "(other)");
+        let mut table = FunctionTable::default();
+        let function = |name: &str| StackFunction { name: Some(name.into()), ..StackFunction::default() };
+        let (a, b) = (table.find_or_add(function("a")), table.find_or_add(function("b")));
+        assert!(a != b && table.find_or_add(function("a")) == a && table.get(b).label() == "b");
+        assert_eq!(table.get(FunctionId::default()).label(), "(other)");
+        assert_eq!(table.get(FunctionId(99)).label(), "(other)");
     }
 
     #[test]
     fn total_size_of_names_is_limited() {
-        let mut all = Functions::default();
+        let mut table = FunctionTable::default();
         let (mut number, long) = (0, "é".repeat(MAX_NAME_CHARS - 10));
-        while all.named(&format!("{number}{long}"), Kind::Unknown) != FunctionId::default() {
+        while table.add_placeholder(&format!("{number}{long}"), CodeKind::Unknown) != FunctionId::default() {
             number += 1;
         }
-        assert!(all.is_full() && all.bytes <= MAX_BYTES && number > 10_000, "{number}");
-        assert_ne!(all.named("0", Kind::Unknown), FunctionId::default(), "a short one still fits");
+        assert!(table.is_full() && table.name_bytes <= MAX_TOTAL_NAME_BYTES && number > 10_000, "{number}");
+        assert_ne!(
+            table.add_placeholder("0", CodeKind::Unknown),
+            FunctionId::default(),
+            "a short name must still fit"
+        );
     }
 
     #[test]
     fn unknown_functions_have_labels() {
-        let function = |module: Option<&str>, kind| Function {
+        let function = |module: Option<&str>, kind| StackFunction {
             module: module.map(Arc::from),
             kind,
-            ..Function::default()
+            ..StackFunction::default()
         };
-        assert_eq!(function(Some("a.so"), Kind::Library).label(), "a.so!?");
-        let placed = Function { block: Some(0x1200), ..function(Some("a.so"), Kind::Library) };
+        assert_eq!(function(Some("a.so"), CodeKind::Library).label(), "a.so!?");
+        let placed = StackFunction { block: Some(0x1200), ..function(Some("a.so"), CodeKind::Library) };
         assert_eq!(placed.label(), "a.so+0x1200");
-        assert_eq!(function(None, Kind::Unknown).label(), "?");
-        assert_eq!(function(None, Kind::Kernel).label(), "[kernel]");
-        let long = Function { name: Some(truncate_name(&"é".repeat(9999))), ..Function::default() };
+        assert_eq!(function(None, CodeKind::Unknown).label(), "?");
+        assert_eq!(function(None, CodeKind::Kernel).label(), "[kernel]");
+        let long =
+            StackFunction { name: Some(truncate_name(&"é".repeat(9999))), ..StackFunction::default() };
         assert_eq!(long.label().chars().count(), MAX_NAME_CHARS);
     }
 
     #[test]
     fn invalid_user_frames_are_not_kernel_frames() {
-        let (mut all, mut symbols, mut out) =
-            (Functions::default(), Symbols::new(Options::default()), Vec::new());
+        let mut table = FunctionTable::default();
+        let mut symbols = TraceSymbols::new(SymbolOptions::default());
+        let mut out = Vec::new();
         let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
         let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
         let stack = Stack { owner: Some((7, 7)), kernel, user };
         let at = CodeLocation { process: 7, time: 0, pointer_size: 8, program: None };
-        all.resolve_stack(&mut symbols, &stack, at, &mut out);
-        let labels: Vec<String> = out.iter().rev().map(|id| all.get(*id).label()).collect();
+        table.resolve_stack(&mut symbols, &stack, at, &mut out);
+        let labels: Vec<String> = out.iter().rev().map(|id| table.get(*id).label()).collect();
         assert_eq!(labels, ["[kernel]", "?", "?", "?", "?", "?"]);
-        assert!(out.iter().all(|id| all.get(*id).module_label() != "(other)"));
+        assert!(out.iter().all(|id| table.get(*id).module_label() != "(other)"));
         // 32-bit programs may use three of four gigabytes.
         out.clear();
         let user = vec![0x40_1000, 0xB000_0000];
         let narrow = Stack { owner: Some((7, 7)), kernel: vec![0xC000_0000], user };
-        all.resolve_stack(&mut symbols, &narrow, CodeLocation { pointer_size: 4, ..at }, &mut out);
-        let kinds: Vec<Kind> = out.iter().rev().map(|id| all.get(*id).kind).collect();
-        assert_eq!(kinds, [Kind::Kernel, Kind::Unknown, Kind::Unknown]);
+        table.resolve_stack(&mut symbols, &narrow, CodeLocation { pointer_size: 4, ..at }, &mut out);
+        let kinds: Vec<CodeKind> = out.iter().rev().map(|id| table.get(*id).kind).collect();
+        assert_eq!(kinds, [CodeKind::Kernel, CodeKind::Unknown, CodeKind::Unknown]);
     }
 
     #[test]

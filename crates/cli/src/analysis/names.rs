@@ -7,8 +7,8 @@
 //!   key ──▶ its names, oldest first
 //! ```
 //!
-//! A key means the last name at or before its time, else the first one after it, because a rundown
-//! may be at the end. The number of names is limited.
+//! A key has the last name at or before the time of an event, else the first name after that time,
+//! because a rundown may be at the end. The number of names is limited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,28 +21,26 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 
-/// Maximum number of names of one trace, and of one key.
 const MAX_NAMES: usize = 1 << 18;
-const MAX_PER_KEY: usize = 1 << 10;
-/// Maximum length of a name, in characters.
+const MAX_NAMES_PER_KEY: usize = 1 << 10;
 const MAX_NAME_CHARS: usize = 400;
 
 /// The events that define names of one kind, and their fields.
-struct Source {
+struct NameSource {
     hooks: &'static [u16],
     keys: &'static [&'static str],
     name: &'static str,
     /// Whether 0 is a valid key.
-    has_zero: bool,
+    allows_key_zero: bool,
 }
 
-static FILES: Source = Source {
+static FILES: NameSource = NameSource {
     hooks: &[hook::FILE_NAME, hook::FILE_NAME_CREATE, hook::FILE_NAME_DELETE, hook::FILE_NAME_RUNDOWN],
     keys: &["FileObject"],
     name: "FileName",
-    has_zero: false,
+    allows_key_zero: false,
 };
-static THREADS: Source = Source {
+static THREADS: NameSource = NameSource {
     hooks: &[
         hook::THREAD_START,
         hook::THREAD_END,
@@ -52,25 +50,26 @@ static THREADS: Source = Source {
     ],
     keys: &["TThreadId", "ThreadId"],
     name: "ThreadName",
-    has_zero: false,
+    allows_key_zero: false,
 };
-static DISKS: Source = Source {
+static DISKS: NameSource = NameSource {
     hooks: &[hook::CONFIG_PHYSICAL_DISK],
     keys: &["DiskNumber"],
     name: "Manufacturer",
-    has_zero: true,
+    allows_key_zero: true,
 };
 
 /// The names of one kind in a trace.
-pub(super) struct Names {
-    source: &'static Source,
+pub(super) struct TraceNames {
+    source: &'static NameSource,
+    /// Times and names, oldest first.
     by_key: HashMap<u64, Vec<(i64, Arc<str>)>>,
     count: usize,
     walker: Walker,
 }
 
 struct NameFields {
-    source: &'static Source,
+    source: &'static NameSource,
     key: Option<u64>,
     name: Vec<u8>,
 }
@@ -89,23 +88,23 @@ impl<'p> Visitor<'p> for NameFields {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-impl Names {
-    fn new(source: &'static Source) -> Self {
+impl TraceNames {
+    fn new(source: &'static NameSource) -> Self {
         Self { source, by_key: HashMap::new(), count: 0, walker: Walker::default() }
     }
 
-    /// Returns the names of files, by the keys in disk transfers.
-    pub(super) fn of_files() -> Self {
+    /// Returns an empty table of file names, by the keys in disk transfers.
+    pub(super) fn for_files() -> Self {
         Self::new(&FILES)
     }
 
-    /// Returns the names of threads.
-    pub(super) fn of_threads() -> Self {
+    /// Returns an empty table of thread names.
+    pub(super) fn for_threads() -> Self {
         Self::new(&THREADS)
     }
 
-    /// Returns the names of disks.
-    pub(super) fn of_disks() -> Self {
+    /// Returns an empty table of disk names.
+    pub(super) fn for_disks() -> Self {
         Self::new(&DISKS)
     }
 
@@ -119,31 +118,31 @@ impl Names {
         let mut fields = NameFields { source: self.source, key: None, name: Vec::new() };
         let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
         if let Some(key) = fields.key {
-            self.note(key, record.time(), String::from_utf8_lossy(&fields.name).trim_end());
+            self.add_name(key, record.time(), String::from_utf8_lossy(&fields.name).trim_end());
         }
     }
 
-    fn note(&mut self, key: u64, time: i64, name: &str) {
-        if (key == 0 && !self.source.has_zero) || name.is_empty() || self.count >= MAX_NAMES {
+    fn add_name(&mut self, key: u64, time: i64, name: &str) {
+        if (key == 0 && !self.source.allows_key_zero) || name.is_empty() || self.count >= MAX_NAMES {
             return;
         }
-        let all = self.by_key.entry(key).or_default();
-        if all.len() >= MAX_PER_KEY
-            || all.last().is_some_and(|(_, last)| last.chars().eq(name.chars().take(MAX_NAME_CHARS)))
+        let names_of_key = self.by_key.entry(key).or_default();
+        if names_of_key.len() >= MAX_NAMES_PER_KEY
+            || names_of_key.last().is_some_and(|(_, last)| last.chars().eq(name.chars().take(MAX_NAME_CHARS)))
         {
             return;
         }
         let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-        let index = all.partition_point(|(then, _)| *then <= time);
-        all.insert(index, (time, name.into()));
+        let index = names_of_key.partition_point(|(then, _)| *then <= time);
+        names_of_key.insert(index, (time, name.into()));
         self.count += 1;
     }
 
     /// Returns the name of a key at a time.
     pub(super) fn name_at(&self, key: u64, time: i64) -> Option<Arc<str>> {
-        let all = self.by_key.get(&key)?;
-        let after = all.partition_point(|(then, _)| *then <= time);
-        all.get(after.saturating_sub(1)).map(|(_, name)| Arc::clone(name))
+        let names_of_key = self.by_key.get(&key)?;
+        let next = names_of_key.partition_point(|(then, _)| *then <= time);
+        names_of_key.get(next.saturating_sub(1)).map(|(_, name)| Arc::clone(name))
     }
 }
 
@@ -153,10 +152,10 @@ mod tests {
 
     #[test]
     fn key_means_last_name_before_or_first_name_after() {
-        let mut names = Names::of_files();
-        names.note(7, 10, "a");
-        names.note(7, 15, "a");
-        names.note(7, 20, "b");
+        let mut names = TraceNames::for_files();
+        names.add_name(7, 10, "a");
+        names.add_name(7, 15, "a");
+        names.add_name(7, 20, "b");
         let at = |key, time| names.name_at(key, time);
         assert_eq!(at(7, 5).as_deref(), Some("a"));
         assert_eq!((at(7, 19).as_deref(), at(7, 20).as_deref()), (Some("a"), Some("b")));
@@ -166,13 +165,13 @@ mod tests {
 
     #[test]
     fn number_of_names_is_limited() {
-        let mut names = Names::of_files();
+        let mut names = TraceNames::for_files();
         for time in 0..5000 {
-            names.note(7, time, &format!("{time}"));
+            names.add_name(7, time, &format!("{time}"));
         }
-        assert_eq!(names.by_key[&7].len(), MAX_PER_KEY);
+        assert_eq!(names.by_key[&7].len(), MAX_NAMES_PER_KEY);
         names.count = MAX_NAMES;
-        names.note(8, 0, "x");
+        names.add_name(8, 0, "x");
         assert_eq!(names.name_at(8, 0), None);
     }
 }

@@ -7,13 +7,12 @@ use traceweir_decode::stack::{Joined, Stack};
 use traceweir_format::header::NO_ID;
 
 use super::trace_facts::TraceFacts;
-use super::{FunctionId, Functions, Kind, ProcessId, Processes, ReportEvent};
+use super::{CodeKind, FunctionId, FunctionTable, ProcessId, ProcessTable, ReportEvent};
 
-/// Maximum number of thread names.
 const MAX_THREADS: usize = 1 << 17;
 
-/// Frame limits of recorders: the default of Linux, and that of sessions and Windows. A stack of
-/// exactly that many frames was truncated, with rare exceptions.
+/// Frame limits of recorders: 127 is the default of Linux, 192 the limit of sessions and Windows.
+/// A stack of exactly that many frames was truncated, with rare exceptions.
 const FRAME_LIMITS: [usize; 2] = [127, 192];
 
 /// Stands for the outermost functions of a truncated stack.
@@ -26,11 +25,19 @@ pub(crate) fn is_truncated(stack: &Stack) -> bool {
     FRAME_LIMITS.contains(&kernel.saturating_add(user)) || FRAME_LIMITS.contains(&user)
 }
 
-/// Builds paths; keeps its memory between stacks.
+/// A thread and its process at the time of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventThread {
+    pub(crate) process: ProcessId,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+}
+
+/// Builds paths, and reuses its memory for each stack.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    pub(crate) functions: Functions,
-    pub(crate) processes: Processes,
+    pub(crate) functions: FunctionTable,
+    pub(crate) processes: ProcessTable,
     path: Vec<FunctionId>,
     /// The last name of each thread.
     thread_names: HashMap<(ProcessId, u32), Arc<str>>,
@@ -45,35 +52,34 @@ impl Paths {
         Self { by_thread, ..Self::default() }
     }
 
-    /// Returns the process of a thread at an event; if the trace does not contain it, the owner of
-    /// the stack.
-    pub(crate) fn process(
+    /// Finds the process of a thread at an event. If the trace does not contain it, the owner of
+    /// the stack is used.
+    pub(crate) fn find_thread(
         &mut self,
-        known: &TraceFacts,
-        seen: &ReportEvent,
+        facts: &TraceFacts,
+        event: &ReportEvent,
         stack: &Stack,
-        thread: u32,
-    ) -> (u32, ProcessId) {
-        let known_pid = known.process_of(thread, seen.stamp);
-        let stack_pid = stack.owner.filter(|(_, owner)| *owner == thread).map(|(process, _)| process);
+        tid: u32,
+    ) -> EventThread {
+        let known_pid = facts.process_of(tid, event.stamp);
+        let stack_pid = stack.owner.filter(|(_, owner)| *owner == tid).map(|(process, _)| process);
         let pid = if known_pid == NO_ID { stack_pid.unwrap_or(NO_ID) } else { known_pid };
-        (pid, self.process_by_pid(known, seen, pid))
+        EventThread { process: self.find_process(facts, event, pid), pid, tid }
     }
 
     /// Returns the process of a pid at an event.
-    pub(crate) fn process_by_pid(&mut self, known: &TraceFacts, seen: &ReportEvent, pid: u32) -> ProcessId {
-        self.processes.id(pid, known.program_of(pid, seen.stamp))
+    pub(crate) fn find_process(&mut self, facts: &TraceFacts, event: &ReportEvent, pid: u32) -> ProcessId {
+        self.processes.find_or_add(pid, facts.program_of(pid, event.stamp))
     }
 
-    /// Stores the name of a thread at an event.
     pub(crate) fn learn_thread_name(
         &mut self,
-        known: &TraceFacts,
-        seen: &ReportEvent,
+        facts: &TraceFacts,
+        event: &ReportEvent,
         process: ProcessId,
         thread: u32,
     ) {
-        let Some(name) = known.thread_name(thread, seen.stamp) else { return };
+        let Some(name) = facts.thread_name(thread, event.stamp) else { return };
         let has_room = self.thread_names.len() < MAX_THREADS;
         match self.thread_names.get_mut(&(process, thread)) {
             Some(last) => *last = name,
@@ -84,12 +90,11 @@ impl Paths {
         }
     }
 
-    /// Returns the last name of a thread.
     pub(crate) fn thread_name(&self, process: ProcessId, thread: u32) -> Option<&str> {
         self.thread_names.get(&(process, thread)).map(|name| &**name)
     }
 
-    /// Returns name and id of a thread for people.
+    /// Formats name and id of a thread for people.
     pub(crate) fn thread_label(&self, process: ProcessId, thread: u32) -> String {
         match self.thread_name(process, thread) {
             Some(name) => format!("{name} ({thread})"),
@@ -97,33 +102,35 @@ impl Paths {
         }
     }
 
-    /// Returns the path of a stack: process, thread if wanted, and functions. `innermost` is the
-    /// address of the event, if the stack does not begin with it.
+    /// Returns the path of a stack: the process, the thread if paths contain threads, and
+    /// functions. `innermost` is the instruction address of the event. It is added if it is not the
+    /// first frame.
     pub(crate) fn resolve(
         &mut self,
-        known: &mut TraceFacts,
+        facts: &mut TraceFacts,
         joined: &Joined<ReportEvent>,
-        (process, pid, thread): (ProcessId, u32, u32),
+        thread: EventThread,
         innermost: Option<u64>,
     ) -> &[FunctionId] {
-        let Joined { what: seen, stack } = joined;
+        let Joined { what: event, stack } = joined;
         self.path.clear();
-        self.path.push(self.functions.named(&self.processes.label(process), Kind::Process));
+        self.path
+            .push(self.functions.add_placeholder(&self.processes.label(thread.process), CodeKind::Process));
         if self.by_thread {
-            let label = match known.thread_name(thread, seen.stamp) {
-                Some(name) => format!("{name} ({thread})"),
-                None => format!("thread {thread}"),
+            let label = match facts.thread_name(thread.tid, event.stamp) {
+                Some(name) => format!("{name} ({})", thread.tid),
+                None => format!("thread {}", thread.tid),
             };
-            self.path.push(self.functions.named(&label, Kind::Thread));
+            self.path.push(self.functions.add_placeholder(&label, CodeKind::Thread));
         }
         if self.marks_truncated && is_truncated(stack) {
-            self.path.push(self.functions.named(TRUNCATED, Kind::Other));
+            self.path.push(self.functions.add_placeholder(TRUNCATED, CodeKind::Other));
         }
-        known.functions(seen, stack, pid, &mut self.functions, &mut self.path);
+        facts.resolve_stack(event, stack, thread.pid, &mut self.functions, &mut self.path);
         if let Some(address) = innermost.filter(|address| stack.frames().next() != Some(*address)) {
-            known.function(seen, address, pid, &mut self.functions, &mut self.path);
+            facts.resolve_address(event, address, thread.pid, &mut self.functions, &mut self.path);
         } else if stack.is_empty() {
-            self.path.push(self.functions.named("(no stack)", Kind::Other));
+            self.path.push(self.functions.add_placeholder("(no stack)", CodeKind::Other));
         }
         &self.path
     }

@@ -6,36 +6,34 @@ use std::sync::Arc;
 
 use traceweir_format::header::NO_ID;
 
-use crate::text::matches;
+use crate::text::matches_pattern;
 
 /// Maximum number of processes; further ones are merged into one.
 const MAX_PROCESSES: usize = 1 << 17;
-/// Maximum number of processes to suggest, and of characters to compare.
-const SHOWN: usize = 5;
-const COMPARED: usize = 64;
-/// Maximum number of names of one pid.
-const MAX_NAMES: usize = 64;
+const MAX_SUGGESTIONS: usize = 5;
+/// Maximum number of characters of a name to compare.
+const MAX_COMPARED_CHARS: usize = 64;
+const MAX_NAMES_PER_PID: usize = 64;
 
 /// The id of a process in a report. The default stands for processes beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ProcessId(u32);
 
-/// The processes of a report.
 #[derive(Debug)]
-pub(crate) struct Processes {
+pub(crate) struct ProcessTable {
     all: Vec<(u32, Option<Arc<str>>)>,
     by_pid: HashMap<u32, Vec<ProcessId>>,
 }
 
-impl Default for Processes {
+impl Default for ProcessTable {
     fn default() -> Self {
         Self { all: vec![(NO_ID, Some("(other)".into()))], by_pid: HashMap::new() }
     }
 }
 
-impl Processes {
-    /// Returns the process of a pid and a name, and adds it if it is new.
-    pub(crate) fn id(&mut self, pid: u32, name: Option<&str>) -> ProcessId {
+impl ProcessTable {
+    /// Returns the id of the process with a pid and a name, and adds the process if it is new.
+    pub(crate) fn find_or_add(&mut self, pid: u32, name: Option<&str>) -> ProcessId {
         let name = name.filter(|name| !name.is_empty());
         let known = self.by_pid.get(&pid).map(Vec::as_slice).unwrap_or_default();
         let all = &self.all;
@@ -45,7 +43,7 @@ impl Processes {
             return *id;
         }
         let next = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        if self.all.len() >= MAX_PROCESSES || known.len() >= MAX_NAMES {
+        if self.all.len() >= MAX_PROCESSES || known.len() >= MAX_NAMES_PER_PID {
             return ProcessId::default();
         }
         self.all.push((pid, name.map(Arc::from)));
@@ -53,17 +51,17 @@ impl Processes {
         ProcessId(next)
     }
 
-    /// Returns its pid, if it has one.
+    /// Returns the pid; `None` for events without a process.
     pub(crate) fn pid(&self, id: ProcessId) -> Option<u32> {
         self.all.get(id.0 as usize).map(|(pid, _)| *pid).filter(|pid| *pid != NO_ID)
     }
 
-    /// Returns its name, if known.
+    /// Returns the name, if known.
     pub(crate) fn name(&self, id: ProcessId) -> Option<&str> {
         self.all.get(id.0 as usize).and_then(|(_, name)| name.as_deref())
     }
 
-    /// Returns name and pid for people.
+    /// Formats name and pid for people.
     pub(crate) fn label(&self, id: ProcessId) -> String {
         match (self.pid(id), self.name(id)) {
             (Some(pid), Some(name)) => format!("{name} ({pid})"),
@@ -83,39 +81,38 @@ pub(crate) struct ThreadSelection {
 }
 
 impl ThreadSelection {
-    /// Selects processes by pid or by name with wildcards, and threads by id; all if none is named.
+    /// Selects processes by pid or by name with wildcards, and threads by id; selects all if both
+    /// lists are empty.
     pub(crate) fn new(processes: &[String], threads: &[u32]) -> Self {
         let pids = processes.iter().filter_map(|text| text.parse().ok()).collect();
         let names = processes.iter().filter(|text| text.parse::<u32>().is_err());
         Self { pids, patterns: names.map(|text| text.to_lowercase()).collect(), tids: threads.to_vec() }
     }
 
-    /// Returns whether the user named any.
+    /// Returns whether the user selected any process or thread.
     pub(crate) fn is_limited(&self) -> bool {
         !(self.pids.is_empty() && self.patterns.is_empty() && self.tids.is_empty())
     }
 
     /// Returns whether a thread of a process is selected.
-    pub(crate) fn wants(&self, processes: &Processes, process: ProcessId, tid: u32) -> bool {
-        let all = self.pids.is_empty() && self.patterns.is_empty();
+    pub(crate) fn contains(&self, processes: &ProcessTable, process: ProcessId, tid: u32) -> bool {
+        let is_any_process = self.pids.is_empty() && self.patterns.is_empty();
         let by_pid = || processes.pid(process).is_some_and(|pid| self.pids.contains(&pid));
         let by_name = || {
             let name = processes.name(process).map(str::to_lowercase);
-            name.is_some_and(|name| self.patterns.iter().any(|pattern| matches(pattern, &name)))
+            name.is_some_and(|name| self.patterns.iter().any(|pattern| matches_pattern(pattern, &name)))
         };
-        (self.tids.is_empty() || self.tids.contains(&tid)) && (all || by_pid() || by_name())
+        (self.tids.is_empty() || self.tids.contains(&tid)) && (is_any_process || by_pid() || by_name())
     }
-}
 
-impl ThreadSelection {
-    /// Explains that the selection matches nothing, and suggests similar names. `what` are the
-    /// events in the trace.
-    pub(crate) fn no_match_message(&self, processes: &Processes, noun: &str) -> String {
+    /// Explains that the selection matches nothing, and suggests similar names. `noun`
+    /// names the events in the trace, such as "samples".
+    pub(crate) fn no_match_message(&self, processes: &ProcessTable, noun: &str) -> String {
         let pids = self.pids.iter().map(u32::to_string);
-        let asked: Vec<String> = self.patterns.iter().cloned().chain(pids).collect();
+        let requested: Vec<String> = self.patterns.iter().cloned().chain(pids).collect();
         let threads: Vec<String> = self.tids.iter().map(u32::to_string).collect();
         let mut text = format!("no {noun}");
-        for (kind, names) in [("process", asked), ("thread", threads)] {
+        for (kind, names) in [("process", requested), ("thread", threads)] {
             if !names.is_empty() {
                 text.push_str(&format!(" of {kind} {}", names.join(", ")));
             }
@@ -124,19 +121,22 @@ impl ThreadSelection {
         let mut all: Vec<(bool, bool, String)> = Vec::new();
         for (index, (_, name)) in processes.all.iter().enumerate().skip(1) {
             let id = ProcessId(u32::try_from(index).unwrap_or_default());
-            let is_near =
-                name.as_ref().is_some_and(|name| self.patterns.iter().any(|pattern| is_near(pattern, name)));
-            all.push((!is_near, name.is_none(), processes.label(id)));
+            let is_similar = name
+                .as_ref()
+                .is_some_and(|name| self.patterns.iter().any(|pattern| is_similar(pattern, name)));
+            all.push((!is_similar, name.is_none(), processes.label(id)));
         }
         all.sort();
-        let near = all.iter().filter(|(is_far, ..)| !is_far).count();
-        let (begin, shown) = if near > 0 { ("there is", near) } else { ("others have them:", all.len()) };
-        let names: Vec<&str> = all.iter().take(shown.min(SHOWN)).map(|(.., name)| name.as_str()).collect();
+        let similar_count = all.iter().filter(|(is_far, ..)| !is_far).count();
+        let (intro, count) =
+            if similar_count > 0 { ("there is", similar_count) } else { ("others have them:", all.len()) };
+        let names: Vec<&str> =
+            all.iter().take(count.min(MAX_SUGGESTIONS)).map(|(.., name)| name.as_str()).collect();
         if !names.is_empty() {
-            text.push_str(&format!("; {begin} {}", names.join(", ")));
+            text.push_str(&format!("; {intro} {}", names.join(", ")));
         }
-        if shown > SHOWN {
-            text.push_str(&format!(" and {} more", shown - SHOWN));
+        if count > MAX_SUGGESTIONS {
+            text.push_str(&format!(" and {} more", count - MAX_SUGGESTIONS));
         }
         text
     }
@@ -144,20 +144,21 @@ impl ThreadSelection {
 
 /// Returns whether a name is similar to a pattern: one contains the other, or they differ in at
 /// most two characters.
-fn is_near(typed: &str, name: &str) -> bool {
-    let truncate =
-        |text: &str| text.chars().filter(|c| !matches!(c, '*' | '?')).take(COMPARED).collect::<Vec<_>>();
+fn is_similar(typed: &str, name: &str) -> bool {
+    let truncate = |text: &str| {
+        text.chars().filter(|c| !matches!(c, '*' | '?')).take(MAX_COMPARED_CHARS).collect::<Vec<_>>()
+    };
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_lowercase();
     let (a, b) = (truncate(typed), truncate(&name));
     if a.is_empty() || b.is_empty() {
         return false;
     }
     let is_part = |part: &[char], whole: &[char]| whole.windows(part.len()).any(|window| window == part);
-    is_part(&a, &b) || (b.len() > 2 && is_part(&b, &a)) || distance(&a, &b) <= a.len().div_ceil(4).min(2)
+    is_part(&a, &b) || (b.len() > 2 && is_part(&b, &a)) || edit_distance(&a, &b) <= a.len().div_ceil(4).min(2)
 }
 
-/// Returns the edit distance: how many characters must be inserted, removed or changed.
-fn distance(a: &[char], b: &[char]) -> usize {
+/// Returns the edit distance: the number of characters to insert, remove or change.
+fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.iter().enumerate() {
         let mut diagonal = i;
@@ -181,15 +182,16 @@ mod tests {
 
     #[test]
     fn reused_pid_is_another_process() {
-        let mut all = Processes::default();
-        let (a, b, c) = (all.id(7, Some("a")), all.id(7, Some("b")), all.id(7, None));
-        assert!(a != b && b != c && all.id(7, Some("a")) == a && all.id(7, None) == c);
+        let mut all = ProcessTable::default();
+        let (a, b, c) =
+            (all.find_or_add(7, Some("a")), all.find_or_add(7, Some("b")), all.find_or_add(7, None));
+        assert!(a != b && b != c && all.find_or_add(7, Some("a")) == a && all.find_or_add(7, None) == c);
         assert_eq!((all.label(a), all.label(c)), ("a (7)".to_owned(), "process 7".to_owned()));
-        assert_eq!(all.id(7, Some("")), c, "an empty name is none");
-        let no_process = all.id(NO_ID, None);
+        assert_eq!(all.find_or_add(7, Some("")), c, "an empty name must count as no name");
+        let no_process = all.find_or_add(NO_ID, None);
         assert_eq!(all.label(no_process), "(no process)");
         for n in 0..MAX_PROCESSES as u32 {
-            all.id(n, None);
+            all.find_or_add(n, None);
         }
         assert_eq!(all.all.len(), MAX_PROCESSES);
         assert_eq!(
@@ -200,22 +202,26 @@ mod tests {
 
     #[test]
     fn selection_matches_processes_by_pid_or_name_and_threads_by_id() {
-        let mut all = Processes::default();
-        let (a, b) = (all.id(7, Some("Alpha.exe")), all.id(8, None));
-        let wants = |processes: &[&str], threads: &[u32], id, tid| {
+        let mut all = ProcessTable::default();
+        let (a, b) = (all.find_or_add(7, Some("Alpha.exe")), all.find_or_add(8, None));
+        let is_selected = |processes: &[&str], threads: &[u32], id, tid| {
             let typed: Vec<String> = processes.iter().map(|&p| p.to_owned()).collect();
-            ThreadSelection::new(&typed, threads).wants(&all, id, tid)
+            ThreadSelection::new(&typed, threads).contains(&all, id, tid)
         };
-        assert!(wants(&[], &[], a, 1) && wants(&["alpha*"], &[], a, 1) && wants(&["8"], &[], b, 1));
-        assert!(!wants(&["alpha*"], &[], b, 1) && !wants(&["7"], &[], b, 1));
-        assert!(wants(&["7"], &[1], a, 1) && !wants(&["7"], &[2], a, 1));
+        assert!(
+            is_selected(&[], &[], a, 1)
+                && is_selected(&["alpha*"], &[], a, 1)
+                && is_selected(&["8"], &[], b, 1)
+        );
+        assert!(!is_selected(&["alpha*"], &[], b, 1) && !is_selected(&["7"], &[], b, 1));
+        assert!(is_selected(&["7"], &[1], a, 1) && !is_selected(&["7"], &[2], a, 1));
     }
 
     #[test]
     fn similar_names_are_suggested() {
-        let mut all = Processes::default();
+        let mut all = ProcessTable::default();
         for (pid, name) in [(7, "python3.11"), (8, "/usr/bin/postgres"), (9, "sh")] {
-            all.id(pid, Some(name));
+            all.find_or_add(pid, Some(name));
         }
         let no_match_message =
             |typed: &str| ThreadSelection::new(&[typed.to_owned()], &[]).no_match_message(&all, "samples");
@@ -227,11 +233,12 @@ mod tests {
         let others = "others have them: /usr/bin/postgres (8), python3.11 (7), sh (9)";
         assert_eq!(no_match_message("nosuch"), format!("no samples of process nosuch; {others}"));
         assert_eq!(no_match_message("12"), format!("no samples of process 12; {others}"));
-        let by_thread = ThreadSelection::new(&[], &[5]).no_match_message(&Processes::default(), "switches");
+        let by_thread =
+            ThreadSelection::new(&[], &[5]).no_match_message(&ProcessTable::default(), "switches");
         assert_eq!(by_thread, "no switches of thread 5");
-        let mut many = Processes::default();
+        let mut many = ProcessTable::default();
         (0..9).for_each(|pid| {
-            many.id(pid, Some("python"));
+            many.find_or_add(pid, Some("python"));
         });
         let text = ThreadSelection::new(&["pyton*".to_owned()], &[]).no_match_message(&many, "samples");
         assert!(text.ends_with("python (3), python (4) and 4 more"), "{text}");
@@ -240,7 +247,7 @@ mod tests {
     #[test]
     fn edit_distance_counts_changes() {
         let count =
-            |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+            |a: &str, b: &str| edit_distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
         assert_eq!((count("", ""), count("abc", ""), count("", "ab")), (0, 3, 2));
         assert_eq!((count("kitten", "sitting"), count("same", "same")), (3, 0));
     }

@@ -4,8 +4,8 @@
 //!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack at 100 ──▶ SampleProf has stacks
 //! ```
 //!
-//! This is a hint for users who chose events without stacks: the newest recent event with the
-//! timestamp that a stack names is taken for its owner.
+//! This is a hint for users who chose events without stacks. A stack is counted for the newest
+//! recent event with the timestamp that the stack names.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,25 +14,26 @@ use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 
 /// Number of recent events to search.
-const MAX_RECENT: usize = 256;
-/// Maximum number of kinds of events.
-const MAX_KINDS: usize = 256;
+const MAX_RECENT_EVENTS: usize = 256;
+/// Maximum number of hook ids.
+const MAX_HOOK_IDS: usize = 256;
 
 /// The kernel events that have stacks.
 #[derive(Debug, Default)]
-pub(super) struct StackOwners {
-    last: VecDeque<(usize, i64, u16)>,
+pub(super) struct EventsWithStacks {
+    /// Trace index, timestamp and hook id of the newest events.
+    recent: VecDeque<(usize, i64, u16)>,
     /// Names by hook id.
     names: BTreeMap<u16, Option<String>>,
     /// Number of stacks by hook id.
     stacks: BTreeMap<u16, u64>,
 }
 
-impl StackOwners {
-    /// Learns from a stack of a trace.
-    pub(super) fn stack(&mut self, file: usize, stack: &StackWalk<'_>) {
+impl EventsWithStacks {
+    /// Counts a stack for the event that it belongs to.
+    pub(super) fn observe_stack(&mut self, file: usize, stack: &StackWalk<'_>) {
         let owner = self
-            .last
+            .recent
             .iter()
             .rev()
             .find(|(owner_file, time, _)| (*owner_file, *time) == (file, stack.event_time));
@@ -42,11 +43,11 @@ impl StackOwners {
         }
     }
 
-    /// Learns from another record of a trace.
-    pub(super) fn event(&mut self, file: usize, record: &Record<'_>, decoder: &mut Decoder) {
+    /// Remembers an event that may own a following stack.
+    pub(super) fn observe_event(&mut self, file: usize, record: &Record<'_>, decoder: &mut Decoder) {
         let Some(hook) = record.hook() else { return };
         if !self.names.contains_key(&hook) {
-            if self.names.len() >= MAX_KINDS {
+            if self.names.len() >= MAX_HOOK_IDS {
                 return;
             }
             let name = decoder
@@ -55,13 +56,13 @@ impl StackOwners {
                 .and_then(|found| found.prepared.event_name.as_deref().map(str::to_owned));
             self.names.insert(hook, name);
         }
-        if self.last.len() >= MAX_RECENT {
-            self.last.pop_front();
+        if self.recent.len() >= MAX_RECENT_EVENTS {
+            self.recent.pop_front();
         }
-        self.last.push_back((file, record.time(), hook));
+        self.recent.push_back((file, record.time(), hook));
     }
 
-    /// Returns their names, those with the most stacks first.
+    /// Returns the names of the events with stacks, those with the most stacks first.
     pub(super) fn names(&self) -> Vec<&str> {
         let mut all: Vec<(u64, &str)> = Vec::new();
         for (hook, count) in &self.stacks {

@@ -1,5 +1,5 @@
-//! Facts of a trace, gathered in a first pass, because rundown events, stack definitions and file
-//! names may be at its end.
+//! Facts of a trace. A first pass gathers them, because rundown events, stack definitions and file
+//! names may be at the end of the trace.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -11,51 +11,50 @@ use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::stack_key::Definitions;
 
 use super::functions::CodeLocation;
-use super::names::Names;
-use super::{FunctionId, Functions, ReportEvent};
-use crate::symbols::{Options, Symbols};
+use super::names::TraceNames;
+use super::{FunctionId, FunctionTable, ReportEvent};
+use crate::symbols::{SymbolOptions, TraceSymbols};
 
-/// Facts of one trace.
 pub(crate) struct TraceFacts {
     pub(super) actors: Actors,
     pub(super) stacks: Definitions,
-    files: Names,
-    threads: Names,
-    disks: Names,
-    symbols: Symbols,
+    files: TraceNames,
+    threads: TraceNames,
+    disks: TraceNames,
+    symbols: TraceSymbols,
     is_linux: OnceCell<bool>,
     /// Frequency of the performance counter, in Hz.
-    pub(super) counter_rate: u64,
+    pub(super) counter_hz: u64,
 }
 
 impl TraceFacts {
-    pub(super) fn new(stacks: Definitions, symbols: Options, counter_rate: u64) -> Self {
+    pub(super) fn new(stacks: Definitions, symbols: SymbolOptions, counter_hz: u64) -> Self {
         Self {
             actors: Actors::default(),
             stacks,
-            files: Names::of_files(),
-            threads: Names::of_threads(),
-            disks: Names::of_disks(),
-            symbols: Symbols::new(symbols),
+            files: TraceNames::for_files(),
+            threads: TraceNames::for_threads(),
+            disks: TraceNames::for_disks(),
+            symbols: TraceSymbols::new(symbols),
             is_linux: OnceCell::new(),
-            counter_rate,
+            counter_hz,
         }
     }
 
-    /// Learns from a record. The caller passes schemas to the decoder.
+    /// Learns from a record. The caller passes schema records to the decoder.
     pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
         self.symbols.observe(record);
         self.stacks.observe(record);
         let is_actor_event = Actors::is_informative(record);
         let names = [&mut self.files, &mut self.threads, &mut self.disks];
-        let mut named = names.into_iter().find(|names| names.is_informative(record));
-        if (is_actor_event || named.is_some())
+        let mut matching = names.into_iter().find(|names| names.is_informative(record));
+        if (is_actor_event || matching.is_some())
             && let Ok(found) = decoder.find(record)
         {
             if is_actor_event {
                 self.actors.observe(record, &found);
             }
-            if let Some(names) = &mut named {
+            if let Some(names) = &mut matching {
                 names.observe(record, &found);
             }
         }
@@ -77,55 +76,53 @@ impl TraceFacts {
     }
 
     /// Returns the file that a key stood for at a time.
-    pub(crate) fn file(&self, key: u64, time: i64) -> Option<Arc<str>> {
+    pub(crate) fn file_name(&self, key: u64, time: i64) -> Option<Arc<str>> {
         self.files.name_at(key, time)
     }
 
-    /// Returns the name of a thread at a time.
     pub(crate) fn thread_name(&self, tid: u32, time: i64) -> Option<Arc<str>> {
         self.threads.name_at(u64::from(tid), time)
     }
 
-    /// Returns the name of a disk.
     pub(crate) fn disk_name(&self, number: u32, time: i64) -> Option<Arc<str>> {
         self.disks.name_at(u64::from(number), time)
     }
 
     /// Appends the functions of an event's stack, outermost first. The process is `pid`, unless the
     /// stack names its owner.
-    pub(crate) fn functions(
+    pub(crate) fn resolve_stack(
         &mut self,
-        seen: &ReportEvent,
+        event: &ReportEvent,
         stack: &Stack,
         pid: u32,
-        functions: &mut Functions,
+        functions: &mut FunctionTable,
         out: &mut Vec<FunctionId>,
     ) {
         let process = stack.owner.map_or(pid, |(process, _)| process);
         let Self { actors, symbols, .. } = self;
-        functions.resolve_stack(symbols, stack, location(actors, seen, process), out);
+        functions.resolve_stack(symbols, stack, code_location(actors, event, process), out);
     }
 
     /// Appends the functions at one address, outermost first.
-    pub(crate) fn function(
+    pub(crate) fn resolve_address(
         &mut self,
-        seen: &ReportEvent,
+        event: &ReportEvent,
         address: u64,
         pid: u32,
-        functions: &mut Functions,
+        functions: &mut FunctionTable,
         out: &mut Vec<FunctionId>,
     ) {
         let Self { actors, symbols, .. } = self;
         let begin = out.len();
-        functions.resolve_address(symbols, address, location(actors, seen, pid), out);
+        functions.resolve_address(symbols, address, code_location(actors, event, pid), out);
         if let Some(added) = out.get_mut(begin..) {
             added.reverse();
         }
     }
 }
 
-/// Returns process and time of an event for resolving addresses.
-fn location<'a>(actors: &'a Actors, seen: &ReportEvent, process: u32) -> CodeLocation<'a> {
-    let program = actors.image_of(process, seen.stamp);
-    CodeLocation { process, time: seen.stamp, pointer_size: seen.pointer_size, program }
+/// Returns the process and time of an event for resolving addresses.
+fn code_location<'a>(actors: &'a Actors, event: &ReportEvent, process: u32) -> CodeLocation<'a> {
+    let program = actors.image_of(process, event.stamp);
+    CodeLocation { process, time: event.stamp, pointer_size: event.pointer_size, program }
 }

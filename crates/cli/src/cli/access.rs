@@ -3,9 +3,9 @@
 use clap::{ArgGroup, Args, Subcommand};
 use traceweir::controller::access::Rights;
 
-use super::daemon_choice::{DAEMON, DaemonChoice};
+use super::daemon_choice::{DAEMON_HEADING, DaemonChoice};
 
-const AFTER_ACCESS: &str = "\
+const ACCESS_HELP: &str = "\
 OBJECT is one of
   App                    a running session, by name; if no session has the name, the provider
   MyCompany.App          a provider, by name (*MyCompany.App: never a session) or id
@@ -40,8 +40,8 @@ own daemon accepts no other users, so lists have no effect there.";
 
 /// Arguments of `weir access`.
 #[derive(Debug, Args)]
-#[command(after_long_help = AFTER_ACCESS, after_help = "weir access --help lists objects and rights, with examples")]
-pub(crate) struct Access {
+#[command(after_long_help = ACCESS_HELP, after_help = "weir access --help lists objects and rights, with examples")]
+pub(crate) struct AccessArgs {
     #[command(subcommand)]
     pub(crate) verb: AccessVerb,
 }
@@ -49,21 +49,21 @@ pub(crate) struct Access {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccessVerb {
     /// List the objects that have an access list of their own
-    List(AccessList),
+    List(AccessListArgs),
     /// Show the access list that applies to an object
-    Show(AccessShow),
+    Show(AccessShowArgs),
     /// Grant rights on an object to users or groups
-    #[command(after_long_help = AFTER_ACCESS)]
-    Grant(AccessEntry),
+    #[command(after_long_help = ACCESS_HELP)]
+    Grant(AccessEntryArgs),
     /// Deny rights on an object; a denial overrides every grant
-    #[command(after_long_help = AFTER_ACCESS)]
-    Deny(AccessEntry),
+    #[command(after_long_help = ACCESS_HELP)]
+    Deny(AccessEntryArgs),
     /// Remove the access list of an object, so that the default applies again
-    Remove(AccessRemove),
+    Remove(AccessRemoveArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AccessList {
+pub(crate) struct AccessListArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -72,7 +72,7 @@ pub(crate) struct AccessList {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AccessShow {
+pub(crate) struct AccessShowArgs {
     /// Session, provider or group, by name or id; default: the list for all others
     pub(crate) object: String,
     /// Print one JSON object
@@ -84,7 +84,7 @@ pub(crate) struct AccessShow {
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("who").required(true).multiple(true).args(["users", "groups", "everyone"]))]
-pub(crate) struct AccessEntry {
+pub(crate) struct AccessEntryArgs {
     /// Session, provider or group, by name or id; default: the list for all others
     pub(crate) object: String,
     /// Rights: query, create-realtime, create-file, enable, log, consume, register, join-group,
@@ -104,11 +104,11 @@ pub(crate) struct AccessEntry {
     #[arg(long)]
     pub(crate) only: bool,
     /// Use the system's daemon [default for root, and where it runs and permits; else your own]
-    #[arg(long, help_heading = DAEMON)]
+    #[arg(long, help_heading = DAEMON_HEADING)]
     pub(crate) system: bool,
 }
 
-impl AccessEntry {
+impl AccessEntryArgs {
     /// Returns which daemon to use; `--user` names a user account here, not a daemon.
     pub(crate) fn daemon_choice(&self) -> DaemonChoice {
         DaemonChoice { system: self.system, user: false }
@@ -116,7 +116,7 @@ impl AccessEntry {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AccessRemove {
+pub(crate) struct AccessRemoveArgs {
     /// Session, provider or group, by name or id; default: return to the built-in list for all
     /// others
     pub(crate) object: String,
@@ -129,9 +129,8 @@ fn parse_right(text: &str) -> Result<Rights, String> {
     if text.eq_ignore_ascii_case("all") {
         return Ok(Rights::WMIGUID_ALL_ACCESS);
     }
-    let is_meant = |name: &str| name.eq_ignore_ascii_case(text);
-    if let Some((right, ..)) = Rights::NAMED.iter().find(|(_, name, short)| is_meant(name) || is_meant(short))
-    {
+    let is_text = |name: &str| name.eq_ignore_ascii_case(text);
+    if let Some((right, ..)) = Rights::NAMED.iter().find(|(_, name, short)| is_text(name) || is_text(short)) {
         return Ok(*right);
     }
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -30,9 +30,9 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Ask {
+pub(crate) struct AskArgs {
     /// Classes to query: number, or name with or without the prefix Trace [default: all]
-    #[arg(value_name = "CLASS", value_parser = parse)]
+    #[arg(value_name = "CLASS", value_parser = parse_class)]
     pub(crate) classes: Vec<InfoClass>,
     /// Query the classes about this session
     #[arg(short, long, value_name = "NAME")]
@@ -45,7 +45,7 @@ pub(crate) struct Ask {
 }
 
 /// Parses an information class that can be queried.
-fn parse(text: &str) -> Result<InfoClass, String> {
+fn parse_class(text: &str) -> Result<InfoClass, String> {
     let matches_text = |class: &InfoClass| {
         let names = [class.name(), class.name().trim_start_matches("Trace")];
         names.iter().any(|name| name.eq_ignore_ascii_case(text))
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn classes_parse_from_number_and_name() {
-        for (text, want) in [
+        for (text, expected) in [
             ("7", Some(7)),
             ("TraceProfileSourceListInfo", Some(7)),
             ("profilesourcelistinfo", Some(7)),
@@ -86,7 +86,7 @@ mod tests {
             ("", None),
             ("Trace", None),
         ] {
-            assert_eq!(parse(text).ok().map(InfoClass::number), want, "{text:?}");
+            assert_eq!(parse_class(text).ok().map(InfoClass::number), expected, "{text:?}");
         }
     }
 }

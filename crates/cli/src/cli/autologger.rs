@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::number::{buffers, kib, mib, seconds};
+use super::number::{parse_buffer_count, parse_kib, parse_mib, parse_seconds};
 use super::shape::parse_mode;
-use super::{ClockName, DaemonChoice, Providers};
-use crate::grammar::GRAMMAR;
+use super::{ClockName, DaemonChoice, ProviderArgs};
+use crate::grammar::PROVIDER_SYNTAX;
 
 const AFTER_AUTOLOGGER: &str = "\
 Examples:
@@ -22,7 +22,7 @@ its files in /etc/traceweir/autologger.d, your own in ~/.config/traceweir/autolo
 /// Arguments of `weir autologger`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_AUTOLOGGER)]
-pub(crate) struct Autologger {
+pub(crate) struct AutologgerArgs {
     #[command(subcommand)]
     pub(crate) verb: AutologgerVerb,
 }
@@ -46,12 +46,12 @@ Examples:
   weir autologger add Live -p MyCompany.App --real-time                  live only: weir watch Live";
 
 #[derive(Debug, Args)]
-#[command(after_help = format!("{AFTER_ADD}\n\n{GRAMMAR}"))]
+#[command(after_help = format!("{AFTER_ADD}\n\n{PROVIDER_SYNTAX}"))]
 pub(crate) struct AddAutologger {
     /// Name of the session and of its definition file
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) providers: ProviderArgs,
     /// Manifest file that defines names of providers and keywords
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Vec<PathBuf>,
@@ -63,7 +63,7 @@ pub(crate) struct AddAutologger {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=16))]
     pub(crate) generations: Option<u32>,
     /// Maximum size of the file [default: 100]
-    #[arg(long, value_name = "MIB", value_parser = mib)]
+    #[arg(long, value_name = "MIB", value_parser = parse_mib)]
     pub(crate) max_size: Option<u32>,
     /// Keep the newest events, as many as fit in --max-size
     #[arg(long, conflicts_with = "buffering")]
@@ -82,16 +82,16 @@ pub(crate) struct AddAutologger {
     #[arg(long, value_delimiter = ',', value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Vec<u32>,
     /// Size of each buffer
-    #[arg(long, value_name = "KIB", value_parser = kib)]
+    #[arg(long, value_name = "KIB", value_parser = parse_kib)]
     pub(crate) buffer_size: Option<u32>,
     /// Minimum number of buffers
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) min_buffers: Option<u32>,
     /// Maximum number of buffers
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) max_buffers: Option<u32>,
     /// Flush partly filled buffers after this time; 0 flushes only full ones [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) flush_timer: Option<u32>,
     /// Clock for timestamps [default: qpc]
     #[arg(long, value_enum, value_name = "CLOCK")]

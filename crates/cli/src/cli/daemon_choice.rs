@@ -4,11 +4,11 @@ use clap::Args;
 use traceweir::controller::Scope;
 
 /// Help heading of the options that choose a daemon.
-pub(super) const DAEMON: &str = "Daemon (TRACEWEIR_RUNTIME_DIR, if set, overrides both)";
+pub(super) const DAEMON_HEADING: &str = "Daemon (TRACEWEIR_RUNTIME_DIR, if set, overrides both)";
 
 /// The daemon to connect to.
 #[derive(Clone, Copy, Debug, Default, Args)]
-#[command(next_help_heading = DAEMON)]
+#[command(next_help_heading = DAEMON_HEADING)]
 pub(crate) struct DaemonChoice {
     /// Use the system's daemon [default for root, and where it runs and permits; else your own]
     #[arg(long, conflicts_with = "user")]
@@ -19,7 +19,7 @@ pub(crate) struct DaemonChoice {
 }
 
 impl DaemonChoice {
-    /// Returns the scope that was asked for, or `None` for the default. A folder in
+    /// Returns the requested scope, or `None` for the default. A folder in
     /// `TRACEWEIR_RUNTIME_DIR` overrides both.
     pub(crate) fn scope(self) -> Option<Scope> {
         match self {

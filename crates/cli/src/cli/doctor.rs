@@ -3,9 +3,9 @@
 use clap::{Args, ValueEnum};
 
 use super::DaemonChoice;
-use super::number::pid;
+use super::number::parse_pid;
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   weir doctor                              list what is limited or missing, and how to fix it
   weir doctor --all                        list every check
@@ -19,13 +19,13 @@ docs/doctor.md describes every check.
 Exit status: 0 if events of programs work and every --need is met, otherwise 77.";
 
 #[derive(Debug, Args)]
-#[command(after_help = AFTER)]
-pub(crate) struct Doctor {
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct DoctorArgs {
     /// Exit with status 77 unless this works; may be repeated
     #[arg(long, value_enum, value_name = "NEED")]
     pub(crate) need: Vec<Need>,
     /// Also explain why events of this process may not arrive
-    #[arg(long, value_name = "PID", value_parser = pid)]
+    #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub(crate) pid: Option<u32>,
     /// Print the reasons of passed checks too
     #[arg(long)]
@@ -68,8 +68,7 @@ impl Need {
         }
     }
 
-    /// Returns a description for people.
-    pub(crate) const fn about(self) -> &'static str {
+    pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::Events => "events of programs, in sessions of your own",
             Self::Samples => "samples, context switches and page faults of your own processes",

@@ -11,10 +11,10 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct ErrorText {
+pub(crate) struct ErrorArgs {
     /// Codes to explain: Win32 (4201, 0x1069), HRESULT (0x80071069, -2147020695), NTSTATUS
     /// (0xC0000296), or a published name
-    #[arg(required = true, value_name = "CODE|NAME", allow_negative_numbers = true, value_parser = parse)]
+    #[arg(required = true, value_name = "CODE|NAME", allow_negative_numbers = true, value_parser = parse_code)]
     pub(crate) codes: Vec<StatusCode>,
     /// Print one JSON object per code
     #[arg(long)]
@@ -26,7 +26,7 @@ pub(crate) struct ErrorText {
 pub(crate) struct StatusCode {
     pub(crate) typed: String,
     pub(crate) status: Status,
-    /// The meaning of the name, where its number alone means something else.
+    /// The meaning of a name whose number alone means something else.
     pub(crate) named: Option<NamedStatus>,
 }
 
@@ -38,7 +38,8 @@ pub(crate) struct NamedStatus {
     pub(crate) advice: &'static str,
 }
 
-/// The HRESULT 1, whose number alone means `ERROR_INVALID_FUNCTION`.
+/// The number of `S_FALSE`. Without the name, it means `ERROR_INVALID_FUNCTION`.
+const S_FALSE_NUMBER: Status = Status(1);
 const S_FALSE: NamedStatus = NamedStatus {
     name: "S_FALSE",
     text: "completed, and the answer is no",
@@ -47,7 +48,7 @@ const S_FALSE: NamedStatus = NamedStatus {
 
 /// Parses a code as programs print it: decimal (negative for HRESULTs), hexadecimal with 0x, or
 /// eight hexadecimal digits without 0x.
-fn number(text: &str) -> Option<u32> {
+fn parse_number(text: &str) -> Option<u32> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     if let Some(digits) = hexadecimal.filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit())) {
         return u32::from_str_radix(digits, 16).ok();
@@ -58,13 +59,13 @@ fn number(text: &str) -> Option<u32> {
     text.parse().ok().or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned))
 }
 
-fn parse(text: &str) -> Result<StatusCode, String> {
+fn parse_code(text: &str) -> Result<StatusCode, String> {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-    let found = number(text).map(Status).or_else(|| Status::from_name(text));
-    let given = |status, named| StatusCode { typed: text.to_owned(), status, named };
+    let found = parse_number(text).map(Status).or_else(|| Status::from_name(text));
+    let to_code = |status, named| StatusCode { typed: text.to_owned(), status, named };
     match found {
-        Some(status) => Ok(given(status, None)),
-        None if text.eq_ignore_ascii_case(S_FALSE.name) => Ok(given(Status(1), Some(S_FALSE))),
+        Some(status) => Ok(to_code(status, None)),
+        None if text.eq_ignore_ascii_case(S_FALSE.name) => Ok(to_code(S_FALSE_NUMBER, Some(S_FALSE))),
         None if is_number => Err("not a 32-bit number, decimal or with 0x".to_owned()),
         None => Err("neither a number nor the name of a status that tracing functions return".to_owned()),
     }
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn codes_parse_as_programs_print_them() {
-        for (text, want) in [
+        for (text, expected) in [
             ("4201", Some(4201)),
             ("0x1069", Some(4201)),
             ("0X80071069", Some(0x8007_1069)),
@@ -96,7 +97,7 @@ mod tests {
             ("ERROR_NONSENSE", None),
             ("s_false", Some(1)),
         ] {
-            assert_eq!(parse(text).ok().map(|given| given.status.0), want, "{text:?}");
+            assert_eq!(parse_code(text).ok().map(|code| code.status.0), expected, "{text:?}");
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use crate::grammar::{Kernel, Stacks, parse_kernel, parse_stacks};
+use crate::grammar::{KernelSelection, StackSelection, parse_kernel, parse_stacks};
 use crate::text::parse_duration;
 
 /// Syntax of `--kernel`, for help pages.
-pub(crate) const KERNEL: &str = "\
+pub(crate) const KERNEL_SYNTAX: &str = "\
 KERNEL chooses kernel events for the same session; presets and groups are joined by commas
   cpu                  CPU samples with call stacks, and processes, threads, images
   sched                cpu, and context switches and wakeups, with call stacks
@@ -27,11 +27,11 @@ pub(crate) struct KernelEvents {
     /// Record kernel events too: cpu, sched, disk, net, file, all, group names, or bits of
     /// EnableFlags
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
-    pub(crate) kernel: Option<Kernel>,
+    pub(crate) kernel: Option<KernelSelection>,
     /// Record call stacks with these kernel events: none, default, all, or event names [default:
     /// those of WHAT]
     #[arg(long, value_name = "EVENTS", value_parser = parse_stacks, requires = "kernel")]
-    pub(crate) stacks: Option<Stacks>,
+    pub(crate) stacks: Option<StackSelection>,
     /// Sampling interval of each processor, for all sessions: 1ms, 125us [default: unchanged,
     /// initially 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "kernel")]
@@ -50,11 +50,11 @@ pub(crate) struct KernelEvents {
 pub(crate) struct KernelChange {
     /// Record these kernel events instead, as for weir start; none: stop recording kernel events
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
-    pub(crate) kernel: Option<Kernel>,
+    pub(crate) kernel: Option<KernelSelection>,
     /// Record call stacks with these kernel events: none, default (the useful ones of its groups),
     /// all, or event names
     #[arg(long, value_name = "EVENTS", value_parser = parse_stacks)]
-    pub(crate) stacks: Option<Stacks>,
+    pub(crate) stacks: Option<StackSelection>,
     /// Sampling interval of each processor, for all sessions: 1ms, 125us
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Option<u32>,
@@ -62,12 +62,12 @@ pub(crate) struct KernelChange {
 
 /// Parses a stack size in kibibytes and returns it in bytes.
 fn parse_stack_bytes(text: &str) -> Result<u32, String> {
-    let wrong = || "use a size of 1K to 64K, such as 16K".to_owned();
-    let kibibytes: u32 = text.trim_end_matches(['k', 'K']).parse().map_err(|_| wrong())?;
+    let message = || "use a size of 1K to 64K, such as 16K".to_owned();
+    let kibibytes: u32 = text.trim_end_matches(['k', 'K']).parse().map_err(|_| message())?;
     if (1..=64).contains(&kibibytes) && text.ends_with(['k', 'K']) {
         Ok(kibibytes << 10)
     } else {
-        Err(wrong())
+        Err(message())
     }
 }
 

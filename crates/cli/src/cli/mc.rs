@@ -14,7 +14,7 @@ Example:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Mc {
+pub(crate) struct McArgs {
     /// Manifest to compile
     #[arg(value_name = "FILE.man")]
     pub(crate) file: PathBuf,
@@ -28,15 +28,19 @@ pub(crate) struct Mc {
     #[arg(long)]
     pub(crate) rust: bool,
     /// Prefix of the C macros that write events
-    #[arg(long, value_name = "TEXT", default_value = "EventWrite", value_parser = identifier)]
+    #[arg(long, value_name = "TEXT", default_value = "EventWrite", value_parser = parse_identifier)]
     pub(crate) prefix: String,
     /// Culture of the message texts to embed, where the manifest has several
     #[arg(long, value_name = "NAME", default_value = "en-US")]
     pub(crate) culture: String,
 }
 
-fn identifier(text: &str) -> Result<String, &'static str> {
-    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let goes_on = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if starts && goes_on { Ok(text.to_owned()) } else { Err("not the beginning of a C identifier") }
+fn parse_identifier(text: &str) -> Result<String, &'static str> {
+    let has_valid_start = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let has_valid_chars = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if has_valid_start && has_valid_chars {
+        Ok(text.to_owned())
+    } else {
+        Err("not the beginning of a C identifier")
+    }
 }

@@ -6,17 +6,17 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{ArgGroup, Args};
 
-use super::number::pid;
-use super::{DaemonChoice, invalid};
+use super::number::parse_pid;
+use super::{DaemonChoice, exit_with_invalid_value};
 use crate::grammar::{
-    EnableRequest, GRAMMAR, ManifestNames, Mask, Mistake, ProviderList, Severity, Unusable, parse_keywords,
-    parse_providers, parse_severity, read_file,
+    ArgumentError, EnableRequest, KeywordMask, LevelOption, ManifestNames, PROVIDER_SYNTAX,
+    ProviderFileError, ProviderList, parse_keywords, parse_level_option, parse_providers, read_provider_file,
 };
 use crate::text::parse_duration;
 
 /// Providers given with `-p` and `--provider-file`.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Providers {
+pub(crate) struct ProviderArgs {
     /// Provider to enable, in every process that registers it; may be repeated, and may be a list
     /// separated by commas
     #[arg(short, long, value_name = "PROVIDER", value_parser = parse_providers)]
@@ -26,38 +26,45 @@ pub(crate) struct Providers {
     pub(crate) provider_file: Vec<PathBuf>,
 }
 
-impl Providers {
-    /// Resolves the providers with the names that these manifests define. A mistake ends the
-    /// program with a usage error.
-    pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<EnableRequest>> {
-        wanted(&self.provider, &self.provider_file, &ManifestNames::load(manifests)?)
+impl ProviderArgs {
+    /// Resolves the providers with the names that these manifests define. An invalid argument ends
+    /// the program with a usage error.
+    pub(crate) fn resolve(&self, manifests: &[PathBuf]) -> Result<Vec<EnableRequest>> {
+        resolve_providers(&self.provider, &self.provider_file, &ManifestNames::load(manifests)?)
     }
 }
 
-fn wanted(typed: &[ProviderList], files: &[PathBuf], known: &ManifestNames) -> Result<Vec<EnableRequest>> {
-    let mut all = Vec::new();
-    for spelled in typed.iter().flat_map(|ProviderList(list)| list) {
-        all.push(spelled.resolve(known).unwrap_or_else(|mistake| invalid(&mistake.to_string())));
+fn resolve_providers(
+    typed: &[ProviderList],
+    files: &[PathBuf],
+    known: &ManifestNames,
+) -> Result<Vec<EnableRequest>> {
+    let mut requests = Vec::new();
+    for provider in typed.iter().flat_map(|ProviderList(list)| list) {
+        requests.push(
+            provider.resolve(known).unwrap_or_else(|error| exit_with_invalid_value(&error.to_string())),
+        );
     }
     for file in files {
-        match read_file(file, known) {
-            Ok(wanted) => all.extend(wanted),
-            Err(Unusable::Wrong(reason)) => invalid(&reason),
-            Err(Unusable::Unread(error)) => return Err(error),
+        match read_provider_file(file, known) {
+            Ok(from_file) => requests.extend(from_file),
+            Err(ProviderFileError::Invalid(reason)) => exit_with_invalid_value(&reason),
+            Err(ProviderFileError::Unreadable(error)) => return Err(error),
         }
     }
-    Ok(all)
+    Ok(requests)
 }
 
 /// Returns the arguments with logman's `-pf` replaced by `--provider-file`.
-pub(crate) fn with_long_flags(
+pub(crate) fn expand_logman_flags(
     arguments: impl Iterator<Item = std::ffi::OsString>,
 ) -> impl Iterator<Item = std::ffi::OsString> {
-    let (mut is_own_argument, mut is_grep_text) = (true, false);
+    let mut is_weir_argument = true;
+    let mut is_grep_text = false;
     arguments.map(move |argument| {
         // Arguments after `--` belong to the command that is run.
-        is_own_argument &= argument != "--";
-        let is_provider_file = is_own_argument && !is_grep_text && argument == "-pf";
+        is_weir_argument &= argument != "--";
+        let is_provider_file = is_weir_argument && !is_grep_text && argument == "-pf";
         // `--grep` is the only option whose value may look like an option.
         is_grep_text = argument == "--grep";
         if is_provider_file { "--provider-file".into() } else { argument }
@@ -77,49 +84,55 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = GRAMMAR,
-    after_long_help = format!("{AFTER_ENABLE}\n\n{GRAMMAR}"),
+    after_help = PROVIDER_SYNTAX,
+    after_long_help = format!("{AFTER_ENABLE}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir enable [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
-pub(crate) struct Enable {
+pub(crate) struct EnableArgs {
     /// Enable only events of this level or more severe: 0 to 255, critical, error, warning, info,
     /// verbose, or a name of --manifest [default: all]
-    #[arg(long, value_parser = parse_severity)]
-    pub(crate) level: Option<Severity>,
+    #[arg(long, value_parser = parse_level_option)]
+    pub(crate) level: Option<LevelOption>,
     /// Enable only events with any of these keywords: bits (0x10), or names of --manifest
     /// (Net|Disk) [default: all]
     #[arg(long, visible_alias = "any", value_name = "KEYWORDS", value_parser = parse_keywords)]
-    pub(crate) keywords: Option<Mask>,
+    pub(crate) keywords: Option<KeywordMask>,
     /// Enable only events with all of these keywords
     #[arg(long, value_name = "KEYWORDS", value_parser = parse_keywords)]
-    pub(crate) all: Option<Mask>,
+    pub(crate) all: Option<KeywordMask>,
     /// Enable the provider only in these processes; separated by commas, may be repeated
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid)]
     pub(crate) pid: Vec<u32>,
     // Flattened last, because its help heading also applies to arguments that follow.
     #[command(flatten)]
-    pub(crate) targets: SessionProviders,
+    pub(crate) targets: SessionProviderArgs,
 }
 
-impl Enable {
-    /// Resolves the providers. Options override what a provider specification contains.
-    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
-        let mut all = self.targets.wanted(known)?;
-        for wanted in &mut all {
-            self.overrule(wanted, known).unwrap_or_else(|mistake| invalid(&mistake.to_string()));
+impl EnableArgs {
+    /// Resolves the providers. Options override the level and keywords of a provider argument.
+    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
+        let mut requests = self.targets.resolve(known)?;
+        for request in &mut requests {
+            self.override_level_and_keywords(request, known)
+                .unwrap_or_else(|error| exit_with_invalid_value(&error.to_string()));
         }
-        Ok(all)
+        Ok(requests)
     }
 
-    fn overrule(&self, wanted: &mut EnableRequest, known: &ManifestNames) -> Result<(), Mistake> {
-        let mask = |mask: &Mask| known.mask(wanted.guid, mask);
+    fn override_level_and_keywords(
+        &self,
+        request: &mut EnableRequest,
+        known: &ManifestNames,
+    ) -> Result<(), ArgumentError> {
+        let mask = |mask: &KeywordMask| known.resolve_mask(request.guid, mask);
         let any = self.keywords.as_ref().map(mask).transpose()?;
         let all = self.all.as_ref().map(mask).transpose()?;
-        let level = self.level.as_ref().map(|level| known.severity(wanted.guid, level)).transpose()?;
-        wanted.level = level.unwrap_or(wanted.level);
-        wanted.keywords = any.unwrap_or(wanted.keywords);
-        wanted.all = all.unwrap_or(wanted.all);
+        let level =
+            self.level.as_ref().map(|level| known.resolve_level_option(request.guid, level)).transpose()?;
+        request.level = level.unwrap_or(request.level);
+        request.keywords = any.unwrap_or(request.keywords);
+        request.all_keywords = all.unwrap_or(request.all_keywords);
         Ok(())
     }
 }
@@ -132,14 +145,14 @@ Examples:
 /// Arguments of `weir disable`; only the provider of a specification is used.
 #[derive(Debug, Args)]
 #[command(
-    after_help = GRAMMAR,
-    after_long_help = format!("{AFTER_DISABLE}\n\n{GRAMMAR}"),
+    after_help = PROVIDER_SYNTAX,
+    after_long_help = format!("{AFTER_DISABLE}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir disable [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("disabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
-pub(crate) struct Disable {
+pub(crate) struct DisableArgs {
     #[command(flatten)]
-    pub(crate) targets: SessionProviders,
+    pub(crate) targets: SessionProviderArgs,
 }
 
 const AFTER_CAPTURE: &str = "\
@@ -151,26 +164,26 @@ A provider may have no state to write.";
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = GRAMMAR,
-    after_long_help = format!("{AFTER_CAPTURE}\n\n{GRAMMAR}"),
+    after_help = PROVIDER_SYNTAX,
+    after_long_help = format!("{AFTER_CAPTURE}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir capture-state [OPTIONS] <NAME> <PROVIDER>...",
     group = ArgGroup::new("asked").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
-pub(crate) struct CaptureState {
+pub(crate) struct CaptureStateArgs {
     #[command(flatten)]
-    pub(crate) targets: SessionProviders,
+    pub(crate) targets: SessionProviderArgs,
 }
 
-/// A session, providers in it, and how to wait for the processes.
+/// A session, providers, and how long to wait for the processes.
 #[derive(Debug, Args)]
-pub(crate) struct SessionProviders {
+pub(crate) struct SessionProviderArgs {
     /// Name of the session
     pub(crate) name: String,
     /// Provider, as with -p
     #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
     pub(crate) named: Vec<ProviderList>,
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) providers: ProviderArgs,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
     /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
@@ -185,12 +198,12 @@ pub(crate) struct SessionProviders {
     pub(crate) daemon_choice: DaemonChoice,
 }
 
-impl SessionProviders {
+impl SessionProviderArgs {
     /// Resolves the providers with the names in `known`.
-    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
-        let mut all = wanted(&self.named, &[], known)?;
-        all.extend(wanted(&self.providers.provider, &self.providers.provider_file, known)?);
-        Ok(all)
+    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
+        let mut requests = resolve_providers(&self.named, &[], known)?;
+        requests.extend(resolve_providers(&self.providers.provider, &self.providers.provider_file, known)?);
+        Ok(requests)
     }
 }
 
@@ -203,7 +216,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_PROVIDERS)]
-pub(crate) struct ListProviders {
+pub(crate) struct ListProvidersArgs {
     /// Show only providers of this name (case-insensitive, wildcards * and ?) or GUID
     pub(crate) pattern: Option<String>,
     /// Print one JSON object per line; docs/cli-json.md lists the fields
@@ -219,15 +232,15 @@ mod tests {
 
     #[test]
     fn pf_of_logman_is_replaced_only_where_it_is_an_option() {
-        for (typed, understood) in [
+        for (typed, expanded) in [
             ("weir record -pf a.txt -o x", "weir record --provider-file a.txt -o x"),
             ("weir record -p f -o x", "weir record -p f -o x"),
             ("weir watch App --grep -pf -pf a", "weir watch App --grep -pf --provider-file a"),
             ("weir record -o x -- ./app -pf", "weir record -o x -- ./app -pf"),
         ] {
-            let words = with_long_flags(typed.split(' ').map(Into::into));
+            let words = expand_logman_flags(typed.split(' ').map(Into::into));
             let words: Vec<_> = words.map(|word| word.into_string().unwrap()).collect();
-            assert_eq!(words.join(" "), understood);
+            assert_eq!(words.join(" "), expanded);
         }
     }
 }

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Files, Filters, Schemas};
+use super::{FilterArgs, InputFiles, SchemaArgs};
 use crate::text::{Moment, parse_moment};
 
-/// The longest text of a mark, in bytes.
-const LONGEST_MARK: usize = 512;
+const MAX_MARK_BYTES: usize = 512;
 
 const AFTER_HELP: &str = "\
 A kept event retains its bytes, time, processor, thread and process. Of several files, the one that
@@ -27,9 +26,9 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Relog {
+pub(crate) struct RelogArgs {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: InputFiles,
     /// File to write; it appears only when it is complete
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
@@ -53,15 +52,15 @@ pub(crate) struct Relog {
     #[arg(long)]
     pub(crate) bare: bool,
     #[command(flatten)]
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: SchemaArgs,
     #[command(flatten)]
-    pub(crate) filters: Filters,
+    pub(crate) filters: FilterArgs,
 }
 
-impl Relog {
+impl RelogArgs {
     /// Returns every path that is read, so that the output does not overwrite one of them.
-    pub(crate) fn inputs(&self) -> Vec<PathBuf> {
-        let Schemas { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
+    pub(crate) fn input_paths(&self) -> Vec<PathBuf> {
+        let SchemaArgs { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
         self.files.files.iter().chain(manifest).chain(tmf).chain(pdb).cloned().collect()
     }
 }
@@ -71,8 +70,8 @@ fn parse_mark(text: &str) -> Result<(Moment, String), String> {
     let Some((time, text)) = text.split_once('=') else {
         return Err("use TIME=TEXT, such as 2.5s=here".to_owned());
     };
-    if text.len() > LONGEST_MARK || text.contains('\0') {
-        return Err(format!("the text has more than {LONGEST_MARK} bytes, or a NUL"));
+    if text.len() > MAX_MARK_BYTES || text.contains('\0') {
+        return Err(format!("the text has more than {MAX_MARK_BYTES} bytes, or a NUL"));
     }
     Ok((parse_moment(time)?, text.to_owned()))
 }

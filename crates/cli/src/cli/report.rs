@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Files, Schemas};
+use super::{InputFiles, SchemaArgs};
 use crate::symbols::SymbolArgs;
 use crate::text::{Moment, parse_moment};
 
@@ -19,7 +19,7 @@ Record kernel events with weir record --kernel, or on Windows; docs/reports.md l
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_REPORT, arg_required_else_help = true, subcommand_value_name = "cpu|sched|disk")]
-pub(crate) struct Report {
+pub(crate) struct ReportArgs {
     #[command(subcommand)]
     pub(crate) verb: ReportVerb,
 }
@@ -27,19 +27,19 @@ pub(crate) struct Report {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReportVerb {
     /// Show where processor time went, by samples: functions, modules, processes, threads
-    Cpu(Box<ReportCpu>),
+    Cpu(Box<ReportCpuArgs>),
     /// Show which threads ran and waited, by context switches: processors, processes, threads, wait
     /// reasons, blocked stacks, wakeup latency
-    Sched(Box<ReportSched>),
+    Sched(Box<ReportSchedArgs>),
     /// Show what disks did: operations, bytes and latency by disk, process and file
-    Disk(Box<ReportDisk>),
+    Disk(Box<ReportDiskArgs>),
 }
 
 /// The traces, processes, threads and time span that a report covers.
 #[derive(Debug, Args)]
 pub(crate) struct TraceSelection {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: InputFiles,
     /// Include only this process: id, or name (case-insensitive, wildcards * and ?); may be
     /// repeated
     #[arg(long, value_name = "NAME|PID")]
@@ -58,7 +58,7 @@ pub(crate) struct TraceSelection {
 
 /// Output options of a report.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Tables {
+pub(crate) struct TableArgs {
     /// Show at most N rows of each table (0 = all)
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub(crate) top: usize,
@@ -77,11 +77,11 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_CPU)]
-pub(crate) struct ReportCpu {
+pub(crate) struct ReportCpuArgs {
     #[command(flatten)]
     pub(crate) selection: TraceSelection,
     #[command(flatten)]
-    pub(crate) tables: Tables,
+    pub(crate) tables: TableArgs,
     /// Include samples of idle processors
     #[arg(long)]
     pub(crate) idle: bool,
@@ -99,11 +99,11 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_SCHED)]
-pub(crate) struct ReportSched {
+pub(crate) struct ReportSchedArgs {
     #[command(flatten)]
     pub(crate) selection: TraceSelection,
     #[command(flatten)]
-    pub(crate) tables: Tables,
+    pub(crate) tables: TableArgs,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
 }
@@ -117,11 +117,11 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_DISK)]
-pub(crate) struct ReportDisk {
+pub(crate) struct ReportDiskArgs {
     #[command(flatten)]
     pub(crate) selection: TraceSelection,
     #[command(flatten)]
-    pub(crate) tables: Tables,
+    pub(crate) tables: TableArgs,
 }
 
 const AFTER_FLAME: &str = "\
@@ -136,7 +136,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_FLAME)]
-pub(crate) struct Flame {
+pub(crate) struct FlameArgs {
     #[command(flatten)]
     pub(crate) selection: TraceSelection,
     /// Write to this file; the extension selects the format (.html, .json for speedscope, .txt,
@@ -163,12 +163,12 @@ pub(crate) struct Flame {
     #[arg(long)]
     pub(crate) idle: bool,
     /// Draw at most N nodes; the lightest others are merged into "(other)"
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = nodes)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = parse_max_nodes)]
     pub(crate) nodes: usize,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
     #[command(flatten)]
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: SchemaArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -181,7 +181,7 @@ pub(crate) enum FlameKind {
 }
 
 /// Parses the maximum number of nodes of a page.
-fn nodes(text: &str) -> Result<usize, String> {
+fn parse_max_nodes(text: &str) -> Result<usize, String> {
     let number = text.trim().parse().ok().filter(|n| (1..=1_000_000).contains(n));
     number.ok_or_else(|| "give a number from 1 to 1000000".to_owned())
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
-use super::number::{buffers, pid, seconds, sessions};
+use super::number::{parse_buffer_count, parse_max_sessions, parse_pid, parse_seconds};
 use super::{
-    DaemonChoice, EventFilters, Format, KERNEL, KernelChange, KernelEvents, Providers, Schemas, Shape, Show,
+    DaemonChoice, EventFilterArgs, KERNEL_SYNTAX, KernelChange, KernelEvents, OutputFormat, ProviderArgs,
+    SchemaArgs, ShapeArgs, ShownParts,
 };
-use crate::grammar::GRAMMAR;
+use crate::grammar::PROVIDER_SYNTAX;
 use crate::text::parse_duration;
 
 const AFTER_START: &str = "\
@@ -23,15 +24,15 @@ Examples:
   weir start K -o k.etl --kernel sched -p MyCompany.App      record kernel and program events";
 
 #[derive(Debug, Args)]
-#[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}\n\n{KERNEL}"))]
-pub(crate) struct Start {
+#[command(after_help = PROVIDER_SYNTAX, after_long_help = format!("{AFTER_START}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}"))]
+pub(crate) struct StartArgs {
     /// Name for the new session
     pub(crate) name: String,
     /// Log file; an existing file is replaced, unless --append is given
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) providers: ProviderArgs,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
     /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
@@ -42,7 +43,7 @@ pub(crate) struct Start {
     #[command(flatten)]
     pub(crate) kernel: KernelEvents,
     #[command(flatten)]
-    pub(crate) shape: Shape,
+    pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) daemon_choice: DaemonChoice,
 }
@@ -54,7 +55,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_STOP)]
-pub(crate) struct Stop {
+pub(crate) struct StopArgs {
     /// Name of the session
     pub(crate) name: String,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
@@ -72,7 +73,7 @@ A session that has ended is shown with its final state, and the exit status is 1
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_QUERY)]
-pub(crate) struct Query {
+pub(crate) struct QueryArgs {
     /// Name of the session
     pub(crate) name: String,
     /// Print one JSON object; docs/cli-json.md lists the fields
@@ -89,7 +90,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_FLUSH)]
-pub(crate) struct Flush {
+pub(crate) struct FlushArgs {
     /// Name of the session
     pub(crate) name: String,
     /// Where a flight recorder writes its snapshot [default: the session's own file]
@@ -115,21 +116,21 @@ Examples:
     override_usage = "weir update <NAME> [--flush-timer SECONDS] [--max-buffers N] [-o FILE] [--real-time on|off] [--kernel WHAT] [--stacks EVENTS] [--interval TIME]",
     group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time", "kernel", "stacks", "interval"]),
 )]
-pub(crate) struct Update {
+pub(crate) struct UpdateArgs {
     /// Name of the session
     pub(crate) name: String,
     /// Flush partly filled buffers after this time; 0 leaves the timer unchanged
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) flush_timer: Option<u32>,
     /// Maximum number of buffers; a flight recorder keeps the memory it started with
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) max_buffers: Option<u32>,
     /// Continue in this log file; a flight recorder writes its snapshot there
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Turn live delivery on or off
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
-    pub(crate) real_time: Option<Switch>,
+    pub(crate) real_time: Option<OnOff>,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
@@ -140,7 +141,7 @@ pub(crate) struct Update {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
+pub(crate) enum OnOff {
     On,
     Off,
 }
@@ -152,7 +153,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_INCREMENT)]
-pub(crate) struct Increment {
+pub(crate) struct IncrementArgs {
     /// Name of the session, which was started with --new-file
     pub(crate) name: String,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
@@ -169,7 +170,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_CONVERT)]
-pub(crate) struct ConvertToRealtime {
+pub(crate) struct ConvertToRealtimeArgs {
     /// Name of the session, which writes a file
     pub(crate) name: String,
     /// Print the result as one JSON object; docs/cli-json.md lists the fields
@@ -187,7 +188,7 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_LIST)]
-pub(crate) struct List {
+pub(crate) struct ListArgs {
     /// List registered or enabled providers instead of sessions
     #[arg(long)]
     pub(crate) providers: bool,
@@ -198,7 +199,7 @@ pub(crate) struct List {
     pub(crate) daemon_choice: DaemonChoice,
 }
 
-const EXAMPLES_OF_RECORD: &str = "\
+const RECORD_EXAMPLES: &str = "\
 Examples:
   weir record -p MyCompany.App -o app.etl -- ./app --its --flags
   weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
@@ -214,13 +215,13 @@ fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. With
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{EXAMPLES_OF_RECORD}\n\n{GRAMMAR}\n\n{KERNEL}\n\n{AFTER_RECORD}"),
+    after_help = format!("{RECORD_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}\n\n{AFTER_RECORD}"),
     override_usage = "weir record [OPTIONS] -p <PROVIDER> -o <FILE> [-- <CMD>...]\n       weir record [OPTIONS] --kernel <WHAT> -o <FILE> [-- <CMD>...]",
     group = ArgGroup::new("recorded").required(true).multiple(true).args(["provider", "provider_file", "kernel"]),
 )]
-pub(crate) struct Record {
+pub(crate) struct RecordArgs {
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) providers: ProviderArgs,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
     /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
@@ -233,7 +234,7 @@ pub(crate) struct Record {
     pub(crate) duration: Option<Duration>,
     /// Record only these running processes, until all of them have ended; separated by commas, may
     /// be repeated
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid, conflicts_with = "command")]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid, conflicts_with = "command")]
     pub(crate) pid: Vec<u32>,
     /// Program to run while recording, and its arguments; other processes that register the
     /// provider are recorded too
@@ -242,12 +243,12 @@ pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) kernel: KernelEvents,
     #[command(flatten)]
-    pub(crate) shape: Shape,
+    pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) daemon_choice: DaemonChoice,
 }
 
-const EXAMPLES_OF_WATCH: &str = "\
+const WATCH_EXAMPLES: &str = "\
 Examples:
   weir watch -p MyCompany.App:0x10:warning     start a temporary session, until Ctrl-C
   weir watch App                               watch a running session (weir start App)
@@ -255,38 +256,38 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("{EXAMPLES_OF_WATCH}\n\n{GRAMMAR}"),
+    after_help = format!("{WATCH_EXAMPLES}\n\n{PROVIDER_SYNTAX}"),
     override_usage = "weir watch [OPTIONS] -p <PROVIDER>\n       weir watch [OPTIONS] <SESSION> [-p <PROVIDER>]",
     group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file"]),
 )]
-pub(crate) struct Watch {
+pub(crate) struct WatchArgs {
     /// Name of a running real-time session; with -p, only events of these providers are shown.
     /// Without a name, a temporary session is started
     pub(crate) session: Option<String>,
     #[command(flatten)]
-    pub(crate) providers: Providers,
+    pub(crate) providers: ProviderArgs,
     /// Watch for this long: 10s, 500ms, 2min [default: until Ctrl-C or the end of the session]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// Print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
     #[command(flatten)]
-    pub(crate) show: Show,
+    pub(crate) show: ShownParts,
     #[command(flatten)]
     pub(crate) daemon_choice: DaemonChoice,
     #[command(flatten)]
-    pub(crate) schemas: Schemas,
+    pub(crate) schemas: SchemaArgs,
     #[command(flatten)]
-    pub(crate) filters: EventFilters,
+    pub(crate) filters: EventFilterArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, if set, overrides --system and --user)")]
-pub(crate) struct Daemon {
+pub(crate) struct DaemonArgs {
     /// Serve the whole system, in /run/traceweir
     #[arg(long, conflicts_with_all = ["user", "runtime_dir"])]
     pub(crate) system: bool,
@@ -302,7 +303,7 @@ pub(crate) struct Daemon {
     pub(crate) idle_exit: Option<u64>,
     /// Maximum number of sessions, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, max_sessions in
     /// traceweir.conf, else 64]
-    #[arg(long, value_name = "N", value_parser = sessions)]
+    #[arg(long, value_name = "N", value_parser = parse_max_sessions)]
     pub(crate) max_sessions: Option<u32>,
     /// Detach from the terminal, and exit when idle
     #[arg(long)]
@@ -310,7 +311,7 @@ pub(crate) struct Daemon {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Where to write the trace [default: weir-demo.etl in the temporary folder]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -321,7 +322,7 @@ pub(crate) struct Demo {
 
 /// Arguments of the demo's sample provider, which runs in its own process.
 #[derive(Debug, Args)]
-pub(crate) struct DemoShop {
+pub(crate) struct DemoShopArgs {
     /// Number of the first order
     #[arg(long, default_value_t = 1)]
     pub(crate) first: u32,

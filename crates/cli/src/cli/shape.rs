@@ -10,7 +10,7 @@ use traceweir_format::spec::session::{
     LOG_FILE_MODES,
 };
 
-use super::number::{buffers, kib, mib, seconds};
+use super::number::{parse_buffer_count, parse_kib, parse_mib, parse_seconds};
 use crate::text::parse_mask;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,7 +25,7 @@ pub(crate) enum ClockName {
 
 impl ClockName {
     /// Returns the clock of this name.
-    pub(crate) const fn kind(self) -> ClockKind {
+    pub(crate) const fn clock_kind(self) -> ClockKind {
         match self {
             Self::Qpc => ClockKind::Qpc,
             Self::System => ClockKind::SystemTime,
@@ -37,7 +37,7 @@ impl ClockName {
 /// Mode, buffers and clock of a session.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Session")]
-pub(crate) struct Shape {
+pub(crate) struct ShapeArgs {
     /// Write a file that grows up to --max-size [the default with -o]
     #[arg(long)]
     pub(crate) sequential: bool,
@@ -77,25 +77,25 @@ pub(crate) struct Shape {
     #[arg(long, value_delimiter = ',', value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Vec<u32>,
     /// Size of each buffer, 4 to 16384 [default: 64]
-    #[arg(long, value_name = "KIB", value_parser = kib)]
+    #[arg(long, value_name = "KIB", value_parser = parse_kib)]
     pub(crate) buffer_size: Option<u32>,
     /// Minimum number of buffers [default: 4 MiB in all; a flight recorder has a fixed number, 16
     /// MiB in all]
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) min_buffers: Option<u32>,
     /// Maximum number of buffers [default: 32 MiB in all]
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) max_buffers: Option<u32>,
     /// Maximum size of the file; a sequential session ends there, a circular file wraps around
     /// [default: no limit]
-    #[arg(long, value_name = "MIB", value_parser = mib)]
+    #[arg(long, value_name = "MIB", value_parser = parse_mib)]
     pub(crate) max_size: Option<u32>,
     /// Flush partly filled buffers after this time; each takes its full size in the file. 0 flushes
     /// only full ones [default: 1]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) flush_timer: Option<u32>,
     /// Flush only when this many buffers are full [default: each at once]
-    #[arg(long, value_name = "N", value_parser = buffers)]
+    #[arg(long, value_name = "N", value_parser = parse_buffer_count)]
     pub(crate) flush_threshold: Option<u32>,
     /// Clock for timestamps [default: qpc; with --append system]
     #[arg(long, value_enum, value_name = "CLOCK")]
@@ -108,7 +108,7 @@ pub(crate) struct Shape {
     pub(crate) guid: Option<Guid>,
 }
 
-impl Shape {
+impl ShapeArgs {
     /// Returns the LogFileMode bits of all flags.
     pub(crate) fn mode_bits(&self) -> u32 {
         let flags = [
@@ -132,8 +132,8 @@ impl Shape {
 /// Parses LogFileMode bits: a number, or a documented name (ignoring case, hyphens and
 /// underscores).
 pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
-    let spelled = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
-    if let Some((bit, _)) = LOG_FILE_MODES.iter().find(|(_, name)| spelled(name) == spelled(text)) {
+    let normalize = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
+    if let Some((bit, _)) = LOG_FILE_MODES.iter().find(|(_, name)| normalize(name) == normalize(text)) {
         return Ok(*bit);
     }
     let number = parse_mask(text).ok().and_then(|bits| u32::try_from(bits).ok());
@@ -150,13 +150,13 @@ mod tests {
     #[test]
     fn modes_parse_from_name_and_number() {
         for (text, bits) in [
-            ("real-time", 0x100),
-            ("REAL_TIME", 0x100),
-            ("new-file", 8),
-            ("newfile", 8),
-            ("0x100", 0x100),
-            ("256", 0x100),
-            ("no-per-processor-buffering", 0x1000_0000),
+            ("real-time", EVENT_TRACE_REAL_TIME_MODE),
+            ("REAL_TIME", EVENT_TRACE_REAL_TIME_MODE),
+            ("new-file", EVENT_TRACE_FILE_MODE_NEWFILE),
+            ("newfile", EVENT_TRACE_FILE_MODE_NEWFILE),
+            ("0x100", EVENT_TRACE_REAL_TIME_MODE),
+            ("256", EVENT_TRACE_REAL_TIME_MODE),
+            ("no-per-processor-buffering", EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING),
         ] {
             assert_eq!(parse_mode(text), Ok(bits), "{text}");
         }
@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn mode_bits_combine_flags_and_modes() {
-        let shape = Shape { compressed: true, real_time: true, mode: vec![1, 0x8000], ..Shape::default() };
+        let shape =
+            ShapeArgs { compressed: true, real_time: true, mode: vec![1, 0x8000], ..ShapeArgs::default() };
         assert_eq!(shape.mode_bits(), 0x0400_8101);
     }
 }

@@ -13,7 +13,7 @@ Programs find the links if LD_LIBRARY_PATH contains DIR, or if DIR is a folder t
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(crate) struct Shims {
+pub(crate) struct ShimsArgs {
     /// Folder for the links; created if it does not exist
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,

@@ -1,8 +1,8 @@
 //! `weir access`: shows and changes access lists of sessions, providers and groups.
 //!
 //! Users name an object; its list is stored by GUID. A session gets a new GUID at each start,
-//! unless it was given one, so a right granted by session name lasts only as long as the session
-//! runs.
+//! unless the user chose a GUID. Therefore, a right granted by session name lasts only as long as
+//! the session runs.
 
 mod people;
 
@@ -18,12 +18,14 @@ use traceweir::controller::access::{
 };
 use traceweir_daemon::{RuntimeDir, Scope};
 
-use crate::cli::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb, DaemonChoice};
-use crate::exit::Outcome;
+use crate::cli::{
+    AccessArgs, AccessEntryArgs, AccessListArgs, AccessRemoveArgs, AccessShowArgs, AccessVerb, DaemonChoice,
+};
+use crate::exit::CommandOutcome;
 use crate::grammar::parse_provider;
-use crate::output::Output;
+use crate::output::print_text;
 use crate::sessions;
-use crate::text::{Object, array, plain};
+use crate::text::{JsonObject, escape, json_array};
 
 /// Rights that apply only to sessions.
 const SESSION_RIGHTS: Rights = Rights(
@@ -38,8 +40,7 @@ const PROVIDER_RIGHTS: Rights = Rights(
     Rights::TRACELOG_GUID_ENABLE.0 | Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0,
 );
 
-/// Runs `weir access`.
-pub(super) fn run(options: &Access) -> Result<Outcome> {
+pub(super) fn run(options: &AccessArgs) -> Result<CommandOutcome> {
     match &options.verb {
         AccessVerb::List(options) => list(options),
         AccessVerb::Show(options) => show(options),
@@ -57,7 +58,7 @@ struct AccessObject {
 }
 
 impl AccessObject {
-    fn label(&self) -> String {
+    fn format_label(&self) -> String {
         if self.name.is_empty() {
             format!("{{{}}}", self.guid)
         } else {
@@ -66,7 +67,7 @@ impl AccessObject {
     }
 }
 
-/// Finds the object that `text` names. The rights decide whether a session or a provider is meant.
+/// Finds the object that `text` names. The kind of the rights selects sessions or providers.
 fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Result<AccessObject> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(AccessObject { guid: DEFAULT_TRACE_SECURITY, name: "the default".to_owned() });
@@ -74,29 +75,30 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
     if let Ok(guid) = text.trim_start_matches('#').parse() {
         return Ok(AccessObject { guid, name: String::new() });
     }
-    let (for_session, for_provider) = (rights.intersects(SESSION_RIGHTS), rights.intersects(PROVIDER_RIGHTS));
-    if for_session || !for_provider {
+    let has_session_rights = rights.intersects(SESSION_RIGHTS);
+    let has_provider_rights = rights.intersects(PROVIDER_RIGHTS);
+    if has_session_rights || !has_provider_rights {
         let folded = text.to_lowercase();
         let session =
             controller.sessions()?.into_iter().find(|session| session.name.to_lowercase() == folded);
         if let Some(session) = session {
-            return Ok(AccessObject { guid: session.guid, name: format!("session {}", plain(text)) });
+            return Ok(AccessObject { guid: session.guid, name: format!("session {}", escape(text)) });
         }
     }
-    if for_session && !for_provider && !text.starts_with('*') {
-        let name = plain(text);
+    if has_session_rights && !has_provider_rights && !text.starts_with('*') {
+        let name = escape(text);
         bail!(
             "no session {name} is running, and these rights apply to sessions: start it first, or give its id \
              (default: all sessions without a list of their own)"
         );
     }
     let provider = parse_provider(text).map_err(anyhow::Error::msg)?;
-    Ok(AccessObject { guid: provider.guid, name: format!("provider {}", plain(&provider.name)) })
+    Ok(AccessObject { guid: provider.guid, name: format!("provider {}", escape(&provider.name)) })
 }
 
 /// Connects to the daemon whose lists are to be changed, and starts it if needed.
 fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
-    let controller = sessions::find_or_start(daemon_choice)?;
+    let controller = sessions::find_or_start_daemon(daemon_choice)?;
     let is_system_daemon =
         RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     if !is_system_daemon {
@@ -108,27 +110,33 @@ fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
 }
 
 /// Runs `weir access grant` and `deny`.
-fn add_entries(options: &AccessEntry, allow: bool) -> Result<Outcome> {
-    let people = people::sids(&options.users, &options.groups, options.everyone)?;
+fn add_entries(options: &AccessEntryArgs, allow: bool) -> Result<CommandOutcome> {
+    let sids = people::resolve_sids(&options.users, &options.groups, options.everyone)?;
     let rights = options.rights.iter().fold(Rights::NONE, |all, right| all | *right);
     let mut controller = connect_to_change(options.daemon_choice())?;
     let object = find_object(&mut controller, &options.object, rights)?;
     let verb = if allow { "granted" } else { "denied" };
-    for (number, sid) in people.iter().enumerate() {
-        let alone = options.only && number == 0;
-        let operation = if alone { SecurityOperation::SET_DACL } else { SecurityOperation::ADD_DACL };
+    for (number, sid) in sids.iter().enumerate() {
+        let is_replacement = options.only && number == 0;
+        let operation =
+            if is_replacement { SecurityOperation::SET_DACL } else { SecurityOperation::ADD_DACL };
         controller
             .set_access(object.guid, operation, sid, rights, allow)
-            .with_context(|| format!("cannot change the access list of {}", object.label()))?;
-        eprintln!("{}: {verb} {} to {}", object.label(), format_rights(rights), people::name(sid));
+            .with_context(|| format!("cannot change the access list of {}", object.format_label()))?;
+        eprintln!(
+            "{}: {verb} {} to {}",
+            object.format_label(),
+            format_rights(rights),
+            people::format_sid(sid)
+        );
     }
     if allow {
         let list = controller.access(object.guid)?;
-        for sid in &people {
+        for sid in &sids {
             warn_if_denied(&list, sid, rights);
         }
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Warns if an earlier entry denies a right that was just granted.
@@ -136,7 +144,7 @@ fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
     let entries = list.dacl.iter().flat_map(|dacl| &dacl.entries);
     for entry in entries.filter(|e| e.kind == AceKind::Deny && e.rights.intersects(rights)) {
         if entry.sid == *sid || entry.sid == Sid::EVERYONE {
-            let (principal, names) = (people::name(&entry.sid), format_rights(entry.rights & rights));
+            let (principal, names) = (people::format_sid(&entry.sid), format_rights(entry.rights & rights));
             eprintln!(
                 "warning: an earlier entry denies {names} to {principal} and overrides the grant (weir access show; weir access remove clears the list)"
             );
@@ -144,42 +152,42 @@ fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
     }
 }
 
-/// Runs `weir access remove`.
-fn remove(options: &AccessRemove) -> Result<Outcome> {
+fn remove(options: &AccessRemoveArgs) -> Result<CommandOutcome> {
     let mut controller = connect_to_change(options.daemon_choice)?;
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
-    let had_one = controller.access_lists()?.contains(&object.guid);
+    let had_own_list = controller.access_lists()?.contains(&object.guid);
     controller
         .remove_access(object.guid)
-        .with_context(|| format!("cannot remove the list of {}", object.label()))?;
-    let now = match (had_one, object.guid == DEFAULT_TRACE_SECURITY) {
+        .with_context(|| format!("cannot remove the list of {}", object.format_label()))?;
+    let now = match (had_own_list, object.guid == DEFAULT_TRACE_SECURITY) {
         (false, _) => "had no list of its own",
         (true, true) => "the built-in list applies again",
         (true, false) => "the default applies again",
     };
-    eprintln!("{}: {now}", object.label());
-    Ok(Outcome::Fine)
+    eprintln!("{}: {now}", object.format_label());
+    Ok(CommandOutcome::Fine)
 }
 
 /// Connects to a running daemon; prints a message if none runs.
 fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
-    let found = sessions::find(daemon_choice)?;
+    let found = sessions::find_daemon(daemon_choice)?;
     if found.is_none() {
         eprintln!("no daemon is running (weir daemon --system or its service starts the system's)");
     }
     Ok(found)
 }
 
-/// Runs `weir access list`.
-fn list(options: &AccessList) -> Result<Outcome> {
-    let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
+fn list(options: &AccessListArgs) -> Result<CommandOutcome> {
+    let Some(mut controller) = connect_to_query(options.daemon_choice)? else {
+        return Ok(CommandOutcome::Fine);
+    };
     let objects = controller.access_lists()?;
-    let names = names(&mut controller)?;
+    let names = names_by_guid(&mut controller)?;
     let mut text = String::new();
     for guid in &objects {
         let name = names.get(guid).map(String::as_str);
         if options.json {
-            let mut object = Object::new();
+            let mut object = JsonObject::new();
             object.text("guid", &guid.to_string()).optional("name", name);
             text += &(object.finish() + "\n");
         } else {
@@ -189,60 +197,60 @@ fn list(options: &AccessList) -> Result<Outcome> {
     if objects.is_empty() {
         eprintln!("nothing has a list of its own: weir access show default shows the list that applies");
     }
-    print(&text)
+    print_text(&text)?;
+    Ok(CommandOutcome::Fine)
 }
 
 /// Formats a SID for people.
-pub(super) fn name_of(sid: &Sid) -> String {
-    people::name(sid)
+pub(super) fn format_sid(sid: &Sid) -> String {
+    people::format_sid(sid)
 }
 
 /// Returns names of the running sessions and known providers by GUID.
-fn names(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
+fn names_by_guid(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     let mut names = BTreeMap::from([(DEFAULT_TRACE_SECURITY, "default".to_owned())]);
     for provider in controller.providers()?.into_iter().filter(|p| !p.name.is_empty()) {
-        names.insert(provider.guid, format!("provider {}", plain(&provider.name)));
+        names.insert(provider.guid, format!("provider {}", escape(&provider.name)));
     }
     for session in controller.sessions()? {
-        names.insert(session.guid, format!("session {}", plain(&session.name)));
+        names.insert(session.guid, format!("session {}", escape(&session.name)));
     }
     Ok(names)
 }
 
-/// Returns whether a session or provider has this GUID, or it is the default's.
+/// Returns whether a session or provider has this GUID, or it is the GUID of the default list.
 fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
     let is_provider = controller.providers()?.iter().any(|provider| provider.guid == guid);
-    Ok(is_provider || names(controller)?.contains_key(&guid))
+    Ok(is_provider || names_by_guid(controller)?.contains_key(&guid))
 }
 
-/// Runs `weir access show`.
-fn show(options: &AccessShow) -> Result<Outcome> {
-    let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
+fn show(options: &AccessShowArgs) -> Result<CommandOutcome> {
+    let Some(mut controller) = connect_to_query(options.daemon_choice)? else {
+        return Ok(CommandOutcome::Fine);
+    };
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let list = controller.access(object.guid)?;
-    let is_own = controller.access_lists()?.contains(&object.guid);
-    if !is_own && !is_known(&mut controller, object.guid)? {
+    let has_own_list = controller.access_lists()?.contains(&object.guid);
+    if !has_own_list && !is_known(&mut controller, object.guid)? {
         eprintln!(
             "note: nothing is stored for {}, and this daemon has neither a session nor a provider of that name; this is the \
              default, which would apply to it",
-            plain(&options.object)
+            escape(&options.object)
         );
     }
-    print(&if options.json { json(&object, &list, is_own) + "\n" } else { page(&object, &list, is_own) })
+    let text = match options.json {
+        true => format_json(&object, &list, has_own_list) + "\n",
+        false => format_page(&object, &list, has_own_list),
+    };
+    print_text(&text)?;
+    Ok(CommandOutcome::Fine)
 }
 
-fn print(text: &str) -> Result<Outcome> {
-    let mut output = Output::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
-    Ok(Outcome::Fine)
-}
-
-fn entries(list: &SecurityDescriptor) -> impl Iterator<Item = &Ace> {
+fn list_entries(list: &SecurityDescriptor) -> impl Iterator<Item = &Ace> {
     list.dacl.iter().chain(&list.sacl).flat_map(|acl| &acl.entries)
 }
 
-const fn word(kind: AceKind) -> &'static str {
+const fn kind_name(kind: AceKind) -> &'static str {
     match kind {
         AceKind::Allow => "allow",
         AceKind::Deny => "deny",
@@ -250,17 +258,18 @@ const fn word(kind: AceKind) -> &'static str {
     }
 }
 
-fn page(object: &AccessObject, list: &SecurityDescriptor, is_own: bool) -> String {
-    let origin = match (is_own, object.guid == DEFAULT_TRACE_SECURITY) {
+fn format_page(object: &AccessObject, list: &SecurityDescriptor, has_own_list: bool) -> String {
+    let origin = match (has_own_list, object.guid == DEFAULT_TRACE_SECURITY) {
         (true, _) => "its own list",
         (false, true) => "the built-in list",
         (false, false) => "no list of its own: the default applies",
     };
-    let mut text = format!("{}: {origin}\n", object.label());
-    let names: Vec<String> = entries(list).map(|entry| people::name(&entry.sid)).collect();
+    let mut text = format!("{}: {origin}\n", object.format_label());
+    let names: Vec<String> = list_entries(list).map(|entry| people::format_sid(&entry.sid)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    for (entry, name) in entries(list).zip(&names) {
-        let _ = writeln!(text, "  {:<5}  {name:<width$}  {}", word(entry.kind), format_rights(entry.rights));
+    for (entry, name) in list_entries(list).zip(&names) {
+        let _ =
+            writeln!(text, "  {:<5}  {name:<width$}  {}", kind_name(entry.kind), format_rights(entry.rights));
     }
     if names.is_empty() {
         text += "  only root and the daemon's user have access\n";
@@ -268,19 +277,19 @@ fn page(object: &AccessObject, list: &SecurityDescriptor, is_own: bool) -> Strin
     text
 }
 
-fn json(object: &AccessObject, list: &SecurityDescriptor, is_own: bool) -> String {
-    let entries = entries(list).map(|entry| {
-        let mut out = Object::new();
-        out.text("kind", word(entry.kind)).text("sid", &entry.sid.to_string());
-        out.text("who", &people::name(&entry.sid)).mask("rights", entry.rights.0);
+fn format_json(object: &AccessObject, list: &SecurityDescriptor, has_own_list: bool) -> String {
+    let entries = list_entries(list).map(|entry| {
+        let mut out = JsonObject::new();
+        out.text("kind", kind_name(entry.kind)).text("sid", &entry.sid.to_string());
+        out.text("who", &people::format_sid(&entry.sid)).mask("rights", entry.rights.0);
         out.text("names", &entry.rights.to_string());
         out.finish()
     });
-    let mut out = Object::new();
+    let mut out = JsonObject::new();
     out.text("guid", &object.guid.to_string())
         .optional("name", Some(object.name.as_str()).filter(|name| !name.is_empty()))
-        .raw("own", if is_own { "true" } else { "false" })
-        .raw("entries", &array(entries));
+        .raw("own", if has_own_list { "true" } else { "false" })
+        .raw("entries", &json_array(entries));
     out.finish()
 }
 
@@ -289,15 +298,16 @@ fn format_rights(rights: Rights) -> String {
     if rights.contains(Rights::WMIGUID_ALL_ACCESS) {
         return "all".to_owned();
     }
-    let (mut words, mut rest) = (Vec::new(), rights);
+    let mut words = Vec::new();
+    let mut unnamed = rights;
     for (right, _, short) in Rights::NAMED {
         if rights.contains(right) {
             words.push(short.to_owned());
-            rest = rest.without(right);
+            unnamed = unnamed.without(right);
         }
     }
-    if !rest.is_empty() || words.is_empty() {
-        words.push(format!("{:#x}", rest.0));
+    if !unnamed.is_empty() || words.is_empty() {
+        words.push(format!("{:#x}", unnamed.0));
     }
     words.join(" ")
 }
@@ -308,7 +318,10 @@ mod tests {
 
     #[test]
     fn rights_print_as_the_command_line_accepts_them() {
-        assert_eq!(format_rights(Rights(0x1800)), "register join-group");
+        assert_eq!(
+            format_rights(Rights::TRACELOG_REGISTER_GUIDS | Rights::TRACELOG_JOIN_GROUP),
+            "register join-group"
+        );
         assert_eq!(format_rights(Rights(0x4000_0081)), "query enable 0x40000000");
         assert_eq!(format_rights(Rights::WMIGUID_ALL_ACCESS), "all");
         assert_eq!(format_rights(Rights::NONE), "0x0");

@@ -14,16 +14,16 @@ use anyhow::Result;
 use traceweir::Status;
 use traceweir::session::SessionSummary;
 
-use crate::exit::{Outcome, sentence, status_of};
+use crate::exit::{CommandOutcome, format_error, status_of};
 use crate::grammar::EnableRequest;
-use crate::output::Output;
+use crate::output::print_text;
 use crate::sessions::{self, SessionState};
-use crate::text::{Object, array};
+use crate::text::{JsonObject, json_array};
 
 /// The result of a command.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) outcome: Outcome,
+pub(super) struct CommandResult {
+    pub(super) outcome: CommandOutcome,
     /// A failure that leaves a session to report, such as a log file that no longer exists.
     pub(super) failure: Option<anyhow::Error>,
     /// The session after the command, or at its end.
@@ -32,59 +32,57 @@ pub(super) struct Answer {
     pub(super) providers: Vec<EnableRequest>,
 }
 
-impl Answer {
+impl CommandResult {
     /// Returns the result for a running session.
-    pub(super) fn running(session: SessionSummary) -> Self {
+    pub(super) fn for_running(session: SessionSummary) -> Self {
         Self { session: Some((session, SessionState::Running)), ..Self::default() }
     }
 
     /// Returns the result for a session that has ended.
-    pub(super) fn ended(session: SessionSummary, outcome: Outcome) -> Self {
+    pub(super) fn for_ended(session: SessionSummary, outcome: CommandOutcome) -> Self {
         Self { session: Some((session, SessionState::Ended)), outcome, ..Self::default() }
     }
 
     /// Returns the result for providers of a session.
-    pub(super) fn about(providers: Vec<EnableRequest>) -> Self {
+    pub(super) fn for_providers(providers: Vec<EnableRequest>) -> Self {
         Self { providers, ..Self::default() }
     }
 }
 
 /// Prints the JSON object if asked for, and returns the outcome.
-pub(super) fn print(as_json: bool, result: Result<Answer>) -> Result<Outcome> {
+pub(super) fn print_result(as_json: bool, result: Result<CommandResult>) -> Result<CommandOutcome> {
     if as_json {
-        let text = object(&result) + "\n";
-        let mut output = Output::open(None)?;
-        output.buffer().extend_from_slice(text.as_bytes());
-        output.flush()?;
+        let text = format_object(&result) + "\n";
+        print_text(&text)?;
     }
     result.and_then(|answer| answer.failure.map_or(Ok(answer.outcome), Err))
 }
 
-fn object(result: &Result<Answer>) -> String {
+fn format_object(result: &Result<CommandResult>) -> String {
     let answer = result.as_ref().ok();
     let failure = match result {
         Ok(answer) => answer.failure.as_ref(),
         Err(error) => Some(error),
     };
     let status = failure.map_or(Some(Status::ERROR_SUCCESS), status_of);
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object.raw("ok", if failure.is_none() { "true" } else { "false" });
     match status {
         Some(status) => object.number("status", status.0),
         None => object.raw("status", "null"),
     };
     object.optional("status_name", status.and_then(Status::name));
-    object.optional("error", failure.map(sentence).as_deref());
+    object.optional("error", failure.map(format_error).as_deref());
     let session = answer.and_then(|answer| answer.session.as_ref());
-    let session = session.map(|(properties, state)| sessions::json(properties, *state, &[], None));
+    let session = session.map(|(properties, state)| sessions::format_json(properties, *state, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
-    let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|wanted| {
-        let mut object = Object::new();
-        let name = Some(wanted.called()).filter(|name| !name.is_empty());
-        object.text("guid", &wanted.guid.to_string()).optional("name", name);
+    let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|request| {
+        let mut object = JsonObject::new();
+        let name = Some(request.storable_name()).filter(|name| !name.is_empty());
+        object.text("guid", &request.guid.to_string()).optional("name", name);
         object.finish()
     });
-    object.raw("providers", &array(providers));
+    object.raw("providers", &json_array(providers));
     object.finish()
 }
 
@@ -100,10 +98,10 @@ mod tests {
         session.id = SessionId::new(7);
         let refused = Error::refused(Status::ERROR_ALREADY_EXISTS, "there is one");
         for (result, ok, status, name) in [
-            (Ok(Answer::running(session)), true, 0, "ERROR_SUCCESS"),
+            (Ok(CommandResult::for_running(session)), true, 0, "ERROR_SUCCESS"),
             (Err(anyhow::Error::new(refused)), false, 183, "ERROR_ALREADY_EXISTS"),
         ] {
-            let object: serde_json::Value = serde_json::from_str(&object(&result)).unwrap();
+            let object: serde_json::Value = serde_json::from_str(&format_object(&result)).unwrap();
             for name in object.as_object().unwrap().keys() {
                 assert!(documented.contains(&format!("| `{name}` |")), "{name} is not documented");
             }

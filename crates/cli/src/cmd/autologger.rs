@@ -1,7 +1,7 @@
 //! `weir autologger`: manages sessions that start with the daemon.
 //!
-//! These commands only read and write definition files and contact no daemon. A definition is
-//! checked by the daemon's own rules before it is written.
+//! These commands only read and write definition files and send no requests to a daemon. They check
+//! a definition by the rules of the daemon before they write it.
 
 use std::path::Path;
 
@@ -18,52 +18,51 @@ use traceweir_format::spec::session::{
 };
 
 use crate::cli::{
-    AddAutologger, AutologgerVerb, DaemonChoice, ListAutologgers, NamedAutologger, buffer_size,
+    AddAutologger, AutologgerVerb, DaemonChoice, ListAutologgers, NamedAutologger, clamp_buffer_kib,
 };
-use crate::exit::Outcome;
-use crate::grammar::{EnableRequest, Filters};
-use crate::output::Output;
+use crate::exit::CommandOutcome;
+use crate::grammar::{EnableFilters, EnableRequest};
+use crate::output::print_text;
 use crate::sessions::{self, mode_names};
-use crate::text::{Object, array, lines, plain, plain_path, shell, table};
+use crate::text::{JsonObject, escape, escape_path, format_table, join_lines, json_array, quote_for_shell};
 
-/// Runs `weir autologger`.
-pub(super) fn run(verb: &AutologgerVerb) -> Result<Outcome> {
+pub(super) fn run(verb: &AutologgerVerb) -> Result<CommandOutcome> {
     match verb {
         AutologgerVerb::Add(options) => add(options),
         AutologgerVerb::Remove(options) => remove(options),
         AutologgerVerb::List(options) => list(options),
         AutologgerVerb::Show(options) => show(options),
     }?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
-/// Returns the runtime folder of the daemon: the one asked for, else the system's for root and the
-/// user's own for others.
-fn runtime(daemon_choice: DaemonChoice) -> Result<RuntimeDir> {
-    let usual = if rustix::process::geteuid().is_root() { Scope::System } else { Scope::User };
-    RuntimeDir::resolve(daemon_choice.scope().unwrap_or(usual)).context("cannot find the daemon's folder")
+/// Returns the runtime folder of the requested daemon. The default is the system's daemon for root,
+/// and the user's own for other users.
+fn find_runtime_dir(daemon_choice: DaemonChoice) -> Result<RuntimeDir> {
+    let default = if rustix::process::geteuid().is_root() { Scope::System } else { Scope::User };
+    RuntimeDir::resolve(daemon_choice.scope().unwrap_or(default)).context("cannot find the daemon's folder")
 }
 
-fn autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
-    let folders = DaemonFolders::for_runtime(runtime)
-        .context("HOME is not set, so there is no folder for autologgers")?;
+fn open_autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
+    let folders =
+        DaemonFolders::for_runtime(runtime).context("HOME is not set, so there is no folder for autologgers")?;
     Ok(Autologgers::new(folders))
 }
 
 fn add(options: &AddAutologger) -> Result<()> {
-    let runtime = runtime(options.daemon_choice)?;
-    let all = autologgers(&runtime)?;
-    let definition = definition(options)?;
-    let notes = all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", plain(&options.name)))?;
+    let runtime = find_runtime_dir(options.daemon_choice)?;
+    let all = open_autologgers(&runtime)?;
+    let definition = build_definition(options)?;
+    let notes = all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", escape(&options.name)))?;
     for note in notes {
-        eprintln!("warning: {}", plain(&note.0));
+        eprintln!("warning: {}", escape(&note.0));
     }
     let file = all.file(&definition.name);
     if !options.force && file.symlink_metadata().is_ok() {
-        bail!("autologger {} exists already: --force replaces it", plain(&options.name));
+        bail!("autologger {} exists already: --force replaces it", escape(&options.name));
     }
-    all.put(&definition).with_context(|| format!("cannot write {}", plain_path(&file)))?;
-    eprintln!("autologger {} is defined in {}", plain(&options.name), plain_path(&file));
+    all.put(&definition).with_context(|| format!("cannot write {}", escape_path(&file)))?;
+    eprintln!("autologger {} is defined in {}", escape(&options.name), escape_path(&file));
     if options.off {
         eprintln!(
             "it is off: the daemon does not start it. Add it again with --force and without --off to turn it on"
@@ -71,7 +70,7 @@ fn add(options: &AddAutologger) -> Result<()> {
         return Ok(());
     }
     if let Some(log) = all.log_file(&definition) {
-        eprintln!("its next start writes {}", plain_path(&log));
+        eprintln!("its next start writes {}", escape_path(&log));
     }
     eprintln!("{}", activation_hint(options.daemon_choice, &runtime));
     Ok(())
@@ -84,9 +83,9 @@ fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String 
                 finalises their files); systemctl enable traceweir for each boot"
             .to_owned();
     }
-    let runs = sessions::find(daemon_choice).ok().flatten().is_some();
+    let is_running = sessions::find_daemon(daemon_choice).ok().flatten().is_some();
     let pid = std::fs::read_to_string(runtime.lock_file()).unwrap_or_default();
-    match pid.trim().parse::<u32>().ok().filter(|_| runs) {
+    match pid.trim().parse::<u32>().ok().filter(|_| is_running) {
         Some(pid) => format!(
             "it starts with the next daemon; one is running: kill {pid} ends it (and its sessions, whose files \
              are finalised), weir daemon starts another"
@@ -95,12 +94,12 @@ fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String 
     }
 }
 
-fn definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
+fn build_definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
     // The GUID depends only on the name, so that replacing a definition keeps it.
     let guid = Guid::from_provider_name(&format!("Traceweir.Autologger/{}", options.name));
     let mut definition = AutologgerDefinition::new(&options.name, guid);
     definition.start = !options.off;
-    definition.log_file_mode = mode(options);
+    definition.log_file_mode = mode_bits(options);
     definition.file_name = options
         .output
         .as_deref()
@@ -112,146 +111,149 @@ fn definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
     }
     definition.file_max = options.generations.unwrap_or(0);
     definition.max_file_size = options.max_size.unwrap_or(definition.max_file_size);
-    definition.buffer_size = buffer_size(options.buffer_size);
+    definition.buffer_size = clamp_buffer_kib(options.buffer_size);
     definition.minimum_buffers = options.min_buffers.unwrap_or(0);
     definition.maximum_buffers = options.max_buffers.unwrap_or(0);
     definition.flush_timer = options.flush_timer.unwrap_or(0);
-    definition.clock_type = options.clock.map_or(definition.clock_type, |clock| clock.kind().number());
-    let wanted = options.providers.wanted(&options.manifest)?;
-    if wanted.is_empty() {
+    definition.clock_type = options.clock.map_or(definition.clock_type, |clock| clock.clock_kind().number());
+    let requests = options.providers.resolve(&options.manifest)?;
+    if requests.is_empty() {
         bail!("name at least one provider: -p PROVIDER, or -pf FILE");
     }
-    for wanted in &wanted {
-        check_filters(wanted, &options.name)?;
+    for request in &requests {
+        check_filters(request, &options.name)?;
         // Uses the name if the daemon derives the same GUID from it, because people read the file.
-        let by_name = AutologgerProvider::new(wanted.name.trim_start_matches('*')).ok();
-        let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
-        let provider = by_name.unwrap_or_else(|| AutologgerProvider::new(&wanted.guid.to_string()));
-        let provider = provider.and_then(|provider| provider.with(&enable_params(wanted)));
-        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&wanted.name)))?);
+        let by_name = AutologgerProvider::new(request.name.trim_start_matches('*')).ok();
+        let by_name = by_name.filter(|provider| provider.guid == request.guid).map(Ok);
+        let provider = by_name.unwrap_or_else(|| AutologgerProvider::new(&request.guid.to_string()));
+        let provider = provider.and_then(|provider| provider.with(&enable_params(request)));
+        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", escape(&request.name)))?);
     }
     Ok(definition)
 }
 
 /// Returns the parameters of the enable as the daemon's definitions hold them.
-fn enable_params(wanted: &EnableRequest) -> EnableParams {
-    let filters = wanted.filters_for(&[]).into_iter();
+fn enable_params(request: &EnableRequest) -> EnableParams {
+    let filters = request.encode_filters(&[]).into_iter();
     EnableParams {
-        level: wanted.level,
-        match_any: wanted.keywords,
-        match_all: wanted.all,
-        property: wanted.property,
-        source: wanted.source,
+        level: request.level,
+        match_any: request.keywords,
+        match_all: request.all_keywords,
+        property: request.property,
+        source: request.source,
         filters: filters.map(|f| Filter { kind: f.kind(), data: f.data().to_vec() }).collect(),
     }
 }
 
 /// Rejects filters that a definition cannot express, and prints what to do instead.
-fn check_filters(wanted: &EnableRequest, name: &str) -> Result<()> {
-    let Filters { pids, payload, schematized, .. } = &wanted.filters;
+fn check_filters(request: &EnableRequest, name: &str) -> Result<()> {
+    let EnableFilters { pids, payload, schematized, .. } = &request.filters;
     let lists =
         [("pid", pids.is_empty()), ("payload", payload.is_empty()), ("schematized", schematized.is_empty())];
     match lists.iter().find(|(_, is_empty)| !is_empty) {
         Some((option, _)) => bail!(
             "{}: an autologger definition cannot contain @{option}; leave it out, and apply it once the session runs \
              (weir enable {} PROVIDER@{option}=…)",
-            plain(&wanted.name),
-            shell(name)
+            escape(&request.name),
+            quote_for_shell(name)
         ),
         None => Ok(()),
     }
 }
 
 /// Returns the LogFileMode bits of the options.
-fn mode(options: &AddAutologger) -> u32 {
-    let more = options.mode.iter().fold(0, |all, bits| all | bits);
+fn mode_bits(options: &AddAutologger) -> u32 {
+    /// The bits that select how the file is written.
+    const FILE_MODE_BITS: u32 = 0xF;
+    let extra = options.mode.iter().fold(0, |all, bits| all | bits);
     let has_other_target = options.real_time || options.buffering;
     let has_file = !has_other_target
         || (options.real_time && (options.output.is_some() || options.generations.is_some()));
     let file = match (options.circular, has_file) {
         (true, _) => EVENT_TRACE_FILE_MODE_CIRCULAR,
-        (false, true) if more & 0xF == 0 => EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        (false, true) if extra & FILE_MODE_BITS == 0 => EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         (false, _) => 0,
     };
-    let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
-    more | file
-        | bit(options.real_time, EVENT_TRACE_REAL_TIME_MODE)
-        | bit(options.buffering, EVENT_TRACE_BUFFERING_MODE)
-        | bit(options.non_stoppable, EVENT_TRACE_NONSTOPPABLE_MODE)
+    let bit_if = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+    extra
+        | file
+        | bit_if(options.real_time, EVENT_TRACE_REAL_TIME_MODE)
+        | bit_if(options.buffering, EVENT_TRACE_BUFFERING_MODE)
+        | bit_if(options.non_stoppable, EVENT_TRACE_NONSTOPPABLE_MODE)
 }
 
 fn remove(options: &NamedAutologger) -> Result<()> {
-    let all = autologgers(&runtime(options.daemon_choice)?)?;
+    let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
     let file = all.file(&options.name);
     let mode = all.get(&options.name).ok().flatten().map_or(0, |definition| definition.log_file_mode);
     let removed =
-        all.remove(&options.name).with_context(|| format!("cannot remove {}", plain_path(&file)))?;
+        all.remove(&options.name).with_context(|| format!("cannot remove {}", escape_path(&file)))?;
     if !removed {
-        return Err(missing(&options.name));
+        return Err(not_found_error(&options.name));
     }
-    let name = plain(&options.name);
-    let end = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
-        format!("is ended by weir stop {}", shell(&options.name))
+    let name = escape(&options.name);
+    let how_it_ends = if mode & EVENT_TRACE_NONSTOPPABLE_MODE == 0 {
+        format!("is ended by weir stop {}", quote_for_shell(&options.name))
     } else {
         "cannot be stopped and ends with its daemon".to_owned()
     };
-    eprintln!("autologger {name} is removed; its session, if it runs, {end}");
+    eprintln!("autologger {name} is removed; its session, if it runs, {how_it_ends}");
     Ok(())
 }
 
-fn missing(name: &str) -> anyhow::Error {
-    anyhow!("no autologger {} (weir autologger list shows them)", plain(name))
+fn not_found_error(name: &str) -> anyhow::Error {
+    anyhow!("no autologger {} (weir autologger list shows them)", escape(name))
 }
 
 fn show(options: &NamedAutologger) -> Result<()> {
-    let all = autologgers(&runtime(options.daemon_choice)?)?;
+    let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
     let file = all.file(&options.name);
-    let found = all.get(&options.name).map_err(|wrong| anyhow!("{}: {wrong}", plain_path(&file)))?;
-    let definition = found.ok_or_else(|| missing(&options.name))?;
+    let found = all.get(&options.name).map_err(|error| anyhow!("{}: {error}", escape_path(&file)))?;
+    let definition = found.ok_or_else(|| not_found_error(&options.name))?;
     let state = all.state(&options.name);
-    let mut text = format!("# {}\n# last start: {}\n", plain_path(&file), last_start(&state));
+    let mut text = format!("# {}\n# last start: {}\n", escape_path(&file), format_last_start(&state));
     for (provider, status) in &state.refused {
-        text.push_str(&format!("# {} was not enabled: {}\n", plain(provider), format_status(*status)));
+        text.push_str(&format!("# {} was not enabled: {}\n", escape(provider), format_status(*status)));
     }
     if let Some(log) = all.log_file(&definition) {
-        text.push_str(&format!("# next log: {}\n", plain_path(&log)));
+        text.push_str(&format!("# next log: {}\n", escape_path(&log)));
     }
     text.push_str(&definition.to_text());
-    print(&text)
+    print_text(&text)
 }
 
 fn format_status(status: u32) -> String {
     format!("{} (status {status})", Status(status))
 }
 
-fn last_start(state: &AutologgerState) -> String {
+fn format_last_start(state: &AutologgerState) -> String {
     state.status.map_or_else(|| "never".to_owned(), format_status)
 }
 
 fn list(options: &ListAutologgers) -> Result<()> {
-    let all = autologgers(&runtime(options.daemon_choice)?)?;
-    let names = all.names().map_err(|wrong| anyhow!("{wrong}"))?;
+    let all = open_autologgers(&find_runtime_dir(options.daemon_choice)?)?;
+    let names = all.names().map_err(|error| anyhow!("{error}"))?;
     if options.json {
-        return print(&lines(names.iter().map(|name| json(&all, name))));
+        return print_text(&join_lines(names.iter().map(|name| format_json(&all, name))));
     }
     if names.is_empty() {
         let folder = all.file("x").parent().map(Path::to_owned).unwrap_or_default();
-        eprintln!("no autologger in {} (weir autologger add creates one)", plain_path(&folder));
+        eprintln!("no autologger in {} (weir autologger add creates one)", escape_path(&folder));
         return Ok(());
     }
     let mut rows =
         vec![["AUTOLOGGER", "START", "LAST START", "MODE", "NEXT LOG", "PROVIDERS"].map(str::to_owned)];
     for name in &names {
-        let state = last_start(&all.state(name));
+        let state = format_last_start(&all.state(name));
         match all.get(name) {
             Ok(Some(definition)) => {
-                let definition = corrected(definition);
-                let log = all.log_file(&definition).map_or_else(|| "-".to_owned(), |log| plain_path(&log));
+                let definition = correct_definition(definition);
+                let log = all.log_file(&definition).map_or_else(|| "-".to_owned(), |log| escape_path(&log));
                 let providers: Vec<_> =
-                    definition.providers.iter().map(|provider| plain(&provider.heading)).collect();
+                    definition.providers.iter().map(|provider| escape(&provider.heading)).collect();
                 let start = if definition.start { "yes" } else { "no" }.to_owned();
                 rows.push([
-                    plain(name),
+                    escape(name),
                     start,
                     state,
                     mode_names(LogFileMode::new(definition.log_file_mode)),
@@ -260,24 +262,24 @@ fn list(options: &ListAutologgers) -> Result<()> {
                 ]);
             }
             Ok(None) => {}
-            Err(wrong) => {
-                eprintln!("warning: {}: {}", plain_path(&all.file(name)), plain(&wrong.to_string()));
-                rows.push([plain(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
+            Err(error) => {
+                eprintln!("warning: {}: {}", escape_path(&all.file(name)), escape(&error.to_string()));
+                rows.push([escape(name), "wrong".to_owned(), state, "-".into(), "-".into(), "-".into()]);
             }
         }
     }
-    print(&table(&rows, &[false; 6]))
+    print_text(&format_table(&rows, &[false; 6]))
 }
 
-/// Returns the definition as the daemon starts it: without settings that it cannot apply.
-fn corrected(mut definition: AutologgerDefinition) -> AutologgerDefinition {
+/// Removes the settings that the daemon cannot apply.
+fn correct_definition(mut definition: AutologgerDefinition) -> AutologgerDefinition {
     definition.correct();
     definition
 }
 
-fn json(all: &Autologgers, name: &str) -> String {
+fn format_json(all: &Autologgers, name: &str) -> String {
     let state = all.state(name);
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object.text("name", name).text("file", &all.file(name).to_string_lossy());
     match state.status {
         Some(status) => object.number("status", status),
@@ -285,22 +287,17 @@ fn json(all: &Autologgers, name: &str) -> String {
     };
     object.number("file_counter", state.file_counter);
     match all.get(name) {
-        Ok(Some(definition)) => describe(all, &corrected(definition), &state, &mut object),
+        Ok(Some(definition)) => put_definition(all, &correct_definition(definition), &state, &mut object),
         Ok(None) => {}
-        Err(wrong) => drop(object.text("wrong", &wrong.to_string())),
+        Err(error) => drop(object.text("wrong", &error.to_string())),
     }
     object.finish()
 }
 
-fn describe(
-    all: &Autologgers,
-    definition: &AutologgerDefinition,
-    state: &AutologgerState,
-    object: &mut Object,
-) {
+fn put_definition(all: &Autologgers, definition: &AutologgerDefinition, state: &AutologgerState, object: &mut JsonObject) {
     let providers = definition.providers.iter().map(|provider| {
         let refused = state.refused.iter().find(|(heading, _)| *heading == provider.heading);
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.text("name", &provider.heading).text("guid", &provider.guid.to_string());
         object.raw("enabled", &provider.enabled.to_string()).number("level", provider.level);
         object
@@ -321,11 +318,5 @@ fn describe(
         .number("generations", definition.file_max)
         .number("max_size_mib", definition.max_file_size)
         .number("flush_timer", definition.flush_timer)
-        .raw("providers", &array(providers));
-}
-
-fn print(text: &str) -> Result<()> {
-    let mut output = Output::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()
+        .raw("providers", &json_array(providers));
 }

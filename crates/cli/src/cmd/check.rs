@@ -1,7 +1,7 @@
 //! `weir check`: lists every rule of the file format that a trace breaks.
 //!
-//! Faults and remarks are listed alike, but only a fault is damage. A remark is, for example, a
-//! timestamp that goes back, which a provider may have supplied.
+//! Faults and remarks are listed alike, but only a fault is damage. An example of a remark
+//! is a timestamp that goes back; a provider may have supplied it.
 
 use std::path::Path;
 
@@ -10,69 +10,68 @@ use anyhow::Result;
 use traceweir_decode::format::json_string;
 use traceweir_format::etl::{self, Finding, Rule};
 
-use crate::cli::Check;
-use crate::exit::{self, Outcome};
-use crate::input::{self, Input};
-use crate::output::Output;
-use crate::text::grouped;
+use crate::cli::CheckArgs;
+use crate::exit::{self, CommandOutcome};
+use crate::input::{self, TraceInput};
+use crate::output::BufferedOutput;
+use crate::text::format_number;
 
-/// Maximum number of faults to print, and of remarks; all are counted.
-const SHOWN: u64 = 100_000;
+/// Maximum number of faults to print, and of remarks to print; all are counted.
+const MAX_SHOWN_FINDINGS: u64 = 100_000;
 
-/// Runs `weir check`.
-pub(super) fn run(options: &Check) -> Result<Outcome> {
-    let mut output = Output::open(None)?;
-    exit::for_each(&options.files.files, |path| check(path, options.json, &mut output))
+pub(super) fn run(options: &CheckArgs) -> Result<CommandOutcome> {
+    let mut output = BufferedOutput::open(None)?;
+    exit::process_each(&options.files.files, |path| check_path(path, options.json, &mut output))
 }
 
-fn check(path: &Path, json: bool, output: &mut Output) -> Result<Outcome> {
-    let mut outcome = Outcome::Fine;
-    for file in input::open_one(path)? {
+fn check_path(path: &Path, json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+    let mut outcome = CommandOutcome::Fine;
+    for file in input::open_path(path)? {
         outcome = outcome.max(check_file(&file, json, output)?);
     }
     Ok(outcome)
 }
 
-fn check_file(file: &Input, json: bool, output: &mut Output) -> Result<Outcome> {
+fn check_file(file: &TraceInput, json: bool, output: &mut BufferedOutput) -> Result<CommandOutcome> {
     let (mut faults, mut remarks) = (0_u64, 0_u64);
-    let mut failed = Ok(());
+    let mut write_result = Ok(());
     let events = etl::check(&file.trace, &mut |finding| {
         let count = if finding.rule.is_remark() { &mut remarks } else { &mut faults };
         *count += 1;
-        if *count > SHOWN || failed.is_err() {
+        if *count > MAX_SHOWN_FINDINGS || write_result.is_err() {
             return;
         }
-        print(&file.name, &finding, json, output.buffer());
-        failed = output.flush_if_full();
+        write_finding(&file.name, &finding, json, output.buffer());
+        write_result = output.flush_if_full();
     })?;
-    failed?;
+    write_result?;
     output.flush()?;
     let (buffers, size) = (file.trace.buffers().len() as u64, file.trace.file_size());
-    let (buffers, events, size) = (grouped(buffers), grouped(events), grouped(size));
-    let read = format!("{events} events in {buffers} buffers, {size} bytes");
-    let remarked = match remarks {
+    let (buffers, events, size) = (format_number(buffers), format_number(events), format_number(size));
+    let contents = format!("{events} events in {buffers} buffers, {size} bytes");
+    let remarks_text = match remarks {
         0 => String::new(),
         1 => "; 1 remark".to_owned(),
-        many => format!("; {} remarks", grouped(many)),
+        count => format!("; {} remarks", format_number(count)),
     };
-    let mut outcome = Outcome::Fine;
+    let mut outcome = CommandOutcome::Fine;
     if faults == 0 {
-        eprintln!("{}: sound: {read}{remarked}", file.name);
+        eprintln!("{}: sound: {contents}{remarks_text}", file.name);
     } else {
-        eprintln!("{}: {} findings; {read} can be read{remarked}", file.name, grouped(faults));
-        outcome = Outcome::Damaged;
+        eprintln!("{}: {} findings; {contents} can be read{remarks_text}", file.name, format_number(faults));
+        outcome = CommandOutcome::Damaged;
     }
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
-        outcome = Outcome::Damaged;
+        outcome = CommandOutcome::Damaged;
     }
     if file.trace.header().events_lost > 0 || file.trace.header().buffers_lost > 0 {
-        outcome = outcome.max(Outcome::EventsLost);
+        outcome = outcome.max(CommandOutcome::EventsLost);
     }
     Ok(outcome)
 }
 
-fn print(file: &str, finding: &Finding, json: bool, out: &mut Vec<u8>) {
+fn write_finding(file: &str, finding: &Finding, json: bool, out: &mut Vec<u8>) {
     let Finding { rule, offset, detail } = finding;
     let is_remark = rule.is_remark();
     let advice = if *rule == Rule::NotFinalised { " (weir repair writes a finalised copy)" } else { "" };

@@ -11,120 +11,115 @@ use traceweir::controller::Controller;
 use traceweir::session::{ProviderInfo, SessionSummary};
 use traceweir::{Error, LogFileMode, Status};
 
-use super::answer::{self, Answer};
-use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
-use crate::exit::Outcome;
-use crate::output::Output;
-use crate::progress::Waiting;
-use crate::sessions::{self, KernelState, SessionState, controller_of};
-use crate::text::{counted, grouped, plain, plain_path, shell};
+use super::answer::{self, CommandResult};
+use crate::cli::{ConvertToRealtimeArgs, FlushArgs, IncrementArgs, OnOff, QueryArgs, StopArgs, UpdateArgs};
+use crate::exit::CommandOutcome;
+use crate::output::print_text;
+use crate::progress::WaitLine;
+use crate::sessions::{self, KernelState, SessionState, connect_to_session};
+use crate::text::{escape, escape_path, format_count, format_number, quote_for_shell};
 
-/// Runs `weir stop`.
-pub(super) fn stop(options: &Stop) -> Result<Answer> {
-    let (controller, session) = controller_of(options.daemon_choice, &options.name)?;
+pub(super) fn stop(options: &StopArgs) -> Result<CommandResult> {
+    let (controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
     // Read before the session stops, because stopping disconnects its consumers.
-    let is_watched = session.query().is_ok_and(|p| p.consumers > 0);
-    let waiting = Waiting::new("stopping");
+    let is_watched = session.query().is_ok_and(|summary| summary.consumers > 0);
+    let waiting = WaitLine::new("stopping");
     let stopped = session.stop();
     drop(waiting);
     match stopped {
         Ok(stopped) => {
-            let (outcome, failure) = match sessions::summarise(&stopped, is_watched) {
+            let (outcome, failure) = match sessions::print_summary(&stopped, is_watched) {
                 Ok(outcome) => (outcome, None),
-                Err(error) => (Outcome::Fine, Some(error)),
+                Err(error) => (CommandOutcome::Fine, Some(error)),
             };
-            Ok(Answer { failure, ..Answer::ended(stopped, outcome) })
+            Ok(CommandResult { failure, ..CommandResult::for_ended(stopped, outcome) })
         }
         Err(error) => {
-            if let Some(ended) = outcome(&controller, &options.name, &error) {
-                sessions::summarise(&ended, false)?;
-                return Err(already_ended(&ended));
+            if let Some(ended) = find_ended_session(&controller, &options.name, &error) {
+                sessions::print_summary(&ended, false)?;
+                return Err(already_ended_error(&ended));
             }
-            Err(error).with_context(|| about("stop", &options.name))
+            Err(error).with_context(|| format_context("stop", &options.name))
         }
     }
 }
 
 /// Runs `weir query`. With `--json` it always prints an object: the session, or the error.
-pub(super) fn query(options: &Query) -> Result<Outcome> {
-    let (mut controller, session) = match controller_of(options.daemon_choice, &options.name) {
+pub(super) fn query(options: &QueryArgs) -> Result<CommandOutcome> {
+    let (mut controller, session) = match connect_to_session(options.daemon_choice, &options.name) {
         Ok(found) => found,
-        Err(error) => return answer::print(options.json, Err(error)),
+        Err(error) => return answer::print_result(options.json, Err(error)),
     };
     match session.query() {
         Ok(summary) => {
             let providers = controller.providers()?;
             let kernel = KernelState::query(&mut controller, &session);
-            show(&summary, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
-            Ok(Outcome::Fine)
+            print_session(&summary, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
+            Ok(CommandOutcome::Fine)
         }
         Err(error) => {
-            if let Some(ended) = outcome(&controller, &options.name, &error) {
-                show(&ended, SessionState::Ended, &[], None, options.json)?;
-                return Err(already_ended(&ended));
+            if let Some(ended) = find_ended_session(&controller, &options.name, &error) {
+                print_session(&ended, SessionState::Ended, &[], None, options.json)?;
+                return Err(already_ended_error(&ended));
             }
-            let failed = Err(error).with_context(|| about("query", &options.name));
-            answer::print(options.json, failed)
+            let failed = Err(error).with_context(|| format_context("query", &options.name));
+            answer::print_result(options.json, failed)
         }
     }
 }
 
-fn show(
-    p: &SessionSummary,
+fn print_session(
+    summary: &SessionSummary,
     state: SessionState,
     providers: &[ProviderInfo],
     kernel: Option<&KernelState>,
     as_json: bool,
 ) -> Result<()> {
     let text = if as_json {
-        sessions::json(p, state, providers, kernel) + "\n"
+        sessions::format_json(summary, state, providers, kernel) + "\n"
     } else {
-        sessions::page(p, state, providers, kernel)
+        sessions::format_page(summary, state, providers, kernel)
     };
-    let mut output = Output::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()
+    print_text(&text)
 }
 
 /// Returns the final state of a session, if `error` means that it has ended.
-fn outcome(controller: &Controller, name: &str, error: &Error) -> Option<SessionSummary> {
+fn find_ended_session(controller: &Controller, name: &str, error: &Error) -> Option<SessionSummary> {
     sessions::is_gone(error).then(|| controller.session(name).outcome().ok()).flatten()
 }
 
-fn already_ended(ended: &SessionSummary) -> anyhow::Error {
-    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, sessions::why_ended(ended)).into()
+fn already_ended_error(ended: &SessionSummary) -> anyhow::Error {
+    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, sessions::describe_end(ended)).into()
 }
 
-/// Runs `weir flush`.
-pub(super) fn flush(options: &Flush) -> Result<Answer> {
-    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
-    let flushed = match absolute(options.output.as_ref())? {
+pub(super) fn flush(options: &FlushArgs) -> Result<CommandResult> {
+    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    let flushed = match make_absolute(options.output.as_ref())? {
         Some(file) => session.snapshot(file),
         None => session.flush(),
     };
-    let flushed = flushed.with_context(|| about("flush", &options.name))?;
-    let (name, events) = (plain(&options.name), counted(flushed.events, "event"));
+    let flushed = flushed.with_context(|| format_context("flush", &options.name))?;
+    let (name, events) = (escape(&options.name), format_count(flushed.events, "event"));
     match &options.output {
         Some(file) => {
-            let written = sessions::count_events(file).map(|n| counted(n, "event"));
+            let written = sessions::count_events(file).map(|n| format_count(n, "event"));
             let written = written.unwrap_or_else(|| "a snapshot".to_owned());
-            eprintln!("{}: {written}; session {name} has collected {events}", plain_path(file));
+            eprintln!("{}: {written}; session {name} has collected {events}", escape_path(file));
         }
         None => {
-            let buffers = counted(u64::from(flushed.buffers_written), "buffer");
+            let buffers = format_count(u64::from(flushed.buffers_written), "buffer");
             eprintln!("session {name}: {events} so far, {buffers} written");
         }
     }
-    Ok(Answer::running(flushed))
+    Ok(CommandResult::for_running(flushed))
 }
 
-/// Runs `weir update`.
-pub(super) fn update(options: &Update) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
+pub(super) fn update(options: &UpdateArgs) -> Result<CommandResult> {
+    let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
     let flush_timer = options.flush_timer.filter(|seconds| *seconds != 0);
-    let log_file = absolute(options.output.as_ref())?;
-    let about_it = || about("update", &options.name);
-    sessions::change_kernel(&mut controller, &session, &options.kernel).with_context(about_it)?;
+    let log_file = make_absolute(options.output.as_ref())?;
+    let context = || format_context("update", &options.name);
+    sessions::change_kernel(&mut controller, &session, &options.kernel).with_context(context)?;
     let is_changed = flush_timer.is_some()
         || options.max_buffers.is_some()
         || options.real_time.is_some()
@@ -137,97 +132,97 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
         update = update.maximum_buffers(buffers);
     }
     if let Some(switch) = options.real_time {
-        update = update.real_time(switch == Switch::On);
+        update = update.real_time(switch == OnOff::On);
     }
     if let Some(file) = log_file {
         update = update.log_file(file);
     }
-    let now = if is_changed { update.apply() } else { session.query() }.with_context(about_it)?;
+    let now = if is_changed { update.apply() } else { session.query() }.with_context(context)?;
     let kernel = KernelState::query(&mut controller, &session);
-    eprintln!("session {} now: {}", plain(&options.name), format_settings(&now, kernel.as_ref()));
-    if let Some(reason) = options.max_buffers.and_then(|asked| buffer_count_note(asked, &now)) {
+    eprintln!("session {} now: {}", escape(&options.name), format_settings(&now, kernel.as_ref()));
+    if let Some(reason) = options.max_buffers.and_then(|requested| buffer_count_note(requested, &now)) {
         eprintln!("note: {reason}");
     }
     if options.flush_timer == Some(0) || options.max_buffers == Some(0) {
         eprintln!("note: 0 leaves a value as it is");
     }
-    Ok(Answer::running(now))
+    Ok(CommandResult::for_running(now))
 }
 
 /// Formats the settings that an update can change.
-fn format_settings(p: &SessionSummary, kernel: Option<&KernelState>) -> String {
-    let live = if p.mode.contains(LogFileMode::REAL_TIME) { "on" } else { "off" };
+fn format_settings(summary: &SessionSummary, kernel: Option<&KernelState>) -> String {
+    let live = if summary.mode.contains(LogFileMode::REAL_TIME) { "on" } else { "off" };
     let mut settings = format!(
         "flush timer {} s, at most {}, real-time {live}",
-        p.flush_timer.as_secs(),
-        counted(p.maximum_buffers.into(), "buffer")
+        summary.flush_timer.as_secs(),
+        format_count(summary.maximum_buffers.into(), "buffer")
     );
-    if p.mode.contains(LogFileMode::BUFFERING) {
-        let kib = u64::from(p.maximum_buffers).saturating_mul(u64::from(p.buffer_kib));
-        settings = format!("{settings}, keeps the newest {} KiB", grouped(kib));
+    if summary.mode.contains(LogFileMode::BUFFERING) {
+        let kib = u64::from(summary.maximum_buffers).saturating_mul(u64::from(summary.buffer_kib));
+        settings = format!("{settings}, keeps the newest {} KiB", format_number(kib));
     }
-    if let Some(file) = &p.log_file {
-        settings = format!("{settings}, writes {}", plain_path(file));
+    if let Some(file) = &summary.log_file {
+        settings = format!("{settings}, writes {}", escape_path(file));
     }
     if let Some(kernel) = kernel {
-        settings = format!("{settings}, {}", kernel.summary());
+        settings = format!("{settings}, {}", kernel.format_summary());
     }
     settings
 }
 
-/// Explains why the number of buffers differs from the one asked for.
-fn buffer_count_note(asked: u32, now: &SessionSummary) -> Option<String> {
-    let most = now.maximum_buffers;
-    let buffers = counted(most.into(), "buffer");
-    match asked.cmp(&most) {
-        // 0 asks for no change.
-        _ if asked == 0 => None,
+/// Explains why the number of buffers differs from the requested number.
+fn buffer_count_note(requested: u32, now: &SessionSummary) -> Option<String> {
+    let maximum = now.maximum_buffers;
+    let buffers = format_count(maximum.into(), "buffer");
+    match requested.cmp(&maximum) {
+        // 0 requests no change.
+        _ if requested == 0 => None,
         Ordering::Equal => None,
         _ if now.mode.contains(LogFileMode::BUFFERING) => Some(format!(
-            "a flight recorder keeps the number of buffers it started with (--min-buffers): {buffers}, not {asked}"
+            "a flight recorder keeps the number of buffers it started with (--min-buffers): {buffers}, not {requested}"
         )),
         Ordering::Less => {
-            Some(format!("a session keeps at least the buffers it started with: {buffers}, not {asked}"))
+            Some(format!("a session keeps at least the buffers it started with: {buffers}, not {requested}"))
         }
-        Ordering::Greater => Some(format!("memory allows {buffers}, not {asked}")),
+        Ordering::Greater => Some(format!("memory allows {buffers}, not {requested}")),
     }
 }
 
-/// Runs `weir increment`.
-pub(super) fn increment(options: &Increment) -> Result<Answer> {
-    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
-    let about = || format!("cannot switch to the next file of session {}", plain(&options.name));
-    let finished = session.query().with_context(about)?.log_file;
-    let about_file = || match &finished {
-        Some(file) => format!("{} after {}", about(), plain_path(file)),
-        None => about(),
+pub(super) fn increment(options: &IncrementArgs) -> Result<CommandResult> {
+    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    let context = || format!("cannot switch to the next file of session {}", escape(&options.name));
+    let finished = session.query().with_context(context)?.log_file;
+    let file_context = || match &finished {
+        Some(file) => format!("{} after {}", context(), escape_path(file)),
+        None => context(),
     };
-    let now = session.next_file().with_context(about_file)?;
-    let shown = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
-    let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.log_file.clone()));
+    let now = session.next_file().with_context(file_context)?;
+    let format_file =
+        |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), escape_path);
+    let (name, finished, next) =
+        (escape(&options.name), format_file(finished), format_file(now.log_file.clone()));
     eprintln!("{finished} is finished; session {name} continues in {next}");
-    Ok(Answer::running(now))
+    Ok(CommandResult::for_running(now))
 }
 
-/// Runs `weir convert-to-realtime`.
-pub(super) fn convert(options: &ConvertToRealtime) -> Result<Answer> {
-    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
-    let about = || about("convert", &options.name);
-    let file = session.query().with_context(about)?.log_file;
-    let now = session.convert_to_real_time().with_context(about)?;
-    let (name, events) = (plain(&options.name), counted(now.events, "event"));
-    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
+pub(super) fn convert(options: &ConvertToRealtimeArgs) -> Result<CommandResult> {
+    let (_, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    let context = || format_context("convert", &options.name);
+    let file = session.query().with_context(context)?.log_file;
+    let now = session.convert_to_real_time().with_context(context)?;
+    let (name, events) = (escape(&options.name), format_count(now.events, "event"));
+    let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", escape_path(&file)));
     eprintln!(
         "{finished}session {name}: {events} so far, live from now on (weir watch {})",
-        shell(&options.name)
+        quote_for_shell(&options.name)
     );
-    Ok(Answer::running(now))
+    Ok(CommandResult::for_running(now))
 }
 
-fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {
+fn make_absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {
     path.map(std::path::absolute).transpose().context("cannot resolve the current directory")
 }
 
-fn about(verb: &str, session: &str) -> String {
-    format!("cannot {verb} session {}", plain(session))
+fn format_context(verb: &str, session: &str) -> String {
+    format!("cannot {verb} session {}", escape(session))
 }

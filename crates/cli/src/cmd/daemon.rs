@@ -19,21 +19,20 @@ use rustix::net::{AddressFamily, SocketType};
 use traceweir_daemon::settings::DaemonSettings;
 use traceweir_daemon::{DaemonFolders, Options, RuntimeDir, Scope, Stopper, close_inherited, run_with_ready};
 
-use crate::cli::Daemon;
-use crate::exit::Outcome;
+use crate::cli::DaemonArgs;
+use crate::exit::CommandOutcome;
 
 /// Seconds that a daemon started on demand stays without work.
 const ON_DEMAND_IDLE_EXIT_SECONDS: u64 = 60;
 
-/// Runs `weir daemon`.
-pub(super) fn run(options: &Daemon) -> Result<Outcome> {
+pub(super) fn run(options: &DaemonArgs) -> Result<CommandOutcome> {
     if options.on_demand {
-        // The process that caused the start did not mean to share its locks and pipes.
+        // The daemon must not keep locks and pipes of the process that caused its start.
         close_inherited();
     }
-    let runtime = runtime(options)?;
+    let runtime = find_runtime_dir(options)?;
     if options.on_demand && !detach()? {
-        return Ok(Outcome::Fine);
+        return Ok(CommandOutcome::Fine);
     }
     if options.on_demand && runtime.path().is_absolute() {
         // Do not keep a file system busy with the current directory.
@@ -43,22 +42,22 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
     let idle_exit = options.idle_exit.or(settings.idle_exit.map(u64::from));
     let idle_exit = idle_exit.or(options.on_demand.then_some(ON_DEMAND_IDLE_EXIT_SECONDS));
     let folder = runtime.path().display().to_string();
-    let listener = listener()?;
-    let usual = Options::new(runtime);
+    let listener = take_passed_listener()?;
+    let defaults = Options::new(runtime);
     let options = Options {
         idle_exit: idle_exit.map(Duration::from_secs),
         listener,
         max_sessions: options.max_sessions.unwrap_or(settings.max_sessions) as usize,
         reserve_mb: settings.reserve_mb,
-        ..usual
+        ..defaults
     };
     let ready = || notify_manager("READY=1");
     run_with_ready(options, &Stopper::new()?, ready)
         .with_context(|| format!("the daemon at {folder} failed"))?;
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
-fn runtime(options: &Daemon) -> Result<RuntimeDir> {
+fn find_runtime_dir(options: &DaemonArgs) -> Result<RuntimeDir> {
     if let Some(folder) = &options.runtime_dir {
         return Ok(RuntimeDir::from_path(&std::path::absolute(folder)?));
     }
@@ -70,16 +69,16 @@ fn runtime(options: &Daemon) -> Result<RuntimeDir> {
 /// the daemon instead.
 fn detach() -> Result<bool> {
     if rustix::process::setsid().is_err() {
-        // `setsid` fails for a process group leader; a child is not one.
+        // `setsid` fails for a process group leader. A child is not a group leader.
         let program = std::env::current_exe().context("cannot find this program")?;
-        let mut again = Command::new(program);
-        again.args(std::env::args_os().skip(1));
-        again.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        again.spawn().context("cannot start the daemon")?;
+        let mut child = Command::new(program);
+        child.args(std::env::args_os().skip(1));
+        child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        child.spawn().context("cannot start the daemon")?;
         return Ok(false);
     }
-    // A process that waits for the end of our output must not wait for the daemon. A log file is
-    // kept, because no process waits for its end.
+    // A process that waits for the end of this output must not wait for the daemon. Output to a log
+    // file is kept, because no process waits for the end of a file.
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -91,7 +90,7 @@ fn detach() -> Result<bool> {
 }
 
 /// Returns the listening socket that the service manager passed.
-fn listener() -> Result<Option<OwnedFd>> {
+fn take_passed_listener() -> Result<Option<OwnedFd>> {
     let (family, kind) = (i32::from(AddressFamily::UNIX.as_raw()), SocketType::SEQPACKET.as_raw());
     let kind = i32::try_from(kind).context("socket type")?;
     let mut passed = ListenFd::from_env();

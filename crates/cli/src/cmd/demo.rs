@@ -7,8 +7,8 @@
 //!                    └─▶ weir demo-shop   orders 3, 4
 //! ```
 //!
-//! `TRACEWEIR_RUNTIME_DIR` passes the folder to all of them, so the demo needs no daemon, does not
-//! disturb one, and leaves only its trace.
+//! `TRACEWEIR_RUNTIME_DIR` passes the folder to all these processes. Therefore, the demo neither
+//! needs nor disturbs another daemon, and leaves only its trace.
 
 mod shop;
 
@@ -26,92 +26,91 @@ use traceweir::controller::Controller;
 use traceweir::session::SessionSummary;
 use traceweir_decode::format::Style;
 
-pub(super) use shop::serve;
+pub(super) use shop::run_shop;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
 
-use crate::cli::{DaemonChoice, Demo, Format, Schemas, Show};
-use crate::event::Flow;
-use crate::exit::Outcome;
-use crate::filter::Filter;
+use crate::cli::{DaemonChoice, DemoArgs, OutputFormat, SchemaArgs, ShownParts};
+use crate::event::ReadFlow;
+use crate::exit::CommandOutcome;
+use crate::filter::EventFilter;
 use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
-use crate::printer::Printer;
-use crate::sessions::{self, Ended, OwnSession, SessionPlan};
+use crate::printer::EventPrinter;
+use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals;
-use crate::traces::Traces;
+use crate::traces::TraceSet;
 
-const RUNTIME_DIR: &str = "TRACEWEIR_RUNTIME_DIR";
-const SHOPS: u32 = 2;
+const RUNTIME_DIR_VARIABLE: &str = "TRACEWEIR_RUNTIME_DIR";
+const SHOP_COUNT: u32 = 2;
 const ORDERS_PER_SHOP: u32 = 2;
 /// How long a new daemon may take to answer.
 const DAEMON_START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `weir demo`.
-pub(super) fn run(options: &Demo) -> Result<Outcome> {
-    if options.stage { stage(options) } else { run_processes(options) }
+pub(super) fn run(options: &DemoArgs) -> Result<CommandOutcome> {
+    if options.stage { run_stage(options) } else { run_processes(options) }
 }
 
 /// Starts the daemon and the recording process, and cleans up after them.
-fn run_processes(options: &Demo) -> Result<Outcome> {
+fn run_processes(options: &DemoArgs) -> Result<CommandOutcome> {
     let path = create_output(options)?;
-    // Ctrl-C reaches all processes of the demo; this one stays to clean up.
-    signals::on_interrupt(|_| {})?;
+    // Ctrl-C reaches all processes of the demo. This process ignores it to clean up afterwards.
+    signals::handle_interrupts(|_| {})?;
     let folder = tempfile::Builder::new()
         .prefix("weir-demo-")
         .tempdir()
         .context("cannot create a temporary folder")?;
-    let daemon = this_program()?
+    let daemon = command_for_this_program()?
         .args(["daemon", "--idle-exit", "10", "--runtime-dir"])
         .arg(folder.path())
         .stderr(Stdio::null())
         .spawn()
         .context("cannot start the daemon")?;
-    let daemon = Helper(daemon);
-    let status = this_program()?
+    let daemon = ChildProcess(daemon);
+    let status = command_for_this_program()?
         .args(["demo", "--stage", "-o"])
         .arg(&path)
-        .env(RUNTIME_DIR, folder.path())
+        .env(RUNTIME_DIR_VARIABLE, folder.path())
         .status()
         .context("cannot start the demo's session")?;
     drop(daemon);
     let code = status.code().and_then(|c| u8::try_from(c).ok());
-    Ok(code.map_or(Outcome::Status(signals::INTERRUPTED), Outcome::Status))
+    Ok(code.map_or(CommandOutcome::Status(signals::INTERRUPTED), CommandOutcome::Status))
 }
 
 /// Creates the trace file and returns its path. An existing file is removed and never written
 /// through, because other users may write to the temporary folder.
-fn create_output(options: &Demo) -> Result<PathBuf> {
-    let fresh = |path: &Path| match std::fs::remove_file(path) {
+fn create_output(options: &DemoArgs) -> Result<PathBuf> {
+    let create_new = |path: &Path| match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
         _ => File::options().write(true).create_new(true).open(path).map(drop),
     };
     let folder = std::env::temp_dir();
-    let usual = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
-    let path = match fresh(&usual) {
-        // In a shared temporary folder, the default name may belong to another user.
+    let default_path = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
+    let path = match create_new(&default_path) {
+        // In a shared temporary folder, a file with the default name may belong to another user.
         Err(_) if options.output.is_none() => {
-            let own = folder.join(format!("weir-demo-{}.etl", std::process::id()));
-            fresh(&own).with_context(|| format!("cannot write {}", own.display()))?;
-            own
+            let unique_path = folder.join(format!("weir-demo-{}.etl", std::process::id()));
+            create_new(&unique_path).with_context(|| format!("cannot write {}", unique_path.display()))?;
+            unique_path
         }
-        made => {
-            made.with_context(|| format!("cannot write {}", usual.display()))?;
-            usual
+        result => {
+            result.with_context(|| format!("cannot write {}", default_path.display()))?;
+            default_path
         }
     };
     std::path::absolute(path).context("cannot resolve the current directory")
 }
 
-fn this_program() -> Result<Command> {
+fn command_for_this_program() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.stdin(Stdio::null());
     Ok(command)
 }
 
 /// A child process that is terminated and waited for on drop.
-struct Helper(Child);
+struct ChildProcess(Child);
 
-impl Drop for Helper {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
@@ -121,9 +120,9 @@ impl Drop for Helper {
 }
 
 /// Runs the session and shows its events.
-fn stage(options: &Demo) -> Result<Outcome> {
+fn run_stage(options: &DemoArgs) -> Result<CommandOutcome> {
     let Some(path) = &options.output else { bail!("--stage needs -o") };
-    await_daemon()?;
+    wait_for_daemon()?;
     let plan = SessionPlan {
         name: "weir-demo".to_owned(),
         mode: LogFileMode::SEQUENTIAL | LogFileMode::REAL_TIME,
@@ -132,26 +131,26 @@ fn stage(options: &Demo) -> Result<Outcome> {
         low_latency: true,
         ..SessionPlan::default()
     };
-    let wanted = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
-    let (session, _) = OwnSession::start(DaemonChoice::default(), &plan, &wanted)?;
+    let requests = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
+    let (session, _) = StartedSession::start(DaemonChoice::default(), &plan, &requests)?;
     let trace = session.session().trace()?;
-    session.enable(&wanted, &[])?;
-    eprintln!("{SHOPS} processes write events of {PROVIDER}, which are recorded and shown live:\n");
-    let running = std::thread::spawn(move || -> Result<Ended> {
-        let served = serve_all();
+    session.enable(&requests, &[])?;
+    eprintln!("{SHOP_COUNT} processes write events of {PROVIDER}, which are recorded and shown live:\n");
+    let running = std::thread::spawn(move || -> Result<SessionEnd> {
+        let shops_result = run_shops();
         let stopped = session.stop()?;
-        served.map(|()| stopped)
+        shops_result.map(|()| stopped)
     });
-    let live = show(trace)?;
+    let live = print_live_events(trace)?;
     let stopped = running.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
     let outcome = match &stopped {
-        Ended::ByUs(p) | Ended::Before(p) => summarise_file(p, live)?,
-        Ended::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
+        SessionEnd::ByUs(p) | SessionEnd::Before(p) => print_file_summary(p, live)?,
+        SessionEnd::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
     };
-    let recorded = count(path)?;
-    let expected = u64::from(SHOPS * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
+    let recorded = count_recorded_events(path)?;
+    let expected = u64::from(SHOP_COUNT * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
     ensure!(
-        recorded == expected && live == expected || outcome != Outcome::Fine,
+        recorded == expected && live == expected || outcome != CommandOutcome::Fine,
         "{expected} events were written, {live} shown live, {recorded} recorded"
     );
     eprintln!("\nNow try it on the file:");
@@ -164,7 +163,7 @@ fn stage(options: &Demo) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn await_daemon() -> Result<()> {
+fn wait_for_daemon() -> Result<()> {
     let start = Instant::now();
     while Controller::find(DaemonChoice::default().scope()).ok().flatten().is_none() {
         ensure!(start.elapsed() < DAEMON_START_TIMEOUT, "the demo's daemon does not answer");
@@ -174,12 +173,13 @@ fn await_daemon() -> Result<()> {
 }
 
 /// Runs all shops in parallel and waits for their end.
-fn serve_all() -> Result<()> {
+fn run_shops() -> Result<()> {
     let mut shops = Vec::new();
-    for shop in 0..SHOPS {
+    for shop in 0..SHOP_COUNT {
         let first = (shop * ORDERS_PER_SHOP + 1).to_string();
         let orders = ORDERS_PER_SHOP.to_string();
-        let child = this_program()?.args(["demo-shop", "--first", &first, "--orders", &orders]).spawn();
+        let child =
+            command_for_this_program()?.args(["demo-shop", "--first", &first, "--orders", &orders]).spawn();
         shops.push(child.context("cannot start a sample process")?);
     }
     for mut shop in shops {
@@ -190,39 +190,44 @@ fn serve_all() -> Result<()> {
 }
 
 /// Prints live events until the session ends and returns their number.
-fn show(trace: Trace) -> Result<u64> {
+fn print_live_events(trace: Trace) -> Result<u64> {
     let screen = Screen::open()?;
-    let filter = Filter::default();
-    let mut printer =
-        Printer::new(&filter, Format::Text, Style::default(), Show::default(), screen.is_colourful());
+    let filter = EventFilter::default();
+    let mut printer = EventPrinter::new(
+        &filter,
+        OutputFormat::Text,
+        Style::default(),
+        ShownParts::default(),
+        screen.is_colourful(),
+    );
     let mut events = 0;
-    let each = |event: &crate::event::Event<'_>| {
+    let on_event = |event: &crate::event::DescribedEvent<'_>| {
         events += 1;
-        screen.write(|out| printer.event(event, out))
+        screen.write_with(|out| printer.print_event(event, out))
     };
-    live::read(trace, &Schemas::default(), |_, _| true, each)?;
+    live::read_events(trace, &SchemaArgs::default(), |_, _| true, on_event)?;
     screen.flush()?;
     Ok(events)
 }
 
-fn summarise_file(stopped: &SessionSummary, live: u64) -> Result<Outcome> {
+fn print_file_summary(stopped: &SessionSummary, live: u64) -> Result<CommandOutcome> {
     eprintln!("\n{live} events shown live, and in the file:");
-    let outcome = sessions::summarise(stopped, true)?;
-    if outcome == Outcome::Fine {
+    let outcome = sessions::print_summary(stopped, true)?;
+    if outcome == CommandOutcome::Fine {
         eprintln!("lost: nothing");
     }
     Ok(outcome)
 }
 
 /// Counts the events of the sample provider in the file.
-fn count(path: &PathBuf) -> Result<u64> {
-    let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), true)?;
+fn count_recorded_events(path: &PathBuf) -> Result<u64> {
+    let mut traces = TraceSet::open(std::slice::from_ref(path), &SchemaArgs::default(), true)?;
     let mut events = 0;
     traces.read(
         |record, _| record.hook().is_none(),
         |_| {
             events += 1;
-            Ok(Flow::Continue)
+            Ok(ReadFlow::Continue)
         },
     )?;
     Ok(events)

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!   files below / ─┐
-//!                  ├─▶ Machine ──▶ checks: perf, kernel, hardware, place ─┐
+//!                  ├─▶ MachineState ──▶ checks: perf, kernel, hardware, place ─┐
 //!   daemons ───────┘                                                      ├─▶ page │ objects
-//!   process (--pid) ─▶ Target ──▶ checks ─────────────────────────────────┘
+//!   process (--pid) ─▶ TargetProcess ──▶ checks ─────────────────────────────────┘
 //! ```
 //!
 //! 1. The command changes nothing and starts no daemon. It prints commands for a privileged user.
 //! 2. Checks are functions of the data that was read, so that tests can describe other machines.
-//! 3. The privileges that count are those of the process that would open kernel events: the daemon
-//!    that would be used, if one runs.
+//! 3. The privileges that count are those of the process that would open kernel events: the running
+//!    daemon, or else a daemon that this process would start.
 //! 4. A check lists the needs that it blocks; a need is met if no check blocks it.
 //!
-//! The command does not open a perf event as a trial. That would show more than files do, but takes
-//! `unsafe` code.
+//! The command does not open a perf event as a trial. That would show more than the files, but
+//! needs `unsafe` code.
 
 mod check;
 mod families;
@@ -38,68 +38,62 @@ use anyhow::Result;
 use traceweir_daemon::RuntimeDir;
 use traceweir_daemon::machine::{Counter, counters, is_restartable};
 
-use crate::cli::{Doctor, Need};
-use crate::exit::Outcome;
-use crate::output::Output;
+use crate::cli::{DoctorArgs, Need};
+use crate::exit::{CommandOutcome, NOT_PERMITTED};
+use crate::output::print_text;
 use crate::sessions;
 
-use check::{Check, blocking_checks};
-use machine::{Machine, SystemFacts};
-use service::{Folder, FolderState};
-use target::{DaemonView, Target};
+use check::{DoctorCheck, blocking_checks};
+use machine::{MachineState, SystemFacts};
+use service::{FolderState, RuntimeFolder};
+use target::{DaemonView, TargetProcess};
 
 /// Maximum number of provider sockets of each user to read.
-const MAX_SOCKETS: usize = 4096;
-/// Exit status for "not permitted".
-const NOT_PERMITTED: u8 = 77;
+const MAX_SOCKETS_PER_USER: usize = 4096;
 
-/// Runs `weir doctor`.
-pub(super) fn run(options: &Doctor) -> Result<Outcome> {
+pub(super) fn run(options: &DoctorArgs) -> Result<CommandOutcome> {
     let facts = SystemFacts {
         is_restartable: is_restartable(),
         counter: Counter::best(),
-        counters: counters(),
-        folders: service::folders(options.daemon_choice.scope()),
+        hardware_counters: counters(),
+        folders: service::list_folders(options.daemon_choice.scope()),
     };
-    let machine = Machine::read(Path::new("/"), facts);
-    let mut checks = checks(&machine);
+    let machine = MachineState::read(Path::new("/"), facts);
+    let mut checks = check_machine(&machine);
     if let Some(pid) = options.pid {
-        let daemon_view = daemon_view(options, &machine.facts.folders, pid);
-        checks.extend(Target::read(Path::new("/"), pid).checks(&daemon_view));
+        let daemon_view = query_daemon_view(options, &machine.facts.folders, pid);
+        checks.extend(TargetProcess::read(Path::new("/"), pid).checks(&daemon_view));
     }
     let text = if options.json {
-        page::objects(&checks, &options.need)
+        page::format_objects(&checks, &options.need)
     } else {
-        page::page(&checks, &options.need, options.all)
+        page::format_page(&checks, &options.need, options.all)
     };
-    let mut output = Output::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
-    Ok(outcome(&checks, &options.need))
+    print_text(&text)?;
+    Ok(exit_outcome(&checks, &options.need))
 }
 
 /// Runs all checks about the machine.
-fn checks(machine: &Machine) -> Vec<Check> {
+fn check_machine(machine: &MachineState) -> Vec<DoctorCheck> {
     let parts =
         [place::checks(machine), perf::checks(machine), kernel::checks(machine), hardware::checks(machine)];
     parts.into_iter().flatten().collect()
 }
 
 /// Returns the exit status: success if every requested need and `events` are met.
-fn outcome(checks: &[Check], asked: &[Need]) -> Outcome {
+fn exit_outcome(checks: &[DoctorCheck], requested: &[Need]) -> CommandOutcome {
     let is_met = |need: Need| blocking_checks(checks, need).next().is_none();
-    let mut needed = asked.iter().copied().chain([Need::Events]);
-    if needed.all(is_met) { Outcome::Fine } else { Outcome::Status(NOT_PERMITTED) }
+    let mut needed = requested.iter().copied().chain([Need::Events]);
+    if needed.all(is_met) { CommandOutcome::Fine } else { CommandOutcome::Status(NOT_PERMITTED) }
 }
 
-/// Collects what the daemon that would be used knows about a process.
-fn daemon_view(options: &Doctor, folders: &[Folder], pid: u32) -> DaemonView {
-    let runs = |folder: &&Folder| matches!(folder.state, FolderState::Running(_));
-    let startable = || folders.iter().find(|folder| matches!(folder.state, FolderState::Startable));
-    let folder = folders.iter().find(runs).or_else(startable).or_else(|| folders.last());
-    // A lookup finds the first daemon that runs. If another one is in its way, a check has reported
-    // that.
-    let daemon = folder.filter(runs).and_then(|_| sessions::find(options.daemon_choice).ok()?);
+/// Collects the facts that the selected daemon knows about a process.
+fn query_daemon_view(options: &DoctorArgs, folders: &[RuntimeFolder], pid: u32) -> DaemonView {
+    let is_running = |folder: &&RuntimeFolder| matches!(folder.state, FolderState::Running(_));
+    let find_startable = || folders.iter().find(|folder| matches!(folder.state, FolderState::Startable));
+    let folder = folders.iter().find(is_running).or_else(find_startable).or_else(|| folders.last());
+    // A lookup finds the first running daemon. If it fails, another check reports the reason.
+    let daemon = folder.filter(is_running).and_then(|_| sessions::find_daemon(options.daemon_choice).ok()?);
     let registered = daemon.and_then(|mut daemon| daemon.providers().ok());
     let providers: Option<Vec<_>> =
         registered.map(|all| all.into_iter().filter(|provider| provider.pids.contains(&pid)).collect());
@@ -110,19 +104,20 @@ fn daemon_view(options: &Doctor, folders: &[Folder], pid: u32) -> DaemonView {
     let names = providers.map(|all| {
         all.into_iter()
             .map(|provider| {
-                sessions::named(&provider).map_or_else(|| format!("{{{}}}", provider.guid), str::to_owned)
+                sessions::provider_name(&provider)
+                    .map_or_else(|| format!("{{{}}}", provider.guid), str::to_owned)
             })
             .collect()
     });
     let dir = folder.and_then(|folder| RuntimeDir::for_scope(folder.scope).ok());
-    let sockets = dir.and_then(|dir| dir.provider_sockets(MAX_SOCKETS).ok());
+    let sockets = dir.and_then(|dir| dir.provider_sockets(MAX_SOCKETS_PER_USER).ok());
     DaemonView {
         own_user: rustix::process::geteuid().as_raw(),
-        named: service::named(),
+        runtime_dir: service::folder_from_env(),
         folder: folder.map(|folder| folder.path.clone()).unwrap_or_default(),
-        is_system: folder.is_some_and(Folder::is_of_system),
+        is_system: folder.is_some_and(RuntimeFolder::serves_system),
         sockets: sockets.map(|all| all.iter().map(|socket| (socket.pid, socket.uid)).collect()),
-        registered: names,
+        provider_names: names,
         is_contained,
     }
 }

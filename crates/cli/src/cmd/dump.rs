@@ -8,70 +8,74 @@ use std::io::IsTerminal;
 use anyhow::{Result, bail};
 use traceweir_decode::format::Style;
 
-use self::joined::Lines;
-use crate::cli::{Dump, Format, Show};
-use crate::exit::Outcome;
-use crate::filter::Filter;
+use self::joined::JoinedPrinter;
+use crate::cli::{DumpArgs, OutputFormat, ShownParts};
+use crate::exit::CommandOutcome;
+use crate::filter::EventFilter;
 use crate::input::is_same_file;
-use crate::output::Output;
-use crate::printer::Printer;
+use crate::output::BufferedOutput;
+use crate::printer::EventPrinter;
 use crate::symbols;
-use crate::traces::Traces;
+use crate::traces::TraceSet;
 
-/// Runs `weir dump`.
-pub(super) fn run(options: &Dump) -> Result<Outcome> {
+pub(super) fn run(options: &DumpArgs) -> Result<CommandOutcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
-    let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
-    if options.show.stacks && options.format == Format::Text {
-        traces.learn_images();
+    let mut traces = TraceSet::open(&options.files.files, &options.schemas, on_terminal)?;
+    if options.show.stacks && options.format == OutputFormat::Text {
+        traces.collect_images();
     }
-    if options.names_functions() {
-        traces.learn_symbols(&symbols::Options::from(&options.symbol));
+    if options.resolves_functions() {
+        traces.collect_symbols(&symbols::SymbolOptions::from(&options.symbol));
     }
-    let filter = Filter::new(&options.filters, traces.start());
+    let filter = EventFilter::new(&options.filters, traces.start());
     if let Some(output) = &options.output
-        && options.inputs().any(|input| is_same_file(input, output))
+        && options.input_paths().any(|input| is_same_file(input, output))
     {
         bail!("{} is an input; name another file with -o", output.display());
     }
-    let mut output = Output::open(options.output.as_deref())?;
+    let mut output = BufferedOutput::open(options.output.as_deref())?;
     let style = Style { numeric: options.numeric };
-    if options.show.stacks && options.format == Format::Text {
-        return with_stacks(options, &mut traces, &filter, &mut output);
+    if options.show.stacks && options.format == OutputFormat::Text {
+        return run_with_stacks(options, &mut traces, &filter, &mut output);
     }
-    let mut printer = Printer::new(&filter, options.format, style, options.show, output.is_colourful());
-    printer.begin(output.buffer());
+    let mut printer = EventPrinter::new(&filter, options.format, style, options.show, output.is_colourful());
+    printer.write_start(output.buffer());
     let reading = traces.read(
-        |record, time| filter.wants(record, time),
+        |record, time| filter.accepts_header(record, time),
         |event| {
-            let flow = printer.event(event, output.buffer());
+            let flow = printer.print_event(event, output.buffer());
             output.flush_if_full()?;
             Ok(flow)
         },
     )?;
-    printer.end(output.buffer());
+    printer.write_end(output.buffer());
     output.flush()?;
-    printer.report();
+    printer.report_undecoded();
     reading.print_warnings();
     Ok(reading.outcome)
 }
 
 /// Like [`run`], but prints the stacks of kernel events, which are separate events, below the
 /// events that they belong to.
-fn with_stacks(options: &Dump, traces: &mut Traces, filter: &Filter, output: &mut Output) -> Result<Outcome> {
+fn run_with_stacks(
+    options: &DumpArgs,
+    traces: &mut TraceSet,
+    filter: &EventFilter,
+    output: &mut BufferedOutput,
+) -> Result<CommandOutcome> {
     let style = Style { numeric: options.numeric };
-    let show = Show { stacks: false, ..options.show };
-    let printer = Printer::new(filter, options.format, style, show, output.is_colourful());
-    let lines = RefCell::new(Lines::new(printer, filter));
+    let show = ShownParts { stacks: false, ..options.show };
+    let printer = EventPrinter::new(filter, options.format, style, show, output.is_colourful());
+    let joined = RefCell::new(JoinedPrinter::new(printer, filter));
     let reading = traces.read(
-        |record, time| lines.borrow().wants(record, time),
+        |record, time| joined.borrow().needs_record(record, time),
         |event| {
-            let flow = lines.borrow_mut().event(event, output.buffer());
+            let flow = joined.borrow_mut().add_event(event, output.buffer());
             output.flush_if_full()?;
             Ok(flow)
         },
     )?;
-    lines.into_inner().end(output.buffer());
+    joined.into_inner().end(output.buffer());
     output.flush()?;
     reading.print_warnings();
     Ok(reading.outcome)

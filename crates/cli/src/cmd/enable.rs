@@ -9,50 +9,49 @@ use traceweir::session::{self, ProviderEnable, ProviderInfo};
 use traceweir::{ControlCode, EnableProperties, Guid, Session};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
-use super::answer::Answer;
-use crate::cli::{Enable, SessionProviders};
+use super::answer::CommandResult;
+use crate::cli::{EnableArgs, SessionProviderArgs};
 use crate::grammar::{EnableRequest, ManifestNames};
-use crate::sessions::{self, controller_of, warn_of_delay};
-use crate::text::plain;
+use crate::sessions::{self, connect_to_session, warn_of_delay};
+use crate::text::escape;
 
-/// Runs `weir enable`.
-pub(super) fn enable(options: &Enable) -> Result<Answer> {
+pub(super) fn enable(options: &EnableArgs) -> Result<CommandResult> {
     let targets = &options.targets;
     let mut known = ManifestNames::load(&targets.manifest)?;
     // Reports usage errors before connecting to a daemon.
-    options.wanted(&known)?;
-    let (mut controller, session) = controller_of(targets.daemon_choice, &targets.name)?;
-    known.enabled = enabled_in(&mut controller, &session);
-    let all = options.wanted(&known)?;
-    for wanted in &all {
-        let done = wanted.enable_in(&session, &options.pid).timeout(targets.timeout).apply();
-        warn_of_delay(done).with_context(|| cannot("enable", wanted, &targets.name))?;
+    options.resolve(&known)?;
+    let (mut controller, session) = connect_to_session(targets.daemon_choice, &targets.name)?;
+    known.enabled = enabled_providers(&mut controller, &session);
+    let requests = options.resolve(&known)?;
+    for request in &requests {
+        let done = request.build_enable(&session, &options.pid).timeout(targets.timeout).apply();
+        warn_of_delay(done).with_context(|| format_context("enable", request, &targets.name))?;
     }
-    sessions::note_idle_filters(&all);
+    sessions::note_idle_filters(&requests);
     if options.pid.is_empty() {
-        sessions::note_unseen_providers(&mut controller, &all)?;
+        sessions::note_unseen_providers(&mut controller, &requests)?;
         if let Ok(id) = session.query().map(|summary| summary.id) {
-            sessions::warn_of_left_out_processes(&mut controller, id, &all)?;
+            sessions::warn_of_left_out_processes(&mut controller, id, &requests)?;
         }
     } else {
-        sessions::check_pids(&mut controller, &all, &options.pid)?;
+        sessions::check_pids(&mut controller, &requests, &options.pid)?;
     }
-    Ok(Answer::about(all))
+    Ok(CommandResult::for_providers(requests))
 }
 
-/// Returns names and GUIDs of the providers that a session enables, as they were given or are
-/// registered. A name that the session enables stands for that enable, whatever GUIDs it reaches.
-fn enabled_in(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
+/// Returns names and GUIDs of the providers that a session enables, both the names that enabled
+/// them and the registered names. A name that the session enables has the GUID of that enable.
+fn enabled_providers(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
         return Vec::new();
     };
     let enables = all.iter().flat_map(|provider| {
         provider.sessions.iter().chain(&provider.private_sessions).map(move |enable| (provider, enable))
     });
-    let own: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
+    let of_session: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
     let is_by_name =
         |provider: &ProviderInfo, enable: &ProviderEnable| provider.guid.is_hash_of(&enable.name);
-    let by_name: BTreeSet<Guid> = own
+    let by_name: BTreeSet<Guid> = of_session
         .iter()
         .filter(|(provider, enable)| is_by_name(provider, enable))
         .map(|(provider, _)| provider.guid)
@@ -62,61 +61,59 @@ fn enabled_in(controller: &mut Controller, session: &Session) -> Vec<(String, Gu
             && !provider.pids.is_empty()
             && by_name.contains(&Guid::from_provider_name(&provider.name))
     };
-    let named = own.iter().filter(|(provider, _)| !is_reached_by_name(provider));
+    let named = of_session.iter().filter(|(provider, _)| !is_reached_by_name(provider));
     let named =
         named.flat_map(|(provider, enable)| [(&enable.name, provider.guid), (&provider.name, provider.guid)]);
     named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
-/// Runs `weir disable`.
-pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
-    send_request(options, "disable", ControlCode::Disable, |request, wanted| {
-        // The only relevant property is whether a group is meant.
-        request.properties(EnableProperties::new(wanted.property))
+pub(super) fn disable(options: &SessionProviderArgs) -> Result<CommandResult> {
+    send_request(options, "disable", ControlCode::Disable, |call, request| {
+        // Only the group property matters for a disable.
+        call.properties(EnableProperties::new(request.property))
     })
 }
 
-/// Runs `weir capture-state`.
-pub(super) fn capture_state(options: &SessionProviders) -> Result<Answer> {
-    send_request(options, "capture the state of", ControlCode::CaptureState, |request, wanted| {
-        wanted.set_up(request, &[])
+pub(super) fn capture_state(options: &SessionProviderArgs) -> Result<CommandResult> {
+    send_request(options, "capture the state of", ControlCode::CaptureState, |call, request| {
+        request.add_parameters(call, &[])
     })
 }
 
 fn send_request(
-    options: &SessionProviders,
+    options: &SessionProviderArgs,
     verb: &str,
     code: ControlCode,
-    set_up: impl for<'s> Fn(session::Enable<'s>, &EnableRequest) -> session::Enable<'s>,
-) -> Result<Answer> {
+    add_parameters: impl for<'s> Fn(session::Enable<'s>, &EnableRequest) -> session::Enable<'s>,
+) -> Result<CommandResult> {
     let mut known = ManifestNames::load(&options.manifest)?;
-    options.wanted(&known)?;
-    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
-    known.enabled = enabled_in(&mut controller, &session);
-    let all = options.wanted(&known)?;
-    let registered = sessions::registered_providers(&mut controller)?;
-    for wanted in &all {
-        let is_enabled = is_enabled(&mut controller, &session, wanted);
-        let request = set_up(session.request(wanted.guid, code), wanted);
-        let done = request.timeout(options.timeout).apply();
-        warn_of_delay(done).with_context(|| cannot(verb, wanted, &options.name))?;
+    options.resolve(&known)?;
+    let (mut controller, session) = connect_to_session(options.daemon_choice, &options.name)?;
+    known.enabled = enabled_providers(&mut controller, &session);
+    let requests = options.resolve(&known)?;
+    let registered = sessions::query_registered_guids(&mut controller)?;
+    for request in &requests {
+        let is_enabled = is_enabled(&mut controller, &session, request);
+        let call = add_parameters(session.request(request.guid, code), request);
+        let done = call.timeout(options.timeout).apply();
+        warn_of_delay(done).with_context(|| format_context(verb, request, &options.name))?;
         if is_enabled == Some(false) {
-            eprintln!("{} is not enabled in session {}", plain(&wanted.name), plain(&options.name));
+            eprintln!("{} is not enabled in session {}", escape(&request.name), escape(&options.name));
         }
-        if code == ControlCode::CaptureState && !registered.contains(&wanted.guid) {
-            eprintln!("no process has registered {}, so no state was written", plain(&wanted.name));
+        if code == ControlCode::CaptureState && !registered.contains(&request.guid) {
+            eprintln!("no process has registered {}, so no state was written", escape(&request.name));
         }
     }
-    Ok(Answer::about(all))
+    Ok(CommandResult::for_providers(requests))
 }
 
 /// Returns whether the session enables a provider, directly or through its group; `None` if
 /// unknown.
-fn is_enabled(controller: &mut Controller, session: &Session, wanted: &EnableRequest) -> Option<bool> {
+fn is_enabled(controller: &mut Controller, session: &Session, request: &EnableRequest) -> Option<bool> {
     let session = session.query().ok()?;
     let all = controller.providers().ok()?;
-    let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-    let entry = all.iter().find(|provider| provider.guid == wanted.guid && provider.is_group == is_group);
+    let is_group = request.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
+    let entry = all.iter().find(|provider| provider.guid == request.guid && provider.is_group == is_group);
     let is_its_group = |provider: &&ProviderInfo| {
         provider.is_group && entry.is_some_and(|entry| entry.groups.contains(&provider.guid))
     };
@@ -128,6 +125,6 @@ fn is_enabled(controller: &mut Controller, session: &Session, wanted: &EnableReq
     Some(enables.any(|enable| enable.session == session.id))
 }
 
-fn cannot(verb: &str, provider: &EnableRequest, session: &str) -> String {
-    format!("cannot {verb} {} in session {}", plain(&provider.name), plain(session))
+fn format_context(verb: &str, provider: &EnableRequest, session: &str) -> String {
+    format!("cannot {verb} {} in session {}", escape(&provider.name), escape(session))
 }

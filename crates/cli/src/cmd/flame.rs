@@ -1,13 +1,13 @@
 //! `weir flame`: writes stacks as a flame graph, or in formats of other tools.
 //!
 //! ```text
-//!   samples │ waits │ events by name ──▶ Tree of stacks ──┬──▶ html        a self-contained page
+//!   samples │ waits │ events by name ──▶ StackTree ───────┬──▶ html        a self-contained page
 //!                                                         ├──▶ speedscope  JSON of its schema
 //!                                                         └──▶ collapsed   one line per stack
 //! ```
 //!
-//! Names in a trace are untrusted: each format has one function that writes them, and no name can
-//! end the string it is in.
+//! Names in a trace are untrusted. Each format has one function that writes names, and no name can
+//! end the string that contains it.
 
 mod collapsed;
 mod graph;
@@ -20,56 +20,54 @@ use std::path::Path;
 use anstream::eprintln;
 use anyhow::{Result, bail};
 
-use crate::analysis::{Analysis, Wants};
-use crate::cli::{Flame, FlameKind};
-use crate::exit::Outcome;
+use crate::analysis::{Analysis, NeededEvents};
+use crate::cli::{FlameArgs, FlameKind};
+use crate::exit::CommandOutcome;
 use crate::input::is_same_file;
-use crate::output::Output;
-use crate::text::{counted, grouped, plain, plain_path};
-use graph::{Graph, Measure};
+use crate::output::BufferedOutput;
+use crate::text::{escape, escape_path, format_count, format_number};
+use graph::{FlameGraph, StackMeasure};
 
-/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum FlameFormat {
     Html,
     Speedscope,
     Collapsed,
 }
 
-/// Runs `weir flame`.
-pub(super) fn run(options: &Flame) -> Result<Outcome> {
-    let form = form(options);
+pub(super) fn run(options: &FlameArgs) -> Result<CommandOutcome> {
+    let format = output_format(options);
     let output = options.output.as_deref();
-    check_output(options, form)?;
+    check_output(options, format)?;
     let measure = match (options.event.is_empty(), options.kind) {
-        (false, _) => Measure::Events,
-        (true, FlameKind::Cpu) => Measure::Samples,
-        (true, FlameKind::OffCpu) => Measure::Waits,
+        (false, _) => StackMeasure::Events,
+        (true, FlameKind::Cpu) => StackMeasure::Samples,
+        (true, FlameKind::OffCpu) => StackMeasure::Waits,
     };
-    let wants = Wants {
-        samples: measure == Measure::Samples,
-        switches: measure == Measure::Waits,
+    let needed = NeededEvents {
+        samples: measure == StackMeasure::Samples,
+        switches: measure == StackMeasure::Waits,
         transfers: false,
         events: options.event.clone(),
     };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
     let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &options.schemas, wants)?;
-    let mut graph = Graph::new(options, measure, analysis.window);
-    let reading = analysis.read(|known, joined| graph.add(known, joined))?;
-    if graph.total == 0 {
+        Analysis::open(&selection.files.files, span, &options.symbols, &options.schemas, needed)?;
+    let mut graph = FlameGraph::new(options, measure, analysis.window);
+    let reading = analysis.read(|facts, joined| graph.add_event(facts, joined))?;
+    if graph.total_weight == 0 {
         bail!("{}", graph.empty_reason());
     }
-    let mut out = Output::open(output)?;
-    let hidden = match form {
-        Form::Html => html::write(&graph, options.nodes, out.buffer()),
-        Form::Speedscope => speedscope::write(&graph, out.buffer()),
-        Form::Collapsed => collapsed::write(&graph, out.buffer()),
+    let mut out = BufferedOutput::open(output)?;
+    let hidden = match format {
+        FlameFormat::Html => html::write(&graph, options.nodes, out.buffer()),
+        FlameFormat::Speedscope => speedscope::write(&graph, out.buffer()),
+        FlameFormat::Collapsed => collapsed::write(&graph, out.buffer()),
     };
     out.flush()?;
-    print_summary(&graph, (form, hidden), output);
-    if measure == Measure::Events && graph.without_stack == graph.events {
+    print_summary(&graph, format, hidden, output);
+    if measure == StackMeasure::Events && graph.without_stack == graph.event_count {
         print_stack_hint(&analysis.events_with_stacks());
     }
     reading.print_warnings();
@@ -77,7 +75,7 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
 }
 
 /// Returns the extension of the output file in lower case.
-fn extension(options: &Flame) -> Option<String> {
+fn output_extension(options: &FlameArgs) -> Option<String> {
     options
         .output
         .as_deref()
@@ -86,30 +84,30 @@ fn extension(options: &Flame) -> Option<String> {
         .map(str::to_ascii_lowercase)
 }
 
-/// Returns the format, by option, else by the extension of the file.
-fn form(options: &Flame) -> Form {
-    match extension(options).as_deref() {
-        _ if options.collapsed => Form::Collapsed,
-        _ if options.speedscope => Form::Speedscope,
-        Some("json") => Form::Speedscope,
-        Some("txt" | "folded" | "collapsed") => Form::Collapsed,
-        _ => Form::Html,
+/// Returns the format that an option selects, else that of the file extension.
+fn output_format(options: &FlameArgs) -> FlameFormat {
+    match output_extension(options).as_deref() {
+        _ if options.collapsed => FlameFormat::Collapsed,
+        _ if options.speedscope => FlameFormat::Speedscope,
+        Some("json") => FlameFormat::Speedscope,
+        Some("txt" | "folded" | "collapsed") => FlameFormat::Collapsed,
+        _ => FlameFormat::Html,
     }
 }
 
-/// Rejects an output that is an input, a terminal, or a file whose name says another format.
-fn check_output(options: &Flame, form: Form) -> Result<()> {
+/// Rejects an output that is an input or a terminal, or whose extension is that of a picture.
+fn check_output(options: &FlameArgs, format: FlameFormat) -> Result<()> {
     let Some(output) = options.output.as_deref().filter(|path| path.as_os_str() != "-") else {
-        if form == Form::Html && std::io::stdout().is_terminal() {
+        if format == FlameFormat::Html && std::io::stdout().is_terminal() {
             bail!("name the page with -o, such as -o flame.html");
         }
         return Ok(());
     };
-    if let (Form::Html, Some(picture @ ("svg" | "png" | "pdf" | "jpg" | "jpeg" | "gif"))) =
-        (form, extension(options).as_deref())
+    if let (FlameFormat::Html, Some(picture @ ("svg" | "png" | "pdf" | "jpg" | "jpeg" | "gif"))) =
+        (format, output_extension(options).as_deref())
     {
         let page = output.with_extension("html");
-        let page = plain_path(&page);
+        let page = escape_path(&page);
         bail!(
             "weir flame does not write {} files: -o {page} writes a page with the flame graph; weir flame … --collapsed | flamegraph.pl > flame.svg draws a picture",
             picture.to_uppercase()
@@ -124,49 +122,47 @@ fn check_output(options: &Flame, form: Form) -> Result<()> {
     Ok(())
 }
 
-/// Prints which events have stacks.
+/// Prints the names of events that have stacks.
 fn print_stack_hint(events: &[&str]) {
-    /// Maximum number of events to name.
-    const SHOWN: usize = 8;
+    const MAX_SHOWN_EVENTS: usize = 8;
     if events.is_empty() {
         eprintln!(
             "note: no kernel event of this trace has stacks; weir record --kernel … --stacks all records them"
         );
         return;
     }
-    let names: Vec<String> = events.iter().take(SHOWN).map(|name| plain(name)).collect();
+    let names: Vec<String> = events.iter().take(MAX_SHOWN_EVENTS).map(|name| escape(name)).collect();
     eprintln!("note: events of this trace that have stacks: {}", names.join(", "));
 }
 
-/// Prints a summary to standard error.
-fn print_summary(graph: &Graph, (form, hidden): (Form, usize), output: Option<&Path>) {
-    let amount = graph.amount();
+fn print_summary(graph: &FlameGraph, format: FlameFormat, hidden: usize, output: Option<&Path>) {
+    let total = graph.format_total();
     match output.filter(|path| path.as_os_str() != "-") {
-        Some(path) => eprintln!("{}: {amount}", plain_path(path)),
-        None => eprintln!("{amount}"),
+        Some(path) => eprintln!("{}: {total}", escape_path(path)),
+        None => eprintln!("{total}"),
     }
     if graph.without_stack > 0 {
         eprintln!(
             "without a stack: {} of {}",
-            grouped(graph.without_stack),
-            counted(graph.events, graph.measure.event())
+            format_number(graph.without_stack),
+            format_count(graph.event_count, graph.measure.noun())
         );
     }
     if graph.truncated > 0 {
         eprintln!("{}", graph.truncation_note());
     }
-    if hidden > 0 && form != Form::Html {
+    if hidden > 0 && format != FlameFormat::Html {
         eprintln!(
             "note: {} are merged into (other): there are more than a file of this format may contain",
-            counted(hidden as u64, "light stack")
+            format_count(hidden as u64, "light stack")
         );
     } else if hidden > 0 {
         eprintln!(
             "note: {} are merged into (other); --nodes N shows more",
-            counted(hidden as u64, "light node")
+            format_count(hidden as u64, "light node")
         );
     }
-    if graph.tree.folded() > 0 || graph.paths.functions.is_full() {
+    if graph.tree.merged_stacks() > 0 || graph.paths.functions.is_full() {
         eprintln!("note: too many stacks; the rest is (other)");
     }
 }

@@ -14,18 +14,18 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::text::until_nul8;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
-use crate::cli::Info;
-use crate::event::{Event, Flow};
-use crate::exit::{self, Outcome};
-use crate::input::Input;
-use crate::output::Output;
+use crate::cli::InfoArgs;
+use crate::event::{DescribedEvent, ReadFlow};
+use crate::exit::{self, CommandOutcome};
+use crate::input::TraceInput;
+use crate::output::BufferedOutput;
 use crate::sessions::mode_names;
-use crate::text::{grouped, plain};
-use crate::traces::Traces;
+use crate::text::{escape, format_number};
+use crate::traces::TraceSet;
 
-/// What a pass over the events finds.
+/// Facts that a pass over the events finds.
 #[derive(Default)]
-struct Survey {
+struct TraceSurvey {
     events: u64,
     first: Option<FileTime>,
     last: Option<FileTime>,
@@ -35,26 +35,25 @@ struct Survey {
     providers: BTreeMap<Guid, (String, u64)>,
 }
 
-/// Runs `weir info`.
-pub(super) fn run(options: &Info) -> Result<Outcome> {
-    let mut output = Output::open(None)?;
-    exit::for_each(&options.files.files, |path| show_file(path, options, &mut output))
+pub(super) fn run(options: &InfoArgs) -> Result<CommandOutcome> {
+    let mut output = BufferedOutput::open(None)?;
+    exit::process_each(&options.files.files, |path| show_file(path, options, &mut output))
 }
 
-fn show_file(path: &PathBuf, options: &Info, output: &mut Output) -> Result<Outcome> {
-    let mut traces = Traces::open(std::slice::from_ref(path), &options.schemas, false)?;
-    let mut surveys: Vec<Survey> = traces.inputs.iter().map(|_| Survey::default()).collect();
+fn show_file(path: &PathBuf, options: &InfoArgs, output: &mut BufferedOutput) -> Result<CommandOutcome> {
+    let mut traces = TraceSet::open(std::slice::from_ref(path), &options.schemas, false)?;
+    let mut surveys: Vec<TraceSurvey> = traces.inputs.iter().map(|_| TraceSurvey::default()).collect();
     let reading = traces.read(
         |_, _| true,
         |event| {
             if let Some(survey) = surveys.get_mut(event.file) {
-                survey.count(event);
+                survey.add_event(event);
             }
-            Ok(Flow::Continue)
+            Ok(ReadFlow::Continue)
         },
     )?;
     for (input, survey) in traces.inputs.iter().zip(&surveys) {
-        let text = if options.json { json(input, survey) } else { page(input, survey) };
+        let text = if options.json { format_json(input, survey) } else { format_page(input, survey) };
         output.buffer().extend_from_slice(text.as_bytes());
     }
     output.flush()?;
@@ -62,8 +61,8 @@ fn show_file(path: &PathBuf, options: &Info, output: &mut Output) -> Result<Outc
     Ok(reading.outcome)
 }
 
-impl Survey {
-    fn count(&mut self, event: &Event<'_>) {
+impl TraceSurvey {
+    fn add_event(&mut self, event: &DescribedEvent<'_>) {
         self.events += 1;
         self.first.get_or_insert(event.time);
         self.last = self.last.max(Some(event.time));
@@ -79,75 +78,82 @@ impl Survey {
     }
 }
 
-fn page(input: &Input, survey: &Survey) -> String {
+fn format_page(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
-    let h = trace.header();
+    let header = trace.header();
     let mut page = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(page, "{name:<12} {value}");
     };
-    line("File", &format!("{} ({} bytes)", input.name, grouped(trace.file_size())));
+    line("File", &format!("{} ({} bytes)", input.name, format_number(trace.file_size())));
     line(
         "Session",
-        &format!("{}, logged to {}", name_or_placeholder(&h.session_name), name_or_placeholder(&h.file_name)),
+        &format!(
+            "{}, logged to {}",
+            name_or_placeholder(&header.session_name),
+            name_or_placeholder(&header.file_name)
+        ),
     );
-    line("Mode", &format!("{:#x} {}", h.log_file_mode, mode_names(LogFileMode::new(h.log_file_mode))));
-    line("Machine", &machine(h, survey.system.as_deref()));
-    line("Clock", &clock(trace.clock()));
-    line("Started", &format!("{}, machine up since {}", h.start_time, h.boot_time));
+    line(
+        "Mode",
+        &format!("{:#x} {}", header.log_file_mode, mode_names(LogFileMode::new(header.log_file_mode))),
+    );
+    line("Machine", &format_machine(header, survey.system.as_deref()));
+    line("Clock", &format_clock(trace.clock()));
+    line("Started", &format!("{}, machine up since {}", header.start_time, header.boot_time));
     if trace.is_finalised() {
-        let span = h.end_time.0.saturating_sub(h.start_time.0) as f64 / 1e7;
-        line("Ended", &format!("{}, after {span:.3} s", h.end_time));
+        let span = header.end_time.0.saturating_sub(header.start_time.0) as f64 / 1e7;
+        line("Ended", &format!("{}, after {span:.3} s", header.end_time));
     } else {
         line("Ended", "not finalised, or still being written (weir repair writes a finalised copy)");
     }
     if let (Some(first), Some(last)) = (survey.first, survey.last) {
-        line("Events", &format!("{} from {first} to {last}", grouped(survey.events)));
+        line("Events", &format!("{} from {first} to {last}", format_number(survey.events)));
     } else {
         line("Events", "none");
     }
-    line("Buffers", &buffers(input));
-    line("Lost", &format!("{} events, {} buffers", h.events_lost, h.buffers_lost));
+    line("Buffers", &format_buffers(input));
+    line("Lost", &format!("{} events, {} buffers", header.events_lost, header.buffers_lost));
     line("Providers", &survey.providers.len().to_string());
     let mut providers: Vec<_> = survey.providers.iter().collect();
     providers.sort_by_key(|(guid, (name, count))| (std::cmp::Reverse(*count), name, *guid));
     for (guid, (name, count)) in providers {
         // Kernel events share one provider name; their class distinguishes them.
         let class = class_name(guid).map_or_else(String::new, |c| format!(" ({c})"));
-        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", grouped(*count), name_or_placeholder(name));
+        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", format_number(*count), name_or_placeholder(name));
     }
     page.push('\n');
     page
 }
 
 fn name_or_placeholder(name: &str) -> String {
-    if name.is_empty() { "(no name)".to_owned() } else { plain(name) }
+    if name.is_empty() { "(no name)".to_owned() } else { escape(name) }
 }
 
-fn machine(h: &LogFileHeader, named: Option<&str>) -> String {
-    let [major, minor, ..] = h.versions;
-    let system = match named {
+fn format_machine(header: &LogFileHeader, system_name: Option<&str>) -> String {
+    let [major, minor, ..] = header.versions;
+    let system = match system_name {
         // Windows writes its build string here, starting with a number. Other systems write a name,
         // and their header has no true version.
-        Some(name) if name.starts_with(char::is_alphabetic) => plain(name),
-        _ => format!("Windows {major}.{minor} build {}", h.provider_version),
+        Some(name) if name.starts_with(char::is_alphabetic) => escape(name),
+        _ => format!("Windows {major}.{minor} build {}", header.provider_version),
     };
-    let (cpus, mhz, bits) = (h.processors, h.cpu_speed_mhz, h.pointer_size * 8);
-    let zone = h.time_zone.bias.saturating_add(h.time_zone.standard_bias).saturating_neg();
+    let (cpus, mhz, bits) = (header.processors, header.cpu_speed_mhz, header.pointer_size * 8);
+    let zone = header.time_zone.bias.saturating_add(header.time_zone.standard_bias).saturating_neg();
     let (sign, zone) = (if zone < 0 { '-' } else { '+' }, zone.unsigned_abs());
     let (hours, minutes) = (zone / 60, zone % 60);
     format!("{system}, {cpus} CPUs at {mhz} MHz, {bits}-bit, standard time UTC{sign}{hours:02}:{minutes:02}")
 }
 
-fn clock(clock: &Clock) -> String {
+fn format_clock(clock: &Clock) -> String {
     match clock.kind {
-        ClockKind::Qpc => format!("performance counter, {} Hz", grouped(clock.rate)),
+        ClockKind::Qpc => format!("performance counter, {} Hz", format_number(clock.rate)),
         ClockKind::SystemTime => "system time, 100 ns".to_owned(),
-        ClockKind::CpuCycles => format!("CPU cycles, {} Hz", grouped(clock.rate)),
+        ClockKind::CpuCycles => format!("CPU cycles, {} Hz", format_number(clock.rate)),
     }
 }
 
-fn buffers(input: &Input) -> String {
+fn format_buffers(input: &TraceInput) -> String {
     let trace = &input.trace;
     let (count, compressed) = (trace.buffers().len(), trace.compressed_buffers());
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
@@ -156,33 +162,32 @@ fn buffers(input: &Input) -> String {
     let kind = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
     format!(
         "{count} of {} bytes in {cpus} streams, {kind}; header says {header_count}",
-        grouped(u64::from(size))
+        format_number(u64::from(size))
     )
 }
 
-fn json(input: &Input, survey: &Survey) -> String {
+fn format_json(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
-    let h = trace.header();
+    let header = trace.header();
     let mut out = b"{\"file\":".to_vec();
-    let string = |text: &str, out: &mut Vec<u8>| json_string(text, out);
-    string(&input.name, &mut out);
+    json_string(&input.name, &mut out);
     out.extend_from_slice(b",\"session\":");
-    string(&h.session_name, &mut out);
+    json_string(&header.session_name, &mut out);
     out.extend_from_slice(b",\"log_file\":");
-    string(&h.file_name, &mut out);
+    json_string(&header.file_name, &mut out);
     out.extend_from_slice(b",\"system\":");
     match &survey.system {
-        Some(system) => string(system, &mut out),
+        Some(system) => json_string(system, &mut out),
         None => out.extend_from_slice(b"null"),
     }
-    out.extend_from_slice(measures(input, survey).as_bytes());
+    out.extend_from_slice(format_number_fields(input, survey).as_bytes());
     out.extend_from_slice(b",\"providers\":[");
     for (index, (guid, (name, count))) in survey.providers.iter().enumerate() {
         out.extend_from_slice(if index > 0 { b",{\"name\":" } else { b"{\"name\":" });
         if name.is_empty() {
             out.extend_from_slice(b"null");
         } else {
-            string(name, &mut out);
+            json_string(name, &mut out);
         }
         out.extend_from_slice(format!(",\"guid\":\"{guid}\",\"events\":{count}}}").as_bytes());
     }
@@ -191,10 +196,10 @@ fn json(input: &Input, survey: &Survey) -> String {
 }
 
 /// Formats the fields that are numbers and times, each after a comma.
-fn measures(input: &Input, survey: &Survey) -> String {
+fn format_number_fields(input: &TraceInput, survey: &TraceSurvey) -> String {
     let trace = &input.trace;
-    let h = trace.header();
-    let end = if trace.is_finalised() { format!("\"{}\"", h.end_time) } else { "null".to_owned() };
+    let header = trace.header();
+    let end = if trace.is_finalised() { format!("\"{}\"", header.end_time) } else { "null".to_owned() };
     let kind = match trace.clock().kind {
         ClockKind::Qpc => "qpc",
         ClockKind::SystemTime => "system",
@@ -207,16 +212,16 @@ fn measures(input: &Input, survey: &Survey) -> String {
          \"events\":{},\"first\":{},\"last\":{},\"buffers\":{},\"compressed_buffers\":{},\"compressed\":{},\"buffer_size\":{},\
          \"buffers_written\":{},\"events_lost\":{},\"buffers_lost\":{}",
         trace.file_size(),
-        h.log_file_mode,
-        h.versions[0],
-        h.versions[1],
-        h.provider_version,
-        h.processors,
-        h.cpu_speed_mhz,
-        h.pointer_size,
+        header.log_file_mode,
+        header.versions[0],
+        header.versions[1],
+        header.provider_version,
+        header.processors,
+        header.cpu_speed_mhz,
+        header.pointer_size,
         trace.clock().rate,
-        h.boot_time,
-        h.start_time,
+        header.boot_time,
+        header.start_time,
         trace.is_finalised(),
         survey.events,
         optional(survey.first),
@@ -224,9 +229,9 @@ fn measures(input: &Input, survey: &Survey) -> String {
         trace.buffers().len(),
         trace.compressed_buffers(),
         trace.compressed_buffers() > 0,
-        h.buffer_size,
-        h.buffers_written,
-        h.events_lost,
-        h.buffers_lost,
+        header.buffer_size,
+        header.buffers_written,
+        header.events_lost,
+        header.buffers_lost,
     )
 }

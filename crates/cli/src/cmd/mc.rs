@@ -4,22 +4,21 @@ use anstream::println;
 use anyhow::Result;
 use traceweir_build::{COptions, Manifest};
 
-use crate::cli::Mc;
-use crate::exit::Outcome;
+use crate::cli::McArgs;
+use crate::exit::CommandOutcome;
 
-/// Runs `weir mc`.
-pub(super) fn run(options: &Mc) -> Result<Outcome> {
+pub(super) fn run(options: &McArgs) -> Result<CommandOutcome> {
     let manifest = Manifest::open_in(&options.file, &options.culture)?;
-    let all = !options.c && !options.rust;
-    let mut made = Vec::new();
-    if options.c || all {
-        made.extend(manifest.write_c(&options.out, &COptions { prefix: options.prefix.clone() })?);
+    let writes_both = !options.c && !options.rust;
+    let mut paths = Vec::new();
+    if options.c || writes_both {
+        paths.extend(manifest.write_c(&options.out, &COptions { prefix: options.prefix.clone() })?);
     }
-    if options.rust || all {
-        made.extend(manifest.write_rust(&options.out)?);
+    if options.rust || writes_both {
+        paths.extend(manifest.write_rust(&options.out)?);
     }
-    for path in made {
+    for path in paths {
         println!("{}", path.display());
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }

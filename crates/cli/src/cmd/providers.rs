@@ -1,5 +1,5 @@
-//! `weir providers`: lists providers, their processes and the sessions that enable them. All are
-//! printed as a table, one as a page.
+//! `weir providers`: lists providers, their processes and the sessions that enable them. Several
+//! providers are printed as a table, one provider as a page.
 
 mod who;
 
@@ -11,112 +11,113 @@ use anyhow::Result;
 use traceweir::session::{ProviderEnable, ProviderInfo, SessionSummary};
 use traceweir::{Guid, SessionId};
 
-use crate::cli::ListProviders;
-use crate::exit::Outcome;
+use crate::cli::ListProvidersArgs;
+use crate::exit::CommandOutcome;
 use crate::grammar::property_names;
-use crate::output::Output;
+use crate::output::print_text;
 use crate::sessions;
-use crate::text::{Object, array, counted, lines, matches, plain, table};
+use crate::text::{JsonObject, escape, format_count, format_table, join_lines, json_array, matches_pattern};
 
 /// Maximum number of pids to show for a provider; JSON contains all.
-const SHOWN: usize = 8;
+const MAX_SHOWN_PIDS: usize = 8;
 
-/// Runs `weir providers`.
-pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
-    let Some(mut controller) = sessions::find(options.daemon_choice)? else {
-        let idle = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
+pub(super) fn run(options: &ListProvidersArgs) -> Result<CommandOutcome> {
+    let Some(mut controller) = sessions::find_daemon(options.daemon_choice)? else {
+        let message = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
                     which then finds running programs";
-        eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, idle));
-        return Ok(Outcome::Fine);
+        eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
+        return Ok(CommandOutcome::Fine);
     };
     let sessions = controller.sessions()?;
-    let mut providers = sessions::list_once(controller.providers()?);
+    let mut providers = sessions::remove_duplicate_listings(controller.providers()?);
     if let Some(pattern) = &options.pattern {
-        providers.retain(|p| is_match(p, pattern));
+        providers.retain(|provider| matches_provider(provider, pattern));
     }
-    let names = names(&sessions);
+    let names = session_names(&sessions);
     let text = if options.json {
-        lines(providers.iter().map(|p| provider_json(p, &names)))
-    } else if let Some(called) =
-        options.pattern.as_deref().filter(|name| is_one(name) && !providers.is_empty())
+        join_lines(providers.iter().map(|provider| format_provider_json(provider, &names)))
+    } else if let Some(typed_name) =
+        options.pattern.as_deref().filter(|name| is_exact(name) && !providers.is_empty())
     {
-        let pages: Vec<_> = providers.iter().map(|p| who::page(p, &names, called)).collect();
+        let pages: Vec<_> =
+            providers.iter().map(|provider| who::format_page(provider, &names, typed_name)).collect();
         pages.join("\n")
     } else {
-        provider_table(&providers, &names, options.pattern.as_deref())
+        format_provider_table(&providers, &names, options.pattern.as_deref())
     };
-    let mut output = Output::open(None)?;
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
-    Ok(Outcome::Fine)
+    print_text(&text)?;
+    Ok(CommandOutcome::Fine)
 }
 
 /// Returns whether a pattern is a name or GUID, without wildcards.
-fn is_one(pattern: &str) -> bool {
+fn is_exact(pattern: &str) -> bool {
     !pattern.contains(['*', '?'])
 }
 
 /// Returns whether a pattern matches the name, or is the GUID of the provider or of its group.
-fn is_match(p: &ProviderInfo, pattern: &str) -> bool {
+fn matches_provider(provider: &ProviderInfo, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
-        Ok(guid) => p.guid == guid || p.groups.contains(&guid),
+        Ok(guid) => provider.guid == guid || provider.groups.contains(&guid),
         // The name of a provider that was enabled before its registration is not known yet.
-        Err(_) => match sessions::named(p) {
-            Some(name) => matches(&pattern.to_lowercase(), &name.to_lowercase()),
-            None => p.guid.is_hash_of(pattern),
+        Err(_) => match sessions::provider_name(provider) {
+            Some(name) => matches_pattern(&pattern.to_lowercase(), &name.to_lowercase()),
+            None => provider.guid.is_hash_of(pattern),
         },
     }
 }
 
-fn names(sessions: &[SessionSummary]) -> BTreeMap<SessionId, &str> {
-    sessions.iter().map(|p| (p.id, p.name.as_str())).collect()
+fn session_names(sessions: &[SessionSummary]) -> BTreeMap<SessionId, &str> {
+    sessions.iter().map(|provider| (provider.id, provider.name.as_str())).collect()
 }
 
-fn provider_table(
+fn format_provider_table(
     providers: &[ProviderInfo],
     names: &BTreeMap<SessionId, &str>,
     pattern: Option<&str>,
 ) -> String {
     if providers.is_empty() {
         match pattern {
-            Some(pattern) => eprintln!("no registered or enabled provider matches {}", plain(pattern)),
+            Some(pattern) => eprintln!("no registered or enabled provider matches {}", escape(pattern)),
             None => eprintln!("no provider is registered or enabled"),
         }
         return String::new();
     }
     const HEAD: [&str; 6] = ["Provider", "GUID", "Kind", "Groups", "Processes", "Enabled by"];
     let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(providers.iter().map(|p| {
-        let mut pids: Vec<_> = p.pids.iter().take(SHOWN).map(ToString::to_string).collect();
-        if p.pids.len() > SHOWN {
-            pids.push(format!("and {} more", p.pids.len().saturating_sub(SHOWN)));
+    rows.extend(providers.iter().map(|provider| {
+        let mut pids: Vec<_> = provider.pids.iter().take(MAX_SHOWN_PIDS).map(ToString::to_string).collect();
+        if provider.pids.len() > MAX_SHOWN_PIDS {
+            pids.push(format!("and {} more", provider.pids.len().saturating_sub(MAX_SHOWN_PIDS)));
         }
-        let by: Vec<_> = enabled_by(p, names).collect();
-        let groups: Vec<_> = p.groups.iter().map(|group| format!("{{{group}}}")).collect();
+        let enabling_sessions: Vec<_> = format_enabling_sessions(provider, names).collect();
+        let groups: Vec<_> = provider.groups.iter().map(|group| format!("{{{group}}}")).collect();
         let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         [
-            or_dash(sessions::named(p).map_or_else(String::new, plain)),
-            format!("{{{}}}", p.guid),
-            sessions::kind(p).to_owned(),
+            or_dash(sessions::provider_name(provider).map_or_else(String::new, escape)),
+            format!("{{{}}}", provider.guid),
+            sessions::provider_kind(provider).to_owned(),
             or_dash(groups.join(" ")),
             or_dash(pids.join(" ")),
-            or_dash(by.join(", ")),
+            or_dash(enabling_sessions.join(", ")),
         ]
     }));
-    table(&rows, &[false; 6])
+    format_table(&rows, &[false; 6])
 }
 
 /// Formats each session that enables a provider, with level, keywords and filters.
-fn enabled_by(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>) -> impl Iterator<Item = String> {
+fn format_enabling_sessions(
+    provider: &ProviderInfo,
+    names: &BTreeMap<SessionId, &str>,
+) -> impl Iterator<Item = String> {
     let by_name = |enable: &ProviderEnable| {
         let id = enable.session;
-        let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| plain(name));
+        let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| escape(name));
         format!("{name}:{}", format_enable(enable))
     };
     // Private sessions are not in the list of names.
     let private =
         |enable: &ProviderEnable| format!("private {:#x}:{}", enable.session.number(), format_enable(enable));
-    p.sessions.iter().map(by_name).chain(p.private_sessions.iter().map(private))
+    provider.sessions.iter().map(by_name).chain(provider.private_sessions.iter().map(private))
 }
 
 /// Formats an enable with the syntax of the command line.
@@ -132,35 +133,35 @@ fn format_enable(enable: &ProviderEnable) -> String {
     for property in property_names(enable.properties.bits()) {
         let _ = write!(text, "@{property}");
     }
-    let typed: Vec<_> = enable.filters.iter().map(sessions::format_filter).collect();
-    for filter in typed.iter().flatten() {
+    let filter_texts: Vec<_> = enable.filters.iter().map(sessions::format_filter).collect();
+    for filter in filter_texts.iter().flatten() {
         let _ = write!(text, "@{filter}");
     }
-    if typed.contains(&None) {
+    if filter_texts.contains(&None) {
         text.push_str(" filtered");
     }
-    if !typed.is_empty() {
-        let _ = write!(text, ", {} traced", counted(enable.traced.into(), "process"));
+    if !filter_texts.is_empty() {
+        let _ = write!(text, ", {} traced", format_count(enable.traced.into(), "process"));
     }
     text
 }
 
-fn provider_json(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>) -> String {
-    let sessions = p.sessions.iter().chain(&p.private_sessions).map(|enable| {
-        let mut object = Object::new();
+fn format_provider_json(provider: &ProviderInfo, names: &BTreeMap<SessionId, &str>) -> String {
+    let sessions = provider.sessions.iter().chain(&provider.private_sessions).map(|enable| {
+        let mut object = JsonObject::new();
         object.optional("name", names.get(&enable.session).copied()).number("id", enable.session.number());
-        sessions::write_enable(&mut object, enable);
+        sessions::put_enable(&mut object, enable);
         object.finish()
     });
-    let groups = p.groups.iter().map(|group| format!("\"{group}\""));
-    let mut object = Object::new();
+    let groups = provider.groups.iter().map(|group| format!("\"{group}\""));
+    let mut object = JsonObject::new();
     object
-        .text("guid", &p.guid.to_string())
-        .optional("name", sessions::named(p))
-        .text("kind", sessions::kind(p))
-        .raw("groups", &array(groups))
-        .raw("pids", &array(p.pids.iter().map(ToString::to_string)))
-        .raw("sessions", &array(sessions));
+        .text("guid", &provider.guid.to_string())
+        .optional("name", sessions::provider_name(provider))
+        .text("kind", sessions::provider_kind(provider))
+        .raw("groups", &json_array(groups))
+        .raw("pids", &json_array(provider.pids.iter().map(ToString::to_string)))
+        .raw("sessions", &json_array(sessions));
     object.finish()
 }
 
@@ -169,12 +170,15 @@ mod tests {
     use super::*;
     use traceweir::session::Filter;
     use traceweir::{EnableProperties, Keywords, Level};
+    use traceweir_format::spec::enable::{
+        EVENT_ENABLE_PROPERTY_SID, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID,
+    };
 
-    fn filter(data: Vec<u8>) -> Filter {
-        Filter::from_parts(0x8000_0200, data)
+    fn event_id_filter(data: Vec<u8>) -> Filter {
+        Filter::from_parts(EVENT_FILTER_TYPE_EVENT_ID, data)
     }
 
-    fn enable(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
+    fn enable_by(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
         let mut enable = ProviderEnable::default();
         enable.session = SessionId::new(session);
         enable.level = Level::from_int(level);
@@ -183,35 +187,36 @@ mod tests {
         enable
     }
 
-    fn entry() -> ProviderInfo {
+    fn sample_provider() -> ProviderInfo {
         let mut provider = ProviderInfo::default();
         provider.guid = Guid::from_u128(1);
         provider.name = "MyCompany.App".to_owned();
         provider.pids = (1..=10).collect();
-        provider.sessions = vec![enable(5, 4, 1, 0), enable(6, 0, 0, 0)];
+        provider.sessions = vec![enable_by(5, 4, 1, 0), enable_by(6, 0, 0, 0)];
         provider.groups = vec![Guid::from_u128(9)];
         provider
     }
 
     #[test]
     fn enables_print_in_command_line_syntax() {
-        assert_eq!(format_enable(&enable(5, 0, 0, 0)), "all");
-        assert_eq!(format_enable(&enable(5, 4, 0, 0)), "all:4");
-        assert_eq!(format_enable(&enable(5, 0, 0x10, 0)), "0x10");
-        assert_eq!(format_enable(&enable(5, 3, 1, 6)), "0x1 and all of 0x6:3");
-        let mut more = enable(5, 4, 0, 0);
-        more.properties = EnableProperties::new(5);
-        more.filters = vec![filter(vec![1, 0, 1, 0, 7, 0])];
-        assert_eq!(format_enable(&more), "all:4@sid@stack@ids=7, 0 processes traced");
-        let mut cut = enable(5, 4, 0, 0);
-        (cut.filters, cut.traced) = (vec![filter(vec![])], 1);
-        assert_eq!(format_enable(&cut), "all:4 filtered, 1 process traced");
+        assert_eq!(format_enable(&enable_by(5, 0, 0, 0)), "all");
+        assert_eq!(format_enable(&enable_by(5, 4, 0, 0)), "all:4");
+        assert_eq!(format_enable(&enable_by(5, 0, 0x10, 0)), "0x10");
+        assert_eq!(format_enable(&enable_by(5, 3, 1, 6)), "0x1 and all of 0x6:3");
+        let mut with_filter = enable_by(5, 4, 0, 0);
+        with_filter.properties =
+            EnableProperties::new(EVENT_ENABLE_PROPERTY_SID | EVENT_ENABLE_PROPERTY_STACK_TRACE);
+        with_filter.filters = vec![event_id_filter(vec![1, 0, 1, 0, 7, 0])];
+        assert_eq!(format_enable(&with_filter), "all:4@sid@stack@ids=7, 0 processes traced");
+        let mut with_invalid_filter = enable_by(5, 4, 0, 0);
+        (with_invalid_filter.filters, with_invalid_filter.traced) = (vec![event_id_filter(vec![])], 1);
+        assert_eq!(format_enable(&with_invalid_filter), "all:4 filtered, 1 process traced");
     }
 
     #[test]
     fn pattern_matches_names_guids_and_group_members() {
-        let p = entry();
-        for (pattern, is_so) in [
+        let provider = sample_provider();
+        for (pattern, is_match) in [
             ("mycompany.*", true),
             ("MyCompany.App", true),
             ("MyCompany", false),
@@ -219,7 +224,7 @@ mod tests {
             ("#00000000-0000-0000-0000-000000000009", true),
             ("{00000000-0000-0000-0000-000000000002}", false),
         ] {
-            assert_eq!(is_match(&p, pattern), is_so, "{pattern}");
+            assert_eq!(matches_provider(&provider, pattern), is_match, "{pattern}");
         }
     }
 
@@ -234,12 +239,13 @@ Provider       GUID                                    Kind    Groups           
 MyCompany.App  {00000000-0000-0000-0000-000000000001}  modern  {00000000-0000-0000-0000-000000000009}  1 2 3 4 5 6 7 8 and 2 more  Morning:0x1:4, 0x6:all
 -              {00000000-0000-0000-0000-000000000009}  group   -                                       -                           -
 ";
-        assert_eq!(provider_table(&[entry(), group], &names, None), expected);
+        assert_eq!(format_provider_table(&[sample_provider(), group], &names, None), expected);
     }
 
     #[test]
     fn object_fields_are_documented() {
-        let object = provider_json(&entry(), &BTreeMap::from([(SessionId::new(5), "Morning")]));
+        let object =
+            format_provider_json(&sample_provider(), &BTreeMap::from([(SessionId::new(5), "Morning")]));
         let object: serde_json::Value = serde_json::from_str(&object).unwrap();
         let documented = include_str!("../../../../docs/cli-json.md");
         for name in

@@ -26,13 +26,13 @@ use traceweir::Guid;
 use traceweir::session::SessionSummary;
 use traceweir_format::spec::system::is_system_provider;
 
-use crate::cli::{self, Record};
-use crate::exit::{self, Outcome};
+use crate::cli::{self, RecordArgs};
+use crate::exit::{self, CommandOutcome};
 use crate::grammar::EnableRequest;
-use crate::progress::{Counter, Waiting};
-use crate::sessions::{self, Ended, OwnSession};
+use crate::progress::{RecordingLine, WaitLine};
+use crate::sessions::{self, SessionEnd, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{counted, plain_path, shell_path};
+use crate::text::{escape_path, format_count, quote_path_for_shell};
 
 /// Exit status if recording fails while a command is given.
 const RECORDING_FAILED: u8 = 125;
@@ -43,100 +43,100 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long sending the stop request may take after a second Ctrl-C.
 const STOP_REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
-/// Timeout of a wait that any event ends.
-const LONG: Duration = Duration::from_secs(3600);
+/// Timeout of a wait without a deadline; any event ends the wait.
+const WAIT_WITHOUT_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// An event while recording.
-enum Note {
+enum RecordingEvent {
     Interrupt,
     Child(io::Result<ExitStatus>),
-    Stopped(Box<Result<Ended>>),
+    Stopped(Box<Result<SessionEnd>>),
 }
 
 /// Why a recording ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EndReason {
     /// The recording ended as planned.
     Done,
     /// Ctrl-C ended the recording.
     Interrupted,
-    /// By a second Ctrl-C.
+    /// A second Ctrl-C ended the recording at once.
     InterruptedTwice,
 }
 
-/// Runs `weir record`.
-pub(super) fn run(options: &Record) -> Result<Outcome> {
+pub(super) fn run(options: &RecordArgs) -> Result<CommandOutcome> {
     match record(options) {
         Err(error) if !options.command.is_empty() => {
-            exit::print(&error);
-            Ok(Outcome::Status(RECORDING_FAILED))
+            exit::print_error(&error);
+            Ok(CommandOutcome::Status(RECORDING_FAILED))
         }
         result => result,
     }
 }
 
-fn record(options: &Record) -> Result<Outcome> {
-    let wanted = options.providers.wanted(&options.manifest)?;
-    check_pid_limits(options, &wanted);
-    if let Some(gone) = options.pid.iter().find(|pid| !is_running(**pid)) {
-        bail!("there is no process {gone}");
+fn record(options: &RecordArgs) -> Result<CommandOutcome> {
+    let requests = options.providers.resolve(&options.manifest)?;
+    check_pid_limits(options, &requests);
+    if let Some(missing) = options.pid.iter().find(|pid| !is_running(**pid)) {
+        bail!("there is no process {missing}");
     }
-    if let Err(failure) = options.command.first().map_or(Ok(()), |program| runnable::check(program)) {
-        // Checked before the session starts, so that a typing error does not truncate an existing
-        // trace.
+    if let Err(failure) = options.command.first().map_or(Ok(()), |program| runnable::check_command(program)) {
+        // This is checked before the session starts, so that a mistyped command does not truncate
+        // an existing trace.
         eprintln!("error: {}", failure.text);
-        return Ok(Outcome::Status(failure.status));
+        return Ok(CommandOutcome::Status(failure.status));
     }
-    let (notes, inbox) = channel();
-    let interrupts = notes.clone();
-    signals::on_interrupt(move |_| drop(interrupts.send(Note::Interrupt)))?;
+    let (events, incoming) = channel();
+    let interrupts = events.clone();
+    signals::handle_interrupts(move |_| drop(interrupts.send(RecordingEvent::Interrupt)))?;
 
     let name = format!("weir-record-{}", std::process::id());
-    let mut plan = sessions::plan(&name, Some(&options.output), &options.shape)?;
+    let mut plan = sessions::build_plan(&name, Some(&options.output), &options.shape)?;
     // The daemon finalises the file however this process ends.
     plan.stop_on_drop = true;
     let (mut session, first) =
-        OwnSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &wanted)?;
-    session.enable(&wanted, &options.pid)?;
+        StartedSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &requests)?;
+    session.enable(&requests, &options.pid)?;
     sessions::note_literal_percent_d(&plan);
     if !options.pid.is_empty() {
-        sessions::check_pids(session.controller(), &wanted, &options.pid)?;
+        sessions::check_pids(session.controller(), &requests, &options.pid)?;
     } else if options.command.is_empty() {
-        sessions::note_unseen_providers(session.controller(), &wanted)?;
-        sessions::note_idle_filters(&wanted);
+        sessions::note_unseen_providers(session.controller(), &requests)?;
+        sessions::note_idle_filters(&requests);
     }
-    let has_command = match spawn(options, &notes) {
+    let has_command = match spawn_command(options, &events) {
         Ok(has_command) => has_command,
-        Err(status) => return Ok(Outcome::Status(status)),
+        Err(status) => return Ok(CommandOutcome::Status(status)),
     };
-    let is_warned = sessions::warn_of_left_out_processes(session.controller(), first.id, &wanted)?;
-    let seen = BTreeSet::new();
+    let has_container_warning =
+        sessions::warn_of_left_out_processes(session.controller(), first.id, &requests)?;
+    let registered = BTreeSet::new();
     let mut recording = Recording {
         options,
-        wanted,
-        inbox,
+        requests,
+        incoming,
         session: Some(session),
-        last: first,
-        seen,
-        is_noted: false,
-        is_warned,
-        status: None,
+        last_summary: first,
+        registered,
+        has_name_note: false,
+        has_container_warning,
+        command_status: None,
         has_command,
     };
-    let end = recording.wait()?;
-    recording.finish(end, notes)
+    let end = recording.wait_until_done()?;
+    recording.finish(end, events)
 }
 
-/// `--pid` applies to providers only; kernel events cover the whole machine. With kernel events
-/// alone it is a usage error.
-fn check_pid_limits(options: &Record, wanted: &[EnableRequest]) {
-    let is_kernel = |wanted: &EnableRequest| is_system_provider(&wanted.guid);
-    let wants_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_kernel);
-    if options.pid.is_empty() || !wants_kernel {
+/// Prints a note if `--pid` is given with kernel events, because it applies to providers only. With
+/// kernel events alone, `--pid` is a usage error.
+fn check_pid_limits(options: &RecordArgs, requests: &[EnableRequest]) {
+    let is_kernel = |request: &EnableRequest| is_system_provider(&request.guid);
+    let has_kernel_events = options.kernel.kernel.is_some() || requests.iter().any(is_kernel);
+    if options.pid.is_empty() || !has_kernel_events {
         return;
     }
-    if wanted.iter().all(is_kernel) {
-        cli::misuse(
+    if requests.iter().all(is_kernel) {
+        cli::exit_with_conflict(
             "--pid applies to providers, and none is given: kernel events cover the whole machine. Record without --pid, and filter afterwards: \
              weir report cpu FILE --process PID, weir dump FILE --pid PID",
         );
@@ -144,68 +144,71 @@ fn check_pid_limits(options: &Record, wanted: &[EnableRequest]) {
     eprintln!("note: --pid applies to the providers only; kernel events cover the whole machine");
 }
 
-/// Starts the command, if there is one, and sends a note when it ends.
-fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
+/// Starts the command, if one is given, and sends an event when it ends. Returns whether a command
+/// was started, or the exit status for a failed start.
+fn spawn_command(options: &RecordArgs, events: &Sender<RecordingEvent>) -> Result<bool, u8> {
     let Some((program, arguments)) = options.command.split_first() else { return Ok(false) };
     let child = Command::new(program).args(arguments).spawn();
     let mut child: Child = child.map_err(|error| {
-        let failure = runnable::Failure::new(program, error);
+        let failure = runnable::CommandFailure::new(program, error);
         eprintln!("error: {}", failure.text);
         failure.status
     })?;
-    let notes = notes.clone();
-    std::thread::spawn(move || drop(notes.send(Note::Child(child.wait()))));
+    let events = events.clone();
+    std::thread::spawn(move || drop(events.send(RecordingEvent::Child(child.wait()))));
     Ok(true)
 }
 
 struct Recording<'o> {
-    options: &'o Record,
+    options: &'o RecordArgs,
     /// Providers that are recorded.
-    wanted: Vec<EnableRequest>,
-    inbox: Receiver<Note>,
+    requests: Vec<EnableRequest>,
+    incoming: Receiver<RecordingEvent>,
     /// The session, until it is stopped.
-    session: Option<OwnSession>,
+    session: Option<StartedSession>,
     /// Settings and counters of the session at the last poll.
-    last: SessionSummary,
+    last_summary: SessionSummary,
     /// Providers that were registered at any poll.
-    seen: BTreeSet<Guid>,
+    registered: BTreeSet<Guid>,
     /// Whether the note about several providers of one name was printed.
-    is_noted: bool,
+    has_name_note: bool,
     /// Whether the warning about left-out containers was printed.
-    is_warned: bool,
+    has_container_warning: bool,
     /// Exit status of the command.
-    status: Option<ExitStatus>,
+    command_status: Option<ExitStatus>,
     has_command: bool,
 }
 
 impl Recording<'_> {
     /// Waits until the recording should end.
-    fn wait(&mut self) -> Result<End> {
+    fn wait_until_done(&mut self) -> Result<EndReason> {
         // The command may use the terminal, so no counter is shown.
-        let counter = Counter::new(!self.has_command);
+        let recording_line = RecordingLine::new(!self.has_command);
         let mut deadline = self.options.duration.and_then(|d| Instant::now().checked_add(d));
-        let mut end = End::Done;
+        let mut end = EndReason::Done;
         loop {
-            let left = deadline.map_or(POLL_INTERVAL, |d| d.saturating_duration_since(Instant::now()));
-            match self.inbox.recv_timeout(left.min(POLL_INTERVAL)) {
-                Ok(Note::Interrupt) if end == End::Interrupted => return Ok(End::InterruptedTwice),
-                Ok(Note::Interrupt) if !self.has_command => return Ok(End::Interrupted),
-                Ok(Note::Interrupt) => {
-                    // The terminal sent SIGINT to the command as well; what it still writes belongs
+            let timeout = deadline.map_or(POLL_INTERVAL, |d| d.saturating_duration_since(Instant::now()));
+            match self.incoming.recv_timeout(timeout.min(POLL_INTERVAL)) {
+                Ok(RecordingEvent::Interrupt) if end == EndReason::Interrupted => {
+                    return Ok(EndReason::InterruptedTwice);
+                }
+                Ok(RecordingEvent::Interrupt) if !self.has_command => return Ok(EndReason::Interrupted),
+                Ok(RecordingEvent::Interrupt) => {
+                    // The terminal sent SIGINT to the command as well. Its remaining events belong
                     // to the trace.
-                    end = End::Interrupted;
+                    end = EndReason::Interrupted;
                     deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
-                Ok(Note::Child(status)) => {
-                    self.status = Some(status.context("cannot wait for the command")?);
+                Ok(RecordingEvent::Child(status)) => {
+                    self.command_status = Some(status.context("cannot wait for the command")?);
                     return Ok(end);
                 }
-                Ok(Note::Stopped(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(end),
+                Ok(RecordingEvent::Stopped(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(end),
                 Err(RecvTimeoutError::Timeout) => {
                     if deadline.is_some_and(|d| Instant::now() >= d) || !self.should_continue()? {
                         return Ok(end);
                     }
-                    counter.show(&self.last);
+                    recording_line.show_counters(&self.last_summary);
                 }
             }
         }
@@ -222,12 +225,12 @@ impl Recording<'_> {
             }
             return Ok(self.has_command);
         };
-        self.last = now;
-        if self.wanted.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
+        self.last_summary = now;
+        if self.requests.iter().any(|request| !self.registered.contains(&request.guid)) {
             let providers = session.controller().providers()?;
-            self.seen.extend(sessions::registered_in(&providers));
-            if self.has_command && !self.is_noted {
-                self.is_noted = sessions::note_same_names(&providers, &self.wanted);
+            self.registered.extend(sessions::registered_guids(&providers));
+            if self.has_command && !self.has_name_note {
+                self.has_name_note = sessions::note_same_names(&providers, &self.requests);
             }
         }
         let pids = &self.options.pid;
@@ -235,73 +238,81 @@ impl Recording<'_> {
     }
 
     /// Stops the session, prints a summary and returns the exit status.
-    fn finish(mut self, end: End, notes: Sender<Note>) -> Result<Outcome> {
+    fn finish(mut self, end: EndReason, events: Sender<RecordingEvent>) -> Result<CommandOutcome> {
         if let Some(mut session) = self.session.take() {
-            if end != End::InterruptedTwice && !self.is_warned && !session.is_over() {
+            if end != EndReason::InterruptedTwice && !self.has_container_warning && !session.is_over() {
                 // The session is stopped even if this request fails.
-                let _ =
-                    sessions::warn_of_left_out_processes(session.controller(), self.last.id, &self.wanted);
+                let _ = sessions::warn_of_left_out_processes(
+                    session.controller(),
+                    self.last_summary.id,
+                    &self.requests,
+                );
             }
-            std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
+            std::thread::spawn(move || drop(events.send(RecordingEvent::Stopped(Box::new(session.stop())))));
         }
         // The command may use the terminal.
-        let is_command_running = self.has_command && self.status.is_none();
-        let waiting = (end != End::InterruptedTwice && !is_command_running).then(|| Waiting::new("stopping"));
+        let is_command_running = self.has_command && self.command_status.is_none();
+        let waiting =
+            (end != EndReason::InterruptedTwice && !is_command_running).then(|| WaitLine::new("stopping"));
         let ended = self.wait_for_end(end);
         drop(waiting);
         let Some(ended) = ended? else {
             eprintln!("exited at once; the daemon finalises the file");
-            return Ok(Outcome::Status(INTERRUPTED));
+            return Ok(CommandOutcome::Status(INTERRUPTED));
         };
-        let outcome = self.summarise(&ended)?;
-        Ok(match self.status {
-            Some(status) => Outcome::Status(exit_status(status)),
+        let outcome = self.print_summary(&ended)?;
+        Ok(match self.command_status {
+            Some(status) => CommandOutcome::Status(to_exit_status(status)),
             None if self.has_command => {
                 eprintln!("the command is still running");
-                Outcome::Status(INTERRUPTED)
+                CommandOutcome::Status(INTERRUPTED)
             }
             None => outcome,
         })
     }
 
-    /// Prints what was recorded and, if the recording ended early, why.
-    fn summarise(&self, ended: &Ended) -> Result<Outcome> {
+    /// Prints a summary and, if the recording ended early, the reason.
+    fn print_summary(&self, ended: &SessionEnd) -> Result<CommandOutcome> {
         let file = &self.options.output;
         let outcome = match ended {
-            Ended::ByUs(p) => sessions::summarise(p, false)?,
-            Ended::Before(p) => {
-                let outcome = sessions::summarise(p, false)?;
-                if let Some(status) = p.end_status {
+            SessionEnd::ByUs(summary) => sessions::print_summary(summary, false)?,
+            SessionEnd::Before(summary) => {
+                let outcome = sessions::print_summary(summary, false)?;
+                if let Some(status) = summary.end_status {
                     let reason = format!("the recording ended early: {status}");
                     return Err(traceweir::Error::refused(status, reason).into());
                 }
-                if !sessions::is_at_limit(p) {
+                if !sessions::is_at_limit(summary) {
                     eprintln!("the recording was stopped by another process");
                 }
                 outcome
             }
-            Ended::WithDaemon(socket) => bail!("{}", without_daemon(socket, file)),
+            SessionEnd::WithDaemon(socket) => bail!("{}", describe_daemon_end(socket, file)),
         };
-        sessions::warn_of_unheard_providers(&self.wanted, &self.seen, file);
+        sessions::warn_of_missing_providers(&self.requests, &self.registered, file);
         Ok(outcome)
     }
 
-    /// Waits for the end of the session and, before Ctrl-C, of the command. Returns `None` to exit
-    /// at once.
-    fn wait_for_end(&mut self, end: End) -> Result<Option<Ended>> {
-        let mut is_interrupted = end != End::Done;
-        let mut deadline = (end == End::InterruptedTwice).then(|| Instant::now() + STOP_REQUEST_TIMEOUT);
+    /// Waits for the end of the session and, until Ctrl-C, of the command. Returns `None` if weir
+    /// should exit at once.
+    fn wait_for_end(&mut self, end: EndReason) -> Result<Option<SessionEnd>> {
+        let mut is_interrupted = end != EndReason::Done;
+        let mut deadline =
+            (end == EndReason::InterruptedTwice).then(|| Instant::now() + STOP_REQUEST_TIMEOUT);
         let mut stopped = None;
-        while stopped.is_none() || (self.has_command && self.status.is_none() && !is_interrupted) {
-            let left = deadline.map_or(LONG, |time| time.saturating_duration_since(Instant::now()));
-            match self.inbox.recv_timeout(left) {
+        while stopped.is_none() || (self.has_command && self.command_status.is_none() && !is_interrupted) {
+            let timeout =
+                deadline.map_or(WAIT_WITHOUT_DEADLINE, |time| time.saturating_duration_since(Instant::now()));
+            match self.incoming.recv_timeout(timeout) {
                 // Further Ctrl-C do not extend the deadline.
-                Ok(Note::Interrupt) if is_interrupted => {
+                Ok(RecordingEvent::Interrupt) if is_interrupted => {
                     deadline = deadline.or_else(|| Some(Instant::now() + STOP_REQUEST_TIMEOUT))
                 }
-                Ok(Note::Interrupt) => is_interrupted = true,
-                Ok(Note::Child(ended)) => self.status = Some(ended.context("cannot wait for the command")?),
-                Ok(Note::Stopped(result)) => stopped = Some((*result)?),
+                Ok(RecordingEvent::Interrupt) => is_interrupted = true,
+                Ok(RecordingEvent::Child(ended)) => {
+                    self.command_status = Some(ended.context("cannot wait for the command")?)
+                }
+                Ok(RecordingEvent::Stopped(result)) => stopped = Some((*result)?),
                 Err(_) if deadline.is_some_and(|time| Instant::now() >= time) => return Ok(None),
                 Err(_) => {}
             }
@@ -310,25 +321,25 @@ impl Recording<'_> {
     }
 }
 
-/// Describes what is left of a recording whose daemon has ended.
-fn without_daemon(socket: &Path, file: &Path) -> String {
+/// Describes the file of a recording whose daemon has ended.
+fn describe_daemon_end(socket: &Path, file: &Path) -> String {
     let events =
-        sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", counted(n, "event")));
-    let name = plain_path(file);
-    let file = match sessions::finalised_at(file) {
+        sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", format_count(n, "event")));
+    let name = escape_path(file);
+    let file = match sessions::finalised_time(file) {
         Some(_) => format!("it finalised {name}{events} before"),
         None => {
             format!(
                 "{name} is valid to its last flush{events}: weir repair {} -o COPY finalises a copy",
-                shell_path(file)
+                quote_path_for_shell(file)
             )
         }
     };
-    format!("the daemon at {} has ended; {file}", plain_path(socket))
+    format!("the daemon at {} has ended; {file}", escape_path(socket))
 }
 
-/// Returns the exit status as shells do: 128 + N for signal N.
-fn exit_status(status: ExitStatus) -> u8 {
+/// Converts an exit status as shells do: 128 + N for signal N.
+fn to_exit_status(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(RECORDING_FAILED)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   traces ──in time order──▶ context? ──yes──▶ kept, unless --bare or dropped
-//!                                └──no──▶ filters on the header ──▶ those by names ──▶ kept
+//!                                └──no──▶ filters on the header ──▶ filters by name ──▶ kept
 //! ```
 //!
 //! A mark is an event that weir adds, written before the first event after its time. Events are
@@ -22,62 +22,67 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
-use crate::cli::{Filters, Relog};
-use crate::event::{Event, Flow};
-use crate::exit::{self, Outcome};
-use crate::filter::Filter;
+use crate::cli::{FilterArgs, RelogArgs};
+use crate::event::{DescribedEvent, ReadFlow};
+use crate::exit::{self, CommandOutcome};
+use crate::filter::EventFilter;
 use crate::grep::Grep;
-use crate::signals::{INTERRUPTED, on_interrupt};
-use crate::text::plain_path;
-use crate::traces::{Reading, Traces, walk};
+use crate::signals::{INTERRUPTED, handle_interrupts};
+use crate::text::escape_path;
+use crate::traces::{ReadSummary, TraceSet, read_records};
 use marks::Marks;
 
-/// Runs `weir relog`.
-pub(super) fn run(options: &Relog) -> Result<Outcome> {
-    let path = plain_path(&options.output);
+pub(super) fn run(options: &RelogArgs) -> Result<CommandOutcome> {
+    let path = escape_path(&options.output);
     check_output(options, &path)?;
-    let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
-    let chosen = Choice::new(options, traces.start());
-    check_span(&chosen.filter)?;
+    let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
+    let selection = EventSelection::new(options, traces.start());
+    check_span(&selection.filter)?;
     let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
-    let settings = settings(options, &traces, &chosen.filter);
+    let settings = build_settings(options, &traces, &selection.filter);
     // From here on, Ctrl-C must remove the incomplete output.
     let stopped = Arc::new(AtomicBool::new(false));
-    let stop = Arc::clone(&stopped);
-    on_interrupt(move |_| stop.store(true, Ordering::Relaxed))?;
-    let output = Output::create(&options.output, &options.inputs(), &inputs, &settings)?;
+    let stop_flag = Arc::clone(&stopped);
+    handle_interrupts(move |_| stop_flag.store(true, Ordering::Relaxed))?;
+    let output = Output::create(&options.output, &options.input_paths(), &inputs, &settings)?;
     let marks = Marks::new(&options.mark, traces.start());
-    let tally = Tally { left: chosen.filter.head.unwrap_or(u64::MAX), ..Tally::default() };
-    let mut sink = Sink { output, tally, marks };
+    let counts =
+        EventCounts { remaining: selection.filter.head.unwrap_or(u64::MAX), ..EventCounts::default() };
+    let mut out = RelogOutput { output, counts, marks };
     let is_stopped = || stopped.load(Ordering::Relaxed);
-    let reading = if chosen.needs_description() {
-        by_description(&mut traces, &chosen, &mut sink, is_stopped)?
+    let reading = if selection.needs_description() {
+        relog_by_description(&mut traces, &selection, &mut out, is_stopped)?
     } else {
-        by_header(&traces, &chosen, &mut sink, is_stopped)?
+        relog_by_header(&traces, &selection, &mut out, is_stopped)?
     };
     if is_stopped() {
         eprintln!("{path}: interrupted; nothing was written");
-        return Ok(Outcome::Status(INTERRUPTED));
+        return Ok(CommandOutcome::Status(INTERRUPTED));
     }
-    let Sink { mut output, tally, mut marks } = sink;
-    marks.put_rest(&mut output)?;
+    let RelogOutput { mut output, counts, mut marks } = out;
+    marks.write_remaining(&mut output)?;
     let done = output.finish()?;
-    eprintln!("{}", report::line(&path, &done, &tally));
+    eprintln!("{}", report::format_summary(&path, &done, &counts));
     reading.print_warnings();
-    let outside = Marks::new(&options.mark, traces.start()).outside(report::span(&traces, &tally));
-    let silence = report::silence(&tally, &chosen.filter);
-    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| exit::warn(&text));
+    let outside =
+        Marks::new(&options.mark, traces.start()).warnings_outside(report::input_span(&traces, &counts));
+    let no_event = report::no_event_warning(&counts, &selection.filter);
+    report::invalid_items_warning(&done)
+        .into_iter()
+        .chain(no_event)
+        .chain(outside)
+        .for_each(|text| exit::print_warning(&text));
     Ok(reading.outcome)
 }
 
-/// Rejects an impossible output, or one that only `--force` may replace, before anything is read.
-fn check_output(options: &Relog, path: &str) -> Result<()> {
+/// Rejects an impossible output, or an existing file without `--force`, before any input is read.
+fn check_output(options: &RelogArgs, path: &str) -> Result<()> {
     if options.output.as_os_str() == "-" {
         let reason = "the header of a trace is written last, so the output must be a file, not standard output; use ./- for a file of that name";
         return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason).into());
     }
-    Output::check(&options.output, &options.inputs())?;
+    Output::check(&options.output, &options.input_paths())?;
     // A dangling link counts as an existing file.
     if options.output.symlink_metadata().is_ok() && !options.force {
         bail!("cannot write {path} (--force replaces it): it exists already");
@@ -85,8 +90,8 @@ fn check_output(options: &Relog, path: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_span(filter: &Filter) -> Result<()> {
-    match filter.span() {
+fn check_span(filter: &EventFilter) -> Result<()> {
+    match filter.time_span() {
         (Some(from), Some(to)) if from > to => {
             let reason = format!("--from ({from}) is later than --to ({to}): nothing can be between them");
             Err(Error::refused(Status::ERROR_INVALID_TIME, reason).into())
@@ -95,27 +100,27 @@ fn check_span(filter: &Filter) -> Result<()> {
     }
 }
 
-fn settings(options: &Relog, traces: &Traces, filter: &Filter) -> Settings {
+fn build_settings(options: &RelogArgs, traces: &TraceSet, filter: &EventFilter) -> Settings {
     let is_input_compressed = || traces.inputs.iter().any(|input| input.trace.is_compressed());
-    let (from, to) = filter.span();
+    let (from, to) = filter.time_span();
     let compressed = options.compress || !options.decompress && is_input_compressed();
     Settings::default().compressed(compressed).window(from, to).new_file(!options.force)
 }
 
-/// Which events are kept.
-struct Choice {
-    filter: Filter,
+/// Selects the events to keep.
+struct EventSelection {
+    filter: EventFilter,
     /// Providers that are left out.
-    dropped: Option<Filter>,
+    dropped: Option<EventFilter>,
     bare: bool,
 }
 
-impl Choice {
-    fn new(options: &Relog, start: FileTime) -> Self {
-        let dropped = Filters { provider: options.drop.clone(), ..Filters::default() };
+impl EventSelection {
+    fn new(options: &RelogArgs, start: FileTime) -> Self {
+        let dropped = FilterArgs { provider: options.drop.clone(), ..FilterArgs::default() };
         Self {
-            filter: Filter::new(&options.filters, start),
-            dropped: (!options.drop.is_empty()).then(|| Filter::new(&dropped, start)),
+            filter: EventFilter::new(&options.filters, start),
+            dropped: (!options.drop.is_empty()).then(|| EventFilter::new(&dropped, start)),
             bare: options.bare,
         }
     }
@@ -124,117 +129,118 @@ impl Choice {
         self.filter.needs_description() || self.dropped.is_some()
     }
 
-    /// Returns whether an event is kept without asking the filters.
+    /// Returns whether an event is kept without applying the filters.
     fn is_always_kept(&self, record: &Record<'_>) -> bool {
         relog::is_log_file_header(record) || !self.bare && is_context(record)
     }
 
-    fn is_dropped(&self, event: &Event<'_>) -> bool {
+    fn is_dropped(&self, event: &DescribedEvent<'_>) -> bool {
         let is_header = relog::is_log_file_header(&event.record);
         !is_header && self.dropped.as_ref().is_some_and(|dropped| dropped.accepts(event))
     }
 }
 
 /// The output and the counts of events.
-struct Sink {
+struct RelogOutput {
     output: Output,
-    tally: Tally,
+    counts: EventCounts,
     marks: Marks,
 }
 
-impl Sink {
+impl RelogOutput {
     /// Writes a record, after the marks that precede it.
-    fn keep(&mut self, file: usize, record: &Record<'_>, time: FileTime) -> Result<()> {
+    fn write_record(&mut self, file: usize, record: &Record<'_>, time: FileTime) -> Result<()> {
         if !relog::is_log_file_header(record) {
-            self.marks.put_before(time, &mut self.output)?;
+            self.marks.write_before(time, &mut self.output)?;
         }
         Ok(self.output.keep_record(file, record)?)
     }
 }
 
-/// Counts of events.
 #[derive(Default)]
-struct Tally {
-    /// Number of events that may still be kept.
-    left: u64,
+struct EventCounts {
+    /// Number of events that `--head` still allows.
+    remaining: u64,
     /// Number of events read, including log-file headers.
     read: u64,
     /// Times of the first and the last event read.
     span: Option<(FileTime, FileTime)>,
-    /// Number of events that the filters judged.
-    judged: u64,
+    /// Number of events that were filtered.
+    filtered: u64,
     /// Number of events that passed the filters.
     passed: u64,
 }
 
-impl Tally {
+impl EventCounts {
     /// Counts an event that was read.
-    fn read(&mut self, time: FileTime) {
+    fn add_read(&mut self, time: FileTime) {
         self.read += 1;
         let (first, last) = self.span.unwrap_or((time, time));
         self.span = Some((first.min(time), last.max(time)));
     }
 
-    /// Counts an event that the filters judged; returns whether more are wanted.
-    fn judge(&mut self, kept: bool) -> Flow {
-        self.judged += 1;
-        if !kept {
-            return Flow::Continue;
+    /// Counts a filtered event; returns whether `--head` allows more.
+    fn add_filtered(&mut self, is_kept: bool) -> ReadFlow {
+        self.filtered += 1;
+        if !is_kept {
+            return ReadFlow::Continue;
         }
         self.passed += 1;
-        self.left -= 1;
-        if self.left == 0 { Flow::Stop } else { Flow::Continue }
+        self.remaining -= 1;
+        if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }
 }
 
-fn by_header(
-    traces: &Traces,
-    chosen: &Choice,
-    sink: &mut Sink,
+fn relog_by_header(
+    traces: &TraceSet,
+    selection: &EventSelection,
+    out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
-) -> Result<Reading> {
-    walk(&traces.inputs, false, |file, clock, record| {
+) -> Result<ReadSummary> {
+    read_records(&traces.inputs, false, |file, clock, record| {
         if is_stopped() {
-            return Ok(Flow::Stop);
+            return Ok(ReadFlow::Stop);
         }
-        let (always_kept, time) = (chosen.is_always_kept(record), clock.file_time(record.time()));
-        sink.tally.read(time);
-        let kept = always_kept || chosen.filter.wants(record, time);
-        if kept {
-            sink.keep(file, record, time)?;
+        let (always_kept, time) = (selection.is_always_kept(record), clock.file_time(record.time()));
+        out.counts.add_read(time);
+        let is_kept = always_kept || selection.filter.accepts_header(record, time);
+        if is_kept {
+            out.write_record(file, record, time)?;
         }
-        Ok(if always_kept { Flow::Continue } else { sink.tally.judge(kept) })
+        Ok(if always_kept { ReadFlow::Continue } else { out.counts.add_filtered(is_kept) })
     })
 }
 
-fn by_description(
-    traces: &mut Traces,
-    chosen: &Choice,
-    sink: &mut Sink,
+fn relog_by_description(
+    traces: &mut TraceSet,
+    selection: &EventSelection,
+    out: &mut RelogOutput,
     is_stopped: impl Fn() -> bool,
-) -> Result<Reading> {
-    let mut grep = Grep::new(&chosen.filter, Style::default());
-    let mut skipped = Tally::default();
+) -> Result<ReadSummary> {
+    let mut grep = Grep::new(&selection.filter, Style::default());
+    let mut skipped = EventCounts::default();
     let reading = traces.read(
         |record, time| {
-            skipped.read(time);
-            let wanted = chosen.is_always_kept(record) || chosen.filter.wants(record, time);
-            skipped.judged += u64::from(!wanted);
-            wanted || is_stopped()
+            skipped.add_read(time);
+            let is_candidate =
+                selection.is_always_kept(record) || selection.filter.accepts_header(record, time);
+            skipped.filtered += u64::from(!is_candidate);
+            is_candidate || is_stopped()
         },
         |event| {
             if is_stopped() {
-                return Ok(Flow::Stop);
+                return Ok(ReadFlow::Stop);
             }
-            let (always_kept, dropped) = (chosen.is_always_kept(&event.record), chosen.is_dropped(event));
-            let kept = !dropped && (always_kept || chosen.filter.accepts(event) && grep.accepts(event));
-            if kept {
-                sink.keep(event.file, &event.record, event.time)?;
+            let (always_kept, dropped) =
+                (selection.is_always_kept(&event.record), selection.is_dropped(event));
+            let is_kept = !dropped && (always_kept || selection.filter.accepts(event) && grep.accepts(event));
+            if is_kept {
+                out.write_record(event.file, &event.record, event.time)?;
             }
-            Ok(if always_kept { Flow::Continue } else { sink.tally.judge(kept) })
+            Ok(if always_kept { ReadFlow::Continue } else { out.counts.add_filtered(is_kept) })
         },
     )?;
-    (sink.tally.read, sink.tally.span) = (skipped.read, skipped.span);
-    sink.tally.judged += skipped.judged;
+    (out.counts.read, out.counts.span) = (skipped.read, skipped.span);
+    out.counts.filtered += skipped.filtered;
     Ok(reading)
 }

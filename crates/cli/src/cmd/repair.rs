@@ -7,17 +7,16 @@ use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use traceweir_format::{Error, etl};
 
-use crate::cli::Repair;
-use crate::exit::Outcome;
-use crate::input::{self, Input};
-use crate::text::grouped;
+use crate::cli::RepairArgs;
+use crate::exit::CommandOutcome;
+use crate::input::{self, TraceInput};
+use crate::text::format_number;
 
 /// Maximum number of holes to print; all are counted.
-const SHOWN_HOLES: usize = 20;
+const MAX_SHOWN_HOLES: usize = 20;
 
-/// Runs `weir repair`.
-pub(super) fn run(options: &Repair) -> Result<Outcome> {
-    let mut inputs = input::open_all(std::slice::from_ref(&options.file))?;
+pub(super) fn run(options: &RepairArgs) -> Result<CommandOutcome> {
+    let mut inputs = input::open_paths(std::slice::from_ref(&options.file))?;
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
         bail!("{} holds several traces; unpack the one to repair", options.file.display());
     };
@@ -32,61 +31,62 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
     if let Some(damage) = &file.damage {
         eprintln!("{}: {damage}", file.name);
     }
-    let done = etl::repair(&file.trace, sink).context("cannot repair")?;
+    let repaired = etl::repair(&file.trace, sink).context("cannot repair")?;
     eprintln!(
         "{path}: {} events in {} buffers, ends {}",
-        grouped(done.events),
-        grouped(u64::from(done.buffers)),
-        done.end_time
+        format_number(repaired.events),
+        format_number(u64::from(repaired.buffers)),
+        repaired.end_time
     );
-    if done.salvaged > 0 || done.dropped > 0 {
-        eprintln!("damaged buffers: {} saved in part, {} left out", done.salvaged, done.dropped);
+    if repaired.salvaged > 0 || repaired.dropped > 0 {
+        eprintln!("damaged buffers: {} saved in part, {} left out", repaired.salvaged, repaired.dropped);
     }
-    if done.unpadded > 0 {
+    if repaired.unpadded > 0 {
         eprintln!(
             "{} damaged buffers stay smaller than the session's: padding all of them would take far more \
              than the input has",
-            grouped(u64::from(done.unpadded))
+            format_number(u64::from(repaired.unpadded))
         );
     }
     let missing = file.trace.missing_buffers();
-    if let Some((written, there)) = missing {
+    if let Some((written, present)) = missing {
         eprintln!(
             "{}: the session wrote {} buffers and the file has {}; the events of the others are lost",
             file.name,
-            grouped(written),
-            grouped(there)
+            format_number(written),
+            format_number(present)
         );
     }
-    let holes = report_holes(&file);
-    let remaining = remaining(&options.output)?;
+    let has_holes = report_holes(&file);
+    let remaining = count_findings(&options.output)?;
     if remaining > 0 {
         eprintln!(
             "{path}: {} findings remain that repairing does not touch (weir check lists them)",
-            grouped(remaining)
+            format_number(remaining)
         );
     }
     // A crash often leaves half a buffer at the end; its complete records are saved and the copy is
     // sound.
-    let is_damaged = holes || missing.is_some() || done.dropped > 0 || file.damage.is_some() || remaining > 0;
-    Ok(if is_damaged { Outcome::Damaged } else { Outcome::Fine })
+    let is_damaged =
+        has_holes || missing.is_some() || repaired.dropped > 0 || file.damage.is_some() || remaining > 0;
+    Ok(if is_damaged { CommandOutcome::Damaged } else { CommandOutcome::Fine })
 }
 
 /// Prints where the input has no buffers; returns whether it has such holes.
-fn report_holes(file: &Input) -> bool {
+fn report_holes(file: &TraceInput) -> bool {
     let mut holes = file.trace.defects().iter().filter(|defect| matches!(defect, Error::Hole { .. }));
-    for hole in holes.by_ref().take(SHOWN_HOLES) {
+    for hole in holes.by_ref().take(MAX_SHOWN_HOLES) {
         eprintln!("{}: {hole}; the events there are lost", file.name);
     }
     let more = holes.count() as u64;
     if more > 0 {
-        eprintln!("{}: and {} more holes (weir check lists them)", file.name, grouped(more));
+        eprintln!("{}: and {} more holes (weir check lists them)", file.name, format_number(more));
     }
     file.trace.holes().next().is_some()
 }
 
 /// Counts the rules that the new file breaks; a file that cannot be opened is an error.
-fn remaining(path: &Path) -> Result<u64> {
+fn count_findings(path: &Path) -> Result<u64> {
     let trace = etl::Trace::open(File::open(path)?).context("cannot read the repaired file")?;
     let mut findings = 0;
     etl::check(&trace, &mut |_| findings += 1)?;

@@ -13,10 +13,9 @@ mod sched;
 use anyhow::Result;
 
 use crate::cli::ReportVerb;
-use crate::exit::Outcome;
+use crate::exit::CommandOutcome;
 
-/// Runs `weir report`.
-pub(super) fn run(verb: &ReportVerb) -> Result<Outcome> {
+pub(super) fn run(verb: &ReportVerb) -> Result<CommandOutcome> {
     match verb {
         ReportVerb::Cpu(options) => cpu::run(options),
         ReportVerb::Sched(options) => sched::run(options),

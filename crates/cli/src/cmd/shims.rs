@@ -9,12 +9,12 @@
 //!   DIR/tdh.dll …            sechost and tdh likewise
 //! ```
 //!
-//! 1. A link is ours if its target is called `libtraceweir…`, whether it exists or not: only such
-//!    links are replaced and removed without `--force`.
+//! 1. A link is ours if the file name of its target begins with `libtraceweir`, even if the target
+//!    does not exist. Only such links are replaced and removed without `--force`.
 //! 2. All names are checked before the first is changed: if one is taken, nothing is changed.
-//! 3. The folder is opened once and names are resolved in it, whatever its path leads to later.
-//! 4. A link appears under its name atomically (created aside, then renamed), so that a program
-//!    that starts at the same time finds the old link or the new one.
+//! 3. The folder is opened once, and all names are resolved in the opened folder.
+//! 4. A link appears under its name atomically (created under a temporary name, then renamed). A
+//!    program that starts at the same time finds the old link or the new link.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,35 +30,34 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::cli::Shims;
-use crate::exit::Outcome;
+use crate::cli::ShimsArgs;
+use crate::exit::CommandOutcome;
 
 /// Windows libraries with tracing functions.
-const LIBRARIES: [&str; 3] = ["advapi32", "sechost", "tdh"];
-/// The library, by its soname and by the name for linking.
-const NAMES: [&str; 2] = ["libtraceweir.so.0", "libtraceweir.so"];
+const WINDOWS_LIBRARIES: [&str; 3] = ["advapi32", "sechost", "tdh"];
+/// File names of the library: soname, and name for linking.
+const LIBRARY_FILE_NAMES: [&str; 2] = ["libtraceweir.so.0", "libtraceweir.so"];
 /// Prefix of the file names that our links lead to.
-const STEM: &str = "libtraceweir";
+const LIBRARY_FILE_STEM: &str = "libtraceweir";
 
 /// Prefixes and suffixes of library names in file names.
-const SPELLINGS: [(&str, &str); 6] =
+const NAME_PATTERNS: [(&str, &str); 6] =
     [("lib", ".so"), ("", ".so"), ("", ".dll"), ("lib", ".dll"), ("", ".dll.so"), ("lib", ".dll.so")];
 
 /// Returns every file name under which a program may search a library.
-fn spellings() -> impl Iterator<Item = String> {
-    LIBRARIES
+fn link_names() -> impl Iterator<Item = String> {
+    WINDOWS_LIBRARIES
         .into_iter()
-        .flat_map(|library| SPELLINGS.map(|(before, after)| format!("{before}{library}{after}")))
+        .flat_map(|library| NAME_PATTERNS.map(|(before, after)| format!("{before}{library}{after}")))
 }
 
-/// Runs `weir shims`.
-pub(super) fn run(options: &Shims) -> Result<Outcome> {
-    if options.remove { remove(&options.folder) } else { create_links(options) }
+pub(super) fn run(options: &ShimsArgs) -> Result<CommandOutcome> {
+    if options.remove { remove_links(&options.folder) } else { create_links(options) }
 }
 
-/// The entry of a name in the folder.
+/// The entry that a name has in the folder.
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+enum ShimEntry {
     Nothing,
     /// A link to the library, with its target.
     Ours(PathBuf),
@@ -69,16 +68,16 @@ enum Entry {
 }
 
 /// The opened folder of the links.
-struct Folder<'a> {
+struct ShimFolder<'a> {
     path: &'a Path,
-    open: OwnedFd,
+    fd: OwnedFd,
 }
 
-impl<'a> Folder<'a> {
+impl<'a> ShimFolder<'a> {
     fn open(path: &'a Path) -> Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         match openat(CWD, path, flags, Mode::empty()) {
-            Ok(open) => Ok(Self { path, open }),
+            Ok(fd) => Ok(Self { path, fd }),
             Err(Errno::NOTDIR | Errno::NOENT) => bail!("{} is not a folder", path.display()),
             Err(error) => Err(error).with_context(|| format!("cannot open the folder {}", path.display())),
         }
@@ -88,110 +87,114 @@ impl<'a> Folder<'a> {
         self.path.join(name)
     }
 
-    fn inspect(&self, name: &str) -> Result<Entry> {
-        let kind = match statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) => FileType::from_raw_mode(there.st_mode),
-            Err(Errno::NOENT) => return Ok(Entry::Nothing),
+    fn inspect_entry(&self, name: &str) -> Result<ShimEntry> {
+        let kind = match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Err(Errno::NOENT) => return Ok(ShimEntry::Nothing),
             Err(error) => {
                 return Err(error)
                     .with_context(|| format!("cannot inspect {}", self.path_of(name).display()));
             }
         };
         if kind == FileType::Directory {
-            return Ok(Entry::Folder);
+            return Ok(ShimEntry::Folder);
         }
         let target =
-            if kind == FileType::Symlink { readlinkat(&self.open, name, Vec::new()).ok() } else { None };
+            if kind == FileType::Symlink { readlinkat(&self.fd, name, Vec::new()).ok() } else { None };
         let target = target.map(|target| PathBuf::from(OsString::from_vec(target.into_bytes())));
         let is_ours = |target: &PathBuf| {
-            target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()))
+            target
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY_FILE_STEM.as_bytes()))
         };
-        Ok(target.filter(is_ours).map_or(Entry::Foreign, Entry::Ours))
+        Ok(target.filter(is_ours).map_or(ShimEntry::Foreign, ShimEntry::Ours))
     }
 
     /// Creates a link, or replaces the entry of that name.
     fn put_link(&self, library: &Path, name: &str) -> rustix::io::Result<()> {
-        let aside = format!("{name}.{}.new", std::process::id());
-        symlinkat(library, &self.open, &aside)?;
-        renameat(&self.open, &aside, &self.open, name).inspect_err(|_| {
-            let _ = unlinkat(&self.open, &aside, AtFlags::empty());
+        let temporary_name = format!("{name}.{}.new", std::process::id());
+        symlinkat(library, &self.fd, &temporary_name)?;
+        renameat(&self.fd, &temporary_name, &self.fd, name).inspect_err(|_| {
+            let _ = unlinkat(&self.fd, &temporary_name, AtFlags::empty());
         })
     }
 }
 
-fn create_links(options: &Shims) -> Result<Outcome> {
+fn create_links(options: &ShimsArgs) -> Result<CommandOutcome> {
     let library = find_library(options.lib.as_deref())?;
     let folder = &options.folder;
     fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
-    let open = Folder::open(folder)?;
-    let mut wanted = Vec::new();
-    for name in spellings() {
-        let (path, found) = (open.path_of(&name), open.inspect(&name)?);
-        match found {
-            Entry::Folder => bail!("{} is a folder; nothing was changed", path.display()),
-            Entry::Foreign if !options.force => {
+    let open_folder = ShimFolder::open(folder)?;
+    let mut links = Vec::new();
+    for name in link_names() {
+        let (path, entry) = (open_folder.path_of(&name), open_folder.inspect_entry(&name)?);
+        match entry {
+            ShimEntry::Folder => bail!("{} is a folder; nothing was changed", path.display()),
+            ShimEntry::Foreign if !options.force => {
                 bail!(
                     "{} exists and is not a link to the library; nothing was changed (--force replaces it)",
                     path.display()
                 )
             }
-            _ => wanted.push((name, path, found)),
+            _ => links.push((name, path, entry)),
         }
     }
-    for (name, path, found) in wanted {
-        let done = match found {
-            Entry::Ours(target) if target == library => "kept",
-            Entry::Nothing => "made",
+    for (name, path, entry) in links {
+        let done = match entry {
+            ShimEntry::Ours(target) if target == library => "kept",
+            ShimEntry::Nothing => "made",
             _ => "replaced",
         };
         if done != "kept" {
-            open.put_link(&library, &name)
+            open_folder
+                .put_link(&library, &name)
                 .with_context(|| format!("cannot create the link {}", path.display()))?;
         }
         println!("{done} {} -> {}", path.display(), library.display());
     }
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
     eprintln!("programs find them with LD_LIBRARY_PATH={}", absolute.display());
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
-fn remove(folder: &Path) -> Result<Outcome> {
-    let folder = Folder::open(folder)?;
-    for name in spellings() {
+fn remove_links(folder: &Path) -> Result<CommandOutcome> {
+    let folder = ShimFolder::open(folder)?;
+    for name in link_names() {
         let path = folder.path_of(&name);
-        match folder.inspect(&name)? {
-            Entry::Nothing => {}
-            Entry::Ours(_) => {
-                unlinkat(&folder.open, &name, AtFlags::empty())
+        match folder.inspect_entry(&name)? {
+            ShimEntry::Nothing => {}
+            ShimEntry::Ours(_) => {
+                unlinkat(&folder.fd, &name, AtFlags::empty())
                     .with_context(|| format!("cannot remove {}", path.display()))?;
                 println!("removed {}", path.display());
             }
-            Entry::Foreign | Entry::Folder => {
+            ShimEntry::Foreign | ShimEntry::Folder => {
                 eprintln!("{} stays: it is not a link to the library", path.display())
             }
         }
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
 /// Finds the library. Returns an absolute path whose last component stays a link if it is one, so
 /// that links follow updates of the library.
 fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     let found = match given {
-        Some(path) if path.is_dir() => in_folder(path)
-            .with_context(|| format!("no {} in {}", NAMES.join(" or "), path.display()))?,
+        Some(path) if path.is_dir() => find_library_in(path)
+            .with_context(|| format!("no {} in {}", LIBRARY_FILE_NAMES.join(" or "), path.display()))?,
         Some(path) => path.to_owned(),
-        None => library_folders().iter().find_map(|folder| in_folder(folder)).context(
+        None => library_folders().iter().find_map(|folder| find_library_in(folder)).context(
             "libtraceweir.so is neither beside weir nor in the system's library folders; name it with --lib, or install it \
              (crates/ffi/install.sh)",
         )?,
     };
     let library = resolve_folder(&found).with_context(|| format!("cannot find {}", found.display()))?;
-    let is_ours =
-        library.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()));
+    let is_ours = library
+        .file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY_FILE_STEM.as_bytes()));
     if !is_ours {
         bail!(
-            "the name of {} does not begin with {STEM}: links to it could not be recognised later",
+            "the name of {} does not begin with {LIBRARY_FILE_STEM}: links to it could not be recognised later",
             found.display()
         );
     }
@@ -215,20 +218,22 @@ fn resolve_folder(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-fn in_folder(folder: &Path) -> Option<PathBuf> {
-    NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
+fn find_library_in(folder: &Path) -> Option<PathBuf> {
+    LIBRARY_FILE_NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
 }
 
-/// Returns the folders in which the library is searched: beside this program, as in a build and in
+/// Returns the folders in which the library is searched: next to this program, as in a build and in
 /// an installation, then the system's library folders.
 fn library_folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
-    let beside = program.as_deref().and_then(Path::parent);
-    let own = beside.into_iter().flat_map(|folder| ["", "../lib", "../lib64"].map(|way| folder.join(way)));
+    let program_folder = program.as_deref().and_then(Path::parent);
+    let near_program = program_folder
+        .into_iter()
+        .flat_map(|folder| ["", "../lib", "../lib64"].map(|path| folder.join(path)));
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     let system =
         ["/usr/local/lib", "/usr/local/lib64", &multiarch, "/usr/lib64", "/usr/lib"].map(PathBuf::from);
-    own.chain(system).collect()
+    near_program.chain(system).collect()
 }
 
 #[cfg(test)]
@@ -239,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_library_has_the_file_names_that_loaders_try() {
-        let all: Vec<String> = spellings().collect();
+        let all: Vec<String> = link_names().collect();
         for name in [
             "libadvapi32.so",
             "advapi32.dll",
@@ -259,24 +264,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shims");
         fs::create_dir(&path).unwrap();
-        let open = Folder::open(&path).unwrap();
-        let at = |name: &str| path.join(name);
-        fs::write(at("file"), "x").unwrap();
-        fs::create_dir(at("folder")).unwrap();
-        symlink("/lib/libc.so.6", at("foreign")).unwrap();
-        symlink("/nowhere/libtraceweir.so.0", at("ours")).unwrap();
-        // Another folder takes its path.
+        let open_folder = ShimFolder::open(&path).unwrap();
+        let path_of = |name: &str| path.join(name);
+        fs::write(path_of("file"), "x").unwrap();
+        fs::create_dir(path_of("folder")).unwrap();
+        symlink("/lib/libc.so.6", path_of("foreign")).unwrap();
+        symlink("/nowhere/libtraceweir.so.0", path_of("ours")).unwrap();
+        // Another folder replaces the opened folder under the same path.
         fs::rename(&path, folder.path().join("before")).unwrap();
         fs::create_dir(&path).unwrap();
-        symlink("/nowhere/libtraceweir.so.0", at("none")).unwrap();
-        let inspect = |name: &str| open.inspect(name).unwrap();
-        assert_eq!(inspect("none"), Entry::Nothing);
-        assert_eq!(inspect("file"), Entry::Foreign);
-        assert_eq!(inspect("folder"), Entry::Folder);
-        assert_eq!(inspect("foreign"), Entry::Foreign);
-        assert_eq!(inspect("ours"), Entry::Ours("/nowhere/libtraceweir.so.0".into()));
-        open.put_link(Path::new("/nowhere/libtraceweir.so.1"), "none").unwrap();
-        assert_eq!(inspect("none"), Entry::Ours("/nowhere/libtraceweir.so.1".into()));
-        assert_eq!(fs::read_link(at("none")).unwrap(), Path::new("/nowhere/libtraceweir.so.0"));
+        symlink("/nowhere/libtraceweir.so.0", path_of("none")).unwrap();
+        let inspect = |name: &str| open_folder.inspect_entry(name).unwrap();
+        assert_eq!(inspect("none"), ShimEntry::Nothing);
+        assert_eq!(inspect("file"), ShimEntry::Foreign);
+        assert_eq!(inspect("folder"), ShimEntry::Folder);
+        assert_eq!(inspect("foreign"), ShimEntry::Foreign);
+        assert_eq!(inspect("ours"), ShimEntry::Ours("/nowhere/libtraceweir.so.0".into()));
+        open_folder.put_link(Path::new("/nowhere/libtraceweir.so.1"), "none").unwrap();
+        assert_eq!(inspect("none"), ShimEntry::Ours("/nowhere/libtraceweir.so.1".into()));
+        assert_eq!(fs::read_link(path_of("none")).unwrap(), Path::new("/nowhere/libtraceweir.so.0"));
     }
 }

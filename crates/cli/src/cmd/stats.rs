@@ -9,34 +9,34 @@ use traceweir_decode::format::{Style, json_string};
 use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 
-use crate::cli::{GroupBy, Stats};
-use crate::event::{Event, Flow};
-use crate::exit::Outcome;
-use crate::export::unnamed_event;
-use crate::filter::Filter;
+use crate::cli::{GroupBy, StatsArgs};
+use crate::event::{DescribedEvent, ReadFlow};
+use crate::exit::CommandOutcome;
+use crate::export::format_unnamed_event;
+use crate::filter::EventFilter;
 use crate::grep::Grep;
-use crate::output::Output;
-use crate::text::{grouped, plain};
-use crate::traces::Traces;
+use crate::output::print_text;
+use crate::text::{escape, format_number};
+use crate::traces::TraceSet;
 
 /// Events and bytes of one group.
 #[derive(Clone, Copy, Default)]
-struct Count {
+struct EventTotals {
     events: u64,
     bytes: u64,
 }
 
-/// What a row counts; its text is made when it is printed.
+/// The object that a row counts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Key {
+enum RowKey {
     Provider(Guid),
     Event(Guid, Arc<str>, u16, u8),
     Process(u32),
 }
 
-impl Key {
+impl RowKey {
     /// Returns the table that the row belongs to.
-    const fn table(&self) -> &'static str {
+    const fn table_name(&self) -> &'static str {
         match self {
             Self::Provider(_) => "provider",
             Self::Event(..) => "event",
@@ -46,13 +46,13 @@ impl Key {
 }
 
 #[derive(Default)]
-struct Counts {
-    all: Count,
-    rows: HashMap<Key, Count>,
+struct TraceStats {
+    all: EventTotals,
+    rows: HashMap<RowKey, EventTotals>,
     providers: HashMap<Guid, Box<str>>,
     processes: HashMap<u32, Box<str>>,
-    first: Option<i64>,
-    last: Option<i64>,
+    first_time: Option<i64>,
+    last_time: Option<i64>,
 }
 
 /// Maximum length of a name in a table, in characters.
@@ -62,96 +62,103 @@ fn truncate_name(name: &str) -> String {
     name.chars().take(MAX_NAME_CHARS).collect()
 }
 
-/// Runs `weir stats`.
-pub(super) fn run(options: &Stats) -> Result<Outcome> {
-    let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
-    let filter = Filter::new(&options.filters, traces.start());
-    let mut counts = Counts::default();
-    let mut left = filter.head.unwrap_or(u64::MAX);
+pub(super) fn run(options: &StatsArgs) -> Result<CommandOutcome> {
+    let mut traces = TraceSet::open(&options.files.files, &options.schemas, false)?;
+    let filter = EventFilter::new(&options.filters, traces.start());
+    let mut stats = TraceStats::default();
+    let mut remaining = filter.head.unwrap_or(u64::MAX);
     let mut grep = Grep::new(&filter, Style::default());
     let by = options.by;
     let reading = traces.read(
-        |record, time| filter.wants(record, time),
+        |record, time| filter.accepts_header(record, time),
         |event| {
             if filter.accepts(event) && grep.accepts(event) {
-                counts.add(event, by);
-                left -= 1;
+                stats.add_event(event, by);
+                remaining -= 1;
             }
-            Ok(if left == 0 { Flow::Stop } else { Flow::Continue })
+            Ok(if remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue })
         },
     )?;
-    let mut output = Output::open(None)?;
-    let text = counts.print(options);
-    output.buffer().extend_from_slice(text.as_bytes());
-    output.flush()?;
+    let text = stats.format_page(options);
+    print_text(&text)?;
     reading.print_warnings();
     Ok(reading.outcome)
 }
 
-impl Counts {
-    fn add(&mut self, event: &Event<'_>, by: GroupBy) {
+impl TraceStats {
+    fn add_event(&mut self, event: &DescribedEvent<'_>, by: GroupBy) {
         let record = &event.record;
         let bytes = record.bytes().len() as u64;
         let guid = record.provider();
-        self.first.get_or_insert(event.time.0);
-        self.last = self.last.max(Some(event.time.0));
-        let one = |count: &mut Count| {
+        self.first_time.get_or_insert(event.time.0);
+        self.last_time = self.last_time.max(Some(event.time.0));
+        let add_one = |count: &mut EventTotals| {
             count.events += 1;
             count.bytes += bytes;
         };
-        one(&mut self.all);
+        add_one(&mut self.all);
         if let Some(name) = event.provider {
             self.providers.entry(guid).or_insert_with(|| truncate_name(name).into());
         }
         if matches!(by, GroupBy::All | GroupBy::Provider) {
-            one(self.rows.entry(Key::Provider(guid)).or_default());
+            add_one(self.rows.entry(RowKey::Provider(guid)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Event) {
             let d = record.descriptor();
             let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.clone());
-            let name = name.unwrap_or_else(|| format!("{} v{}", unnamed_event(record), d.version).into());
+            let name =
+                name.unwrap_or_else(|| format!("{} v{}", format_unnamed_event(record), d.version).into());
             let name = if name.len() > MAX_NAME_CHARS { truncate_name(&name).into() } else { name };
             let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
-            one(self.rows.entry(Key::Event(guid, name, id, d.version)).or_default());
+            add_one(self.rows.entry(RowKey::Event(guid, name, id, d.version)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
             let pid = event.attributed.map_or(record.process_id(), |a| a.pid);
-            // A process that executes another program has its name from then on; before, it had the
-            // name of its parent.
+            // After exec, a process has the name of the new program instead of the name of its
+            // parent.
             if let Some(name) = event.process
                 && self.processes.get(&pid).is_none_or(|known| **known != *name)
             {
                 self.processes.insert(pid, name.into());
             }
-            one(self.rows.entry(Key::Process(pid)).or_default());
+            add_one(self.rows.entry(RowKey::Process(pid)).or_default());
         }
     }
 
     fn seconds(&self) -> f64 {
-        self.first.zip(self.last).map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e7)
+        self.first_time
+            .zip(self.last_time)
+            .map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e7)
     }
 
-    fn print(&self, options: &Stats) -> String {
+    fn format_page(&self, options: &StatsArgs) -> String {
         let mut page = String::new();
         if !options.json {
-            let (events, bytes) = (grouped(self.all.events), grouped(self.all.bytes));
+            let (events, bytes) = (format_number(self.all.events), format_number(self.all.bytes));
             let _ = writeln!(page, "{events} events, {bytes} bytes in {:.3} s", self.seconds());
         }
         for name in ["provider", "event", "process"] {
-            let mut rows: Vec<_> = self.rows.iter().filter(|(k, _)| k.table() == name).collect();
+            let mut rows: Vec<_> = self.rows.iter().filter(|(k, _)| k.table_name() == name).collect();
             if rows.is_empty() {
                 continue;
             }
             rows.sort_by_cached_key(|(key, count)| {
-                (std::cmp::Reverse(count.events), self.label(key), (*key).clone())
+                (std::cmp::Reverse(count.events), self.row_label(key), (*key).clone())
             });
-            let shown = if options.top == 0 { rows.len() } else { options.top };
-            self.table(name, &rows, shown, options.json, &mut page);
+            let max_rows = if options.top == 0 { rows.len() } else { options.top };
+            self.format_table(name, &rows, max_rows, options.json, &mut page);
         }
         page
     }
 
-    fn table(&self, name: &str, rows: &[(&Key, &Count)], shown: usize, json: bool, page: &mut String) {
+    fn format_table(
+        &self,
+        name: &str,
+        rows: &[(&RowKey, &EventTotals)],
+        max_rows: usize,
+        json: bool,
+        page: &mut String,
+    ) {
         let seconds = self.seconds();
         let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
         if !json {
@@ -161,13 +168,13 @@ impl Counts {
                 "events", "bytes", "events/s", "share"
             );
         }
-        for (key, count) in rows.iter().take(shown) {
-            let label = self.label(key);
+        for (key, count) in rows.iter().take(max_rows) {
+            let label = self.row_label(key);
             if json {
                 let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
                 json_string(&label, &mut out);
                 page.push_str(&String::from_utf8_lossy(&out));
-                self.json_ids(key, page);
+                self.write_json_ids(key, page);
                 let rate = rate(count.events);
                 let _ = writeln!(
                     page,
@@ -176,42 +183,46 @@ impl Counts {
                 );
             } else {
                 let share = count.events as f64 * 100.0 / self.all.events.max(1) as f64;
-                let (events, bytes) = (grouped(count.events), grouped(count.bytes));
+                let (events, bytes) = (format_number(count.events), format_number(count.bytes));
                 let rate = rate(count.events);
                 let _ =
-                    writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", plain(&label));
+                    writeln!(page, "{events:>12} {bytes:>15} {rate:>12.1} {share:>6.1}%  {}", escape(&label));
             }
         }
-        if rows.len() > shown && !json {
-            let _ = writeln!(page, "{:>12} more (--top 0 shows all)", grouped((rows.len() - shown) as u64));
+        if rows.len() > max_rows && !json {
+            let _ = writeln!(
+                page,
+                "{:>12} more (--top 0 shows all)",
+                format_number((rows.len() - max_rows) as u64)
+            );
         }
     }
 
-    fn json_ids(&self, key: &Key, page: &mut String) {
+    fn write_json_ids(&self, key: &RowKey, page: &mut String) {
         let _ = match key {
-            Key::Provider(guid) => write!(page, ",\"guid\":\"{guid}\""),
-            Key::Event(guid, _, id, version) => {
+            RowKey::Provider(guid) => write!(page, ",\"guid\":\"{guid}\""),
+            RowKey::Event(guid, _, id, version) => {
                 write!(page, ",\"guid\":\"{guid}\",\"id\":{id},\"version\":{version}")
             }
-            Key::Process(NO_ID) => write!(page, ",\"pid\":-1"),
-            Key::Process(pid) => write!(page, ",\"pid\":{pid}"),
+            RowKey::Process(NO_ID) => write!(page, ",\"pid\":-1"),
+            RowKey::Process(pid) => write!(page, ",\"pid\":{pid}"),
         };
     }
 
-    fn label(&self, key: &Key) -> String {
+    fn row_label(&self, key: &RowKey) -> String {
         let provider =
             |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
         match key {
-            Key::Provider(guid) => {
+            RowKey::Provider(guid) => {
                 // Kernel events share one provider name; their class distinguishes them.
                 match traceweir_format::kernel::class_name(guid) {
                     Some(class) => format!("{} ({class})", provider(guid)),
                     None => provider(guid),
                 }
             }
-            Key::Event(guid, name, ..) => format!("{}/{name}", provider(guid)),
-            Key::Process(NO_ID) => "(no process)".to_owned(),
-            Key::Process(pid) => match self.processes.get(pid) {
+            RowKey::Event(guid, name, ..) => format!("{}/{name}", provider(guid)),
+            RowKey::Process(NO_ID) => "(no process)".to_owned(),
+            RowKey::Process(pid) => match self.processes.get(pid) {
                 Some(name) => format!("{name} ({pid})"),
                 None => pid.to_string(),
             },

@@ -15,137 +15,143 @@ use traceweir::LogFileMode;
 use traceweir::consumer::{Closer, Trace};
 use traceweir_decode::format::Style;
 
-use crate::cli::{self, Watch};
-use crate::exit::{self, Outcome};
-use crate::filter::Filter;
+use crate::cli::{self, WatchArgs};
+use crate::exit::{self, CommandOutcome};
+use crate::filter::EventFilter;
 use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
-use crate::printer::Printer;
-use crate::sessions::{self, Ended, OwnSession, SessionPlan};
+use crate::printer::EventPrinter;
+use crate::sessions::{self, SessionEnd, SessionPlan, StartedSession};
 use crate::signals::{self, INTERRUPTED};
-use crate::text::{counted, plain, plain_path};
+use crate::text::{escape, escape_path, format_count};
 
-/// Runs `weir watch`.
-pub(super) fn run(options: &Watch) -> Result<Outcome> {
-    let wanted = options.providers.wanted(&options.schemas.manifest)?;
-    if options.session.is_some() && wanted.iter().any(|w| !w.can_match_events()) {
-        cli::misuse(
+pub(super) fn run(options: &WatchArgs) -> Result<CommandOutcome> {
+    let requests = options.providers.resolve(&options.schemas.manifest)?;
+    if options.session.is_some() && requests.iter().any(|request| !request.can_match_events()) {
+        cli::exit_with_conflict(
             "events contain no program, package, application or container, and names are chosen with --event: \
              these options cannot filter a running session",
         );
     }
-    let source = Source::open(options, &wanted)?;
-    let Source { trace, ender } = source;
-    let interrupt_ender = ender.clone();
-    signals::on_interrupt(move |count| {
+    let WatchedTrace { trace, stopper } = WatchedTrace::open(options, &requests)?;
+    let interrupt_stopper = stopper.clone();
+    signals::handle_interrupts(move |count| {
         if count > 1 {
             std::process::exit(INTERRUPTED.into());
         }
-        interrupt_ender.end();
+        interrupt_stopper.stop();
     })?;
-    let timer = options.duration.map(|duration| end_after(duration, ender.clone()));
-    let watched = print(options, &wanted, trace);
+    let timer = options.duration.map(|duration| stop_after(duration, stopper.clone()));
+    let watched = print_events(options, &requests, trace);
     drop(timer);
-    let is_asked = ender.is_asked();
-    let last = ender.finish();
+    let is_requested = stopper.is_requested();
+    let session_end = stopper.take_session_end();
     let lost = match watched {
         // The reader closed the pipe.
-        Err(error) if exit::is_closed_pipe(&error) => return Ok(Outcome::Fine),
-        Err(error) if is_cut(&error) => return Err(daemon_ended_error(options, last.ok().as_ref())),
+        Err(error) if exit::is_closed_pipe(&error) => return Ok(CommandOutcome::Fine),
+        Err(error) if is_daemon_disconnect(&error) => {
+            return Err(daemon_ended_error(options, session_end.ok().as_ref()));
+        }
         watched => watched?,
     };
-    if !is_asked && options.filters.head.is_none() {
-        print_reason_of_end(options, last.as_ref().ok());
+    if !is_requested && options.filters.head.is_none() {
+        print_reason_of_end(options, session_end.as_ref().ok());
     }
     if lost.events > 0 || lost.buffers > 0 {
-        let (events, buffers) = (counted(lost.events, "event"), counted(lost.buffers, "buffer"));
+        let (events, buffers) = (format_count(lost.events, "event"), format_count(lost.buffers, "buffer"));
         eprintln!("warning: {events} and {buffers} were lost before weir received them");
-        return Ok(Outcome::EventsLost);
+        return Ok(CommandOutcome::EventsLost);
     }
-    Ok(match last? {
-        Some(Ended::ByUs(mut p) | Ended::Before(mut p)) => {
+    Ok(match session_end? {
+        Some(SessionEnd::ByUs(mut p) | SessionEnd::Before(mut p)) => {
             if options.filters.head.is_some() {
                 // Losses after `--head` was reached do not count.
                 (p.real_time_events_lost, p.real_time_buffers_lost) = (0, 0);
             }
             sessions::report_losses(&p, true)
         }
-        Some(Ended::WithDaemon(_)) | None => Outcome::Fine,
+        Some(SessionEnd::WithDaemon(_)) | None => CommandOutcome::Fine,
     })
 }
 
-/// Prints why events ended that neither a signal nor an option ended.
-fn print_reason_of_end(options: &Watch, own: Option<&Option<Ended>>) {
-    match (own, &options.session) {
-        (Some(Some(Ended::Before(p))), _) if p.end_status.is_none() => {
+/// Prints why the events ended, if neither a signal nor an option ended the watching.
+fn print_reason_of_end(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) {
+    match (session_end, &options.session) {
+        (Some(Some(SessionEnd::Before(p))), _) if p.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
         }
-        (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
+        (Some(Some(SessionEnd::Before(p))), _) => eprintln!("{}", sessions::describe_end(p)),
         (_, Some(name)) => {
-            let ended = sessions::controller_of(options.daemon_choice, name)
+            let ended = sessions::connect_to_session(options.daemon_choice, name)
                 .and_then(|(_, session)| Ok(session.outcome()?));
             match ended {
-                Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
-                Err(_) => eprintln!("session {} has ended", plain(name)),
+                Ok(p) => eprintln!("{}", sessions::describe_end(&p)),
+                Err(_) => eprintln!("session {} has ended", escape(name)),
             }
         }
         _ => {}
     }
 }
 
-fn is_cut(error: &anyhow::Error) -> bool {
-    error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_cut))
+fn is_daemon_disconnect(error: &anyhow::Error) -> bool {
+    error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_disconnect))
 }
 
-fn daemon_ended_error(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
-    let at = match own {
-        Some(Some(Ended::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
+fn daemon_ended_error(options: &WatchArgs, session_end: Option<&Option<SessionEnd>>) -> anyhow::Error {
+    let at = match session_end {
+        Some(Some(SessionEnd::WithDaemon(socket))) => format!(" at {}", escape_path(socket)),
         _ => String::new(),
     };
     let session = options
         .session
         .as_ref()
-        .map_or_else(|| "the session".to_owned(), |n| format!("session {}", plain(n)));
+        .map_or_else(|| "the session".to_owned(), |n| format!("session {}", escape(n)));
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
-fn print(options: &Watch, wanted: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
+fn print_events(
+    options: &WatchArgs,
+    requests: &[EnableRequest],
+    trace: Trace,
+) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
-    let filter = Filter::for_all_providers(&options.filters, trace.header().start_time);
+    let filter = EventFilter::for_all_providers(&options.filters, trace.header().start_time);
     // A temporary session contains only events of these providers.
-    let only = if options.session.is_some() { wanted } else { &[] };
+    let shown_requests = if options.session.is_some() { requests } else { &[] };
     let style = Style { numeric: options.numeric };
-    let mut printer = Printer::new(&filter, options.format, style, options.show, screen.is_colourful());
-    screen.write(|out| printer.begin(out))?;
-    let lost = live::read(
+    let mut printer = EventPrinter::new(&filter, options.format, style, options.show, screen.is_colourful());
+    screen.write_with(|out| printer.write_start(out))?;
+    let lost = live::read_events(
         trace,
         &options.schemas,
         |record, time| {
-            filter.wants(record, time) && (only.is_empty() || only.iter().any(|w| w.covers(record)))
+            filter.accepts_header(record, time)
+                && (shown_requests.is_empty()
+                    || shown_requests.iter().any(|request| request.enables_event(record)))
         },
-        |event| screen.write(|out| printer.event(event, out)),
+        |event| screen.write_with(|out| printer.print_event(event, out)),
     )?;
-    screen.write(|out| printer.end(out))?;
+    screen.write_with(|out| printer.write_end(out))?;
     screen.flush()?;
-    printer.report();
+    printer.report_undecoded();
     Ok(lost)
 }
 
-/// An opened session, and how to end it.
-struct Source {
+/// An opened session, and the means to stop watching it.
+struct WatchedTrace {
     trace: Trace,
-    ender: Ender,
+    stopper: WatchStopper,
 }
 
-impl Source {
-    fn open(options: &Watch, wanted: &[EnableRequest]) -> Result<Self> {
+impl WatchedTrace {
+    fn open(options: &WatchArgs, requests: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
-            // Looks for the daemon first, for its error message.
-            drop(sessions::controller_of(options.daemon_choice, name)?);
-            let about = || format!("cannot watch session {}", plain(name));
-            let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(about)?;
-            let ender = Ender::new(trace.closer(), None);
-            return Ok(Self { trace, ender });
+            // Finding the daemon first gives a better error message.
+            drop(sessions::connect_to_session(options.daemon_choice, name)?);
+            let context = || format!("cannot watch session {}", escape(name));
+            let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(context)?;
+            let stopper = WatchStopper::new(trace.closer(), None);
+            return Ok(Self { trace, stopper });
         }
         let mut plan = SessionPlan {
             name: format!("weir-watch-{}", std::process::id()),
@@ -155,73 +161,73 @@ impl Source {
             ..SessionPlan::default()
         };
         plan.fill_in_defaults();
-        let (mut session, _) = OwnSession::start(options.daemon_choice, &plan, wanted)?;
+        let (mut session, _) = StartedSession::start(options.daemon_choice, &plan, requests)?;
         let trace = session.session().trace()?;
-        session.enable(wanted, &options.filters.pid)?;
+        session.enable(requests, &options.filters.pid)?;
         if options.filters.pid.is_empty() {
-            sessions::note_unseen_providers(session.controller(), wanted)?;
+            sessions::note_unseen_providers(session.controller(), requests)?;
         } else {
-            sessions::check_pids(session.controller(), wanted, &options.filters.pid)?;
+            sessions::check_pids(session.controller(), requests, &options.filters.pid)?;
         }
-        sessions::note_idle_filters(wanted);
-        let ender = Ender::new(trace.closer(), Some(session));
-        Ok(Self { trace, ender })
+        sessions::note_idle_filters(requests);
+        let stopper = WatchStopper::new(trace.closer(), Some(session));
+        Ok(Self { trace, stopper })
     }
 }
 
-/// Ends the watching once, from any thread.
+/// Stops the watching from any thread.
 #[derive(Clone)]
-struct Ender {
+struct WatchStopper {
     closer: Closer,
-    session: Arc<Mutex<Temporary>>,
+    session: Arc<Mutex<TemporarySession>>,
 }
 
 /// The temporary session while it runs, and how it ended.
-struct Temporary {
-    running: Option<OwnSession>,
-    ended: Result<Option<Ended>>,
-    /// Whether a signal or an option asked for the end.
-    is_asked: bool,
+struct TemporarySession {
+    running: Option<StartedSession>,
+    ended: Result<Option<SessionEnd>>,
+    /// Whether a signal or an option requested the end.
+    is_requested: bool,
 }
 
-impl Ender {
-    fn new(closer: Closer, session: Option<OwnSession>) -> Self {
-        let session = Temporary { running: session, ended: Ok(None), is_asked: false };
+impl WatchStopper {
+    fn new(closer: Closer, session: Option<StartedSession>) -> Self {
+        let session = TemporarySession { running: session, ended: Ok(None), is_requested: false };
         Self { closer, session: Arc::new(Mutex::new(session)) }
     }
 
     /// Stops a temporary session, so that its remaining events are printed; disconnects from
     /// another session at once.
-    fn end(&self) {
+    fn stop(&self) {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.is_asked = true;
+        session.is_requested = true;
         match session.running.take() {
-            Some(own) => session.ended = own.stop().map(Some),
+            Some(started) => session.ended = started.stop().map(Some),
             None => self.closer.close(),
         }
     }
 
-    fn is_asked(&self) -> bool {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_asked
+    fn is_requested(&self) -> bool {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_requested
     }
 
     /// Returns how the temporary session ended, and stops it if it still runs.
-    fn finish(&self) -> Result<Option<Ended>> {
+    fn take_session_end(&self) -> Result<Option<SessionEnd>> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = session.running.take() {
-            return own.stop().map(Some);
+        if let Some(started) = session.running.take() {
+            return started.stop().map(Some);
         }
         std::mem::replace(&mut session.ended, Ok(None))
     }
 }
 
-/// Ends the watching after a while, unless the returned sender is dropped before.
-fn end_after(duration: Duration, ender: Ender) -> Sender<()> {
-    let (alive, gone) = channel();
+/// Stops the watching after `duration`, unless the returned sender is dropped before.
+fn stop_after(duration: Duration, stopper: WatchStopper) -> Sender<()> {
+    let (cancel, cancelled) = channel();
     std::thread::spawn(move || {
-        if gone.recv_timeout(duration) == Err(RecvTimeoutError::Timeout) {
-            ender.end();
+        if cancelled.recv_timeout(duration) == Err(RecvTimeoutError::Timeout) {
+            stopper.stop();
         }
     });
-    alive
+    cancel
 }

@@ -8,32 +8,38 @@ use traceweir_format::header::Record;
 
 use super::fields::TextFields;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, describe_undecoded, items, push_hex, push_id};
-use crate::cli::Show;
-use crate::event::Event;
+use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex, push_id};
+use crate::cli::ShownParts;
+use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
 const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack";
 
-/// Writes events as rows.
-pub(super) struct Csv {
+pub(super) struct CsvSink {
     style: Style,
     /// Whether there are columns for extended data items.
-    items: bool,
-    stamp: Stamp,
+    has_item_columns: bool,
+    time_formatter: TimeFormatter,
     walker: Walker,
     messages: MessageExpander,
     cell: Vec<u8>,
 }
 
-impl Csv {
-    pub(super) fn new(style: Style, show: Show) -> Self {
+impl CsvSink {
+    pub(super) fn new(style: Style, show: ShownParts) -> Self {
         let (walker, messages, cell) = (Walker::default(), MessageExpander::default(), Vec::new());
-        Self { style, items: show.items, stamp: Stamp::new(b'T'), walker, messages, cell }
+        Self {
+            style,
+            has_item_columns: show.items,
+            time_formatter: TimeFormatter::new(b'T'),
+            walker,
+            messages,
+            cell,
+        }
     }
 
     /// Fills `cell` with the fields; returns an error if the payload does not fit its schema.
-    fn fields(&mut self, event: &Event<'_>) -> Option<Undecoded> {
+    fn fill_cell_with_fields(&mut self, event: &DescribedEvent<'_>) -> Option<Undecoded> {
         self.cell.clear();
         let found = event.found.as_ref().ok()?;
         let mut fields = TextFields::new(&mut self.cell, found.prepared, self.style);
@@ -54,12 +60,12 @@ impl Csv {
     }
 
     /// Appends the columns up to the payload length, with a comma at the end.
-    fn identity(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn write_identity(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
         let d = record.descriptor();
-        self.stamp.push(event.time, out);
+        self.time_formatter.push_time(event.time, out);
         out.extend_from_slice(b"Z,");
-        push_milliseconds(event.since_start(), out);
+        push_milliseconds(event.ns_since_start(), out);
         out.push(b',');
         push_cell(event.provider.unwrap_or_default().as_bytes(), out);
         out.push(b',');
@@ -85,23 +91,21 @@ impl Csv {
         decimal(record.payload().len(), out);
         out.push(b',');
     }
-}
 
-impl Csv {
     /// Appends the extended data items, one column each.
-    fn items(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
-        for name in items::NAMES {
+    fn write_items(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
+        for name in items::ITEM_NAMES {
             out.push(b',');
             self.cell.clear();
-            items::push_value(record, name, &mut self.cell);
+            items::push_item(record, name, &mut self.cell);
             push_cell(&self.cell, out);
         }
     }
 }
 
 /// Appends the attributed process and thread, the activities, and the stack as addresses separated
-/// by blanks; a column is empty if there is none.
-fn push_context(event: &Event<'_>, out: &mut Vec<u8>) {
+/// by blanks; a column without a value is empty.
+fn push_context(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     if let Some(actor) = event.attributed {
         push_id(actor.pid, out);
     }
@@ -153,11 +157,11 @@ fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-impl Sink for Csv {
-    fn begin(&mut self, out: &mut Vec<u8>) {
+impl EventSink for CsvSink {
+    fn write_start(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(COLUMNS);
-        if self.items {
-            for name in items::NAMES {
+        if self.has_item_columns {
+            for name in items::ITEM_NAMES {
                 out.push(b',');
                 out.extend_from_slice(name.as_bytes());
             }
@@ -165,10 +169,10 @@ impl Sink for Csv {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+    fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let record = &event.record;
-        self.identity(event, out);
-        let misfit = self.fields(event);
+        self.write_identity(event, out);
+        let misfit = self.fill_cell_with_fields(event);
         push_cell(self.cell.trim_ascii_start(), out);
         out.push(b',');
         self.cell.clear();
@@ -190,8 +194,8 @@ impl Sink for Csv {
         }
         out.push(b',');
         push_context(event, out);
-        if self.items {
-            self.items(record, out);
+        if self.has_item_columns {
+            self.write_items(record, out);
         }
         out.extend_from_slice(b"\r\n");
         misfit

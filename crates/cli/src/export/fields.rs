@@ -7,9 +7,9 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
 
-/// Maximum size of the fields of one event in bytes; a few bytes of metadata can repeat a long name
-/// very often.
-pub(crate) const MAX_FIELDS: usize = 4 << 20;
+/// Maximum size of the fields of one event. The limit is needed because a few bytes of metadata can
+/// repeat a long name very often.
+pub(crate) const MAX_FIELD_BYTES: usize = 4 << 20;
 
 /// Returns whether a field is not meant to be shown.
 pub(super) fn is_hidden(field: &Field) -> bool {
@@ -17,7 +17,7 @@ pub(super) fn is_hidden(field: &Field) -> bool {
 }
 
 /// Returns whether the value of a field is text, which can contain anything.
-fn is_worded(field: &Field, value: &Value<'_>) -> bool {
+fn is_text(field: &Field, value: &Value<'_>) -> bool {
     matches!(value, Value::Text16(_) | Value::Text8(_) | Value::Bytes(_))
         || matches!(
             field.kind,
@@ -25,25 +25,25 @@ fn is_worded(field: &Field, value: &Value<'_>) -> bool {
         )
 }
 
-/// Returns whether a field is shown by its in type alone, without a map.
+/// Returns whether a field has this in type, the default out type and no map.
 #[inline]
-fn is_bare(field: &Field, bare: InType) -> bool {
-    matches!(&field.kind, FieldKind::Value { input, output: OutType::NULL, map: None } if *input == bare)
+fn has_plain_type(field: &Field, input_type: InType) -> bool {
+    matches!(&field.kind, FieldKind::Value { input, output: OutType::NULL, map: None } if *input == input_type)
 }
 
-/// Which of the open brackets are arrays: two bits each, the innermost lowest; 0 outside all of
-/// them.
+/// The open brackets, with two bits each and the innermost in the lowest bits: 3 for an array, 2
+/// for a structure. 0 means no open bracket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nesting(u64);
 
 impl Nesting {
-    fn push(&mut self, array: bool) {
-        self.0 = self.0 << 2 | 2 | u64::from(array);
+    fn push(&mut self, is_array: bool) {
+        self.0 = self.0 << 2 | 2 | u64::from(is_array);
     }
     fn pop(&mut self) {
         self.0 >>= 2;
     }
-    fn in_array(self) -> bool {
+    fn is_in_array(self) -> bool {
         self.0 & 1 != 0
     }
 }
@@ -51,29 +51,29 @@ impl Nesting {
 /// Writes `"name":value` pairs.
 pub(super) struct JsonFields<'a> {
     pub(super) out: &'a mut Vec<u8>,
-    known: &'a PreparedSchema,
+    schema: &'a PreparedSchema,
     style: Style,
-    hide: bool,
+    hides_padding: bool,
     nesting: Nesting,
-    limit: usize,
+    max_len: usize,
 }
 
 impl<'a> JsonFields<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a PreparedSchema, style: Style) -> Self {
+    pub(super) fn new(out: &'a mut Vec<u8>, schema: &'a PreparedSchema, style: Style) -> Self {
         // Padding of kernel events is hidden; fields that a provider marks as hidden are still
         // data for programs.
-        let hide = known.schema.origin == SchemaOrigin::Kernel;
-        let limit = out.len().saturating_add(MAX_FIELDS);
-        Self { out, known, style, hide, nesting: Nesting::default(), limit }
+        let hides_padding = schema.schema.origin == SchemaOrigin::Kernel;
+        let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
+        Self { out, schema, style, hides_padding, nesting: Nesting::default(), max_len }
     }
 
     #[inline]
-    fn lead(&mut self, index: usize) {
+    fn write_label(&mut self, index: usize) {
         if !matches!(self.out.last(), Some(b'{' | b'[')) {
             self.out.push(b',');
         }
-        if !self.nesting.in_array() {
-            self.out.extend_from_slice(self.known.json_key(index));
+        if !self.nesting.is_in_array() {
+            self.out.extend_from_slice(self.schema.json_key(index));
         }
     }
 }
@@ -81,14 +81,14 @@ impl<'a> JsonFields<'a> {
 impl<'p> Visitor<'p> for JsonFields<'_> {
     #[inline]
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
-        if self.hide && is_hidden(field) {
+        if self.hides_padding && is_hidden(field) {
             return;
         }
-        self.lead(index);
+        self.write_label(index);
         json(field, &value, self.style, self.out);
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
-        self.lead(index);
+        self.write_label(index);
         self.out.push(b'[');
         self.nesting.push(true);
     }
@@ -97,7 +97,7 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
         self.out.push(b']');
     }
     fn begin_struct(&mut self, index: usize, _: &Field) {
-        self.lead(index);
+        self.write_label(index);
         self.out.push(b'{');
         self.nesting.push(false);
     }
@@ -107,45 +107,45 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
     }
     #[inline]
     fn is_full(&self) -> bool {
-        self.out.len() > self.limit
+        self.out.len() > self.max_len
     }
 }
 
 /// Writes `name=value` pairs for people.
 pub(super) struct TextFields<'a> {
     pub(super) out: &'a mut Vec<u8>,
-    known: &'a PreparedSchema,
+    schema: &'a PreparedSchema,
     style: Style,
     nesting: Nesting,
     /// Text that may need quotes.
     scratch: Vec<u8>,
-    limit: usize,
+    max_len: usize,
 }
 
 impl<'a> TextFields<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a PreparedSchema, style: Style) -> Self {
-        let limit = out.len().saturating_add(MAX_FIELDS);
-        Self { out, known, style, nesting: Nesting::default(), scratch: Vec::new(), limit }
+    pub(super) fn new(out: &'a mut Vec<u8>, schema: &'a PreparedSchema, style: Style) -> Self {
+        let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
+        Self { out, schema, style, nesting: Nesting::default(), scratch: Vec::new(), max_len }
     }
 
     #[inline]
-    fn lead(&mut self, index: usize) {
+    fn write_label(&mut self, index: usize) {
         if self.nesting.0 == 0 {
             // At the top level every field follows other text.
-            return self.out.extend_from_slice(self.known.label(index));
+            return self.out.extend_from_slice(self.schema.label(index));
         }
-        let first = matches!(self.out.last(), Some(b'{' | b'['));
-        match (self.nesting.in_array(), first) {
+        let is_first = matches!(self.out.last(), Some(b'{' | b'['));
+        match (self.nesting.is_in_array(), is_first) {
             (true, true) => {}
             (true, false) => self.out.push(b' '),
-            (false, first) => {
-                let label = self.known.label(index);
-                self.out.extend_from_slice(if first { label.get(1..).unwrap_or_default() } else { label });
+            (false, is_first) => {
+                let label = self.schema.label(index);
+                self.out.extend_from_slice(if is_first { label.get(1..).unwrap_or_default() } else { label });
             }
         }
     }
 
-    fn words(&mut self, field: &Field, value: &Value<'_>) {
+    fn write_text(&mut self, field: &Field, value: &Value<'_>) {
         self.scratch.clear();
         text(field, value, self.style, &mut self.scratch);
         push_word(&self.scratch, self.out);
@@ -158,18 +158,18 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         if is_hidden(field) {
             return;
         }
-        self.lead(index);
+        self.write_label(index);
         match value {
             // Fast paths: most text is one plain word, and most numbers have only one form.
             Value::Text8(bytes) if is_plain_word(bytes) => self.out.extend_from_slice(bytes),
-            Value::U32(v) if is_bare(field, InType::UINT32) => decimal(v, self.out),
-            Value::U64(v) if is_bare(field, InType::UINT64) => decimal(v, self.out),
-            _ if is_worded(field, &value) => self.words(field, &value),
+            Value::U32(v) if has_plain_type(field, InType::UINT32) => decimal(v, self.out),
+            Value::U64(v) if has_plain_type(field, InType::UINT64) => decimal(v, self.out),
+            _ if is_text(field, &value) => self.write_text(field, &value),
             _ => text(field, &value, self.style, self.out),
         }
     }
     fn begin_array(&mut self, index: usize, _: &Field, _: usize) {
-        self.lead(index);
+        self.write_label(index);
         self.out.push(b'[');
         self.nesting.push(true);
     }
@@ -178,7 +178,7 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         self.out.push(b']');
     }
     fn begin_struct(&mut self, index: usize, _: &Field) {
-        self.lead(index);
+        self.write_label(index);
         self.out.push(b'{');
         self.nesting.push(false);
     }
@@ -188,6 +188,6 @@ impl<'p> Visitor<'p> for TextFields<'_> {
     }
     #[inline]
     fn is_full(&self) -> bool {
-        self.out.len() > self.limit
+        self.out.len() > self.max_len
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   text   shop!sell+0x2b  /src/sell.c:12        one line per function, innermost first; inlined
-//!          shop!add (inlined)  /src/cart.h:3     ones precede their caller
+//!          shop!add (inlined)  /src/cart.h:3     functions precede their caller
 //!          shop+0x1a2b                           if only the module is known
 //!          0x7f…                                 if nothing is known
 //!          InstructionPointer: shop!sell+0x2b    a code address among the fields of a kernel event
@@ -11,9 +11,9 @@
 //!          "code":{"InstructionPointer":[{…}]}
 //! ```
 //!
-//! Frames above the first are return addresses, which follow the call: the function is looked up
-//! one byte earlier, but the address is shown unchanged. A stack that a process took of itself
-//! contains only return addresses.
+//! All frames except the first are return addresses, which follow the call. Such a function is
+//! looked up one byte earlier, but the address is shown unchanged. A stack that a process captured
+//! itself contains only return addresses.
 
 use std::sync::Arc;
 
@@ -23,22 +23,25 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::stack_walk::StackWalk;
 
-use crate::event::Event;
-use crate::symbols::Frame;
+use crate::event::DescribedEvent;
+use crate::symbols::SymbolFrame;
+
+/// The largest integer that every JSON reader keeps exactly.
+const MAX_EXACT_NUMBER: u64 = 1 << 53;
 
 /// Fields of kernel events that contain a code address.
-const CODE: [&str; 4] = ["InstructionPointer", "Routine", "SysCallAddress", "ProgramCounter"];
+const CODE_FIELD_NAMES: [&str; 4] = ["InstructionPointer", "Routine", "SysCallAddress", "ProgramCounter"];
 
 /// An address with its functions.
-struct NamedAddress {
+struct ResolvedAddress {
     address: u64,
-    frames: Arc<[Frame]>,
-    /// Distance from the address of the lookup to the address.
-    further: u64,
+    frames: Arc<[SymbolFrame]>,
+    /// Distance between the resolved address and `address`: 1 for a return address.
+    lookup_offset: u64,
 }
 
 /// A call stack with its process and time.
-struct Stack {
+struct EventStack {
     process: u32,
     time: i64,
     addresses: Vec<u64>,
@@ -46,8 +49,8 @@ struct Stack {
     is_first_exact: bool,
 }
 
-impl Stack {
-    fn from_event(event: &Event<'_>) -> Option<Self> {
+impl EventStack {
+    fn from_event(event: &DescribedEvent<'_>) -> Option<Self> {
         if let Some(walk) = StackWalk::parse(&event.record) {
             let addresses = walk.frames(event.definitions())?.collect();
             let (process, time) = (walk.process_id, walk.event_time);
@@ -59,26 +62,26 @@ impl Stack {
     }
 }
 
-fn name(
-    event: &Event<'_>,
+fn resolve_address(
+    event: &DescribedEvent<'_>,
     (process, time): (u32, i64),
     address: u64,
     is_exact: bool,
-) -> Option<NamedAddress> {
-    let further = u64::from(!is_exact && address > 0);
+) -> Option<ResolvedAddress> {
+    let lookup_offset = u64::from(!is_exact && address > 0);
     let frames =
-        event.symbols?.try_borrow_mut().ok()?.resolve(process, address.saturating_sub(further), time);
-    Some(NamedAddress { address, frames, further })
+        event.symbols?.try_borrow_mut().ok()?.resolve(process, address.saturating_sub(lookup_offset), time);
+    Some(ResolvedAddress { address, frames, lookup_offset })
 }
 
-/// Returns the frames of an event's stack; `None` if it has none.
-fn stack(event: &Event<'_>) -> Option<Vec<NamedAddress>> {
-    let stack = Stack::from_event(event)?;
+/// Returns the resolved stack of an event; `None` for an event without a stack.
+fn resolve_stack(event: &DescribedEvent<'_>) -> Option<Vec<ResolvedAddress>> {
+    let stack = EventStack::from_event(event)?;
     let process_and_time = (stack.process, stack.time);
     let all = stack.addresses.iter().enumerate();
     Some(
         all.filter_map(|(index, address)| {
-            name(event, process_and_time, *address, index == 0 && stack.is_first_exact)
+            resolve_address(event, process_and_time, *address, index == 0 && stack.is_first_exact)
         })
         .collect(),
     )
@@ -86,15 +89,15 @@ fn stack(event: &Event<'_>) -> Option<Vec<NamedAddress>> {
 
 /// Collects the code addresses among the fields.
 #[derive(Default)]
-struct Code(Vec<(usize, u64)>);
+struct CodeFields(Vec<(usize, u64)>);
 
-impl<'p> Visitor<'p> for Code {
+impl<'p> Visitor<'p> for CodeFields {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        let which = CODE.iter().position(|name| *name == &*field.name);
-        if let (Some(which), Value::Pointer(address)) = (which, value)
+        let index = CODE_FIELD_NAMES.iter().position(|name| *name == &*field.name);
+        if let (Some(index), Value::Pointer(address)) = (index, value)
             && address != 0
         {
-            self.0.push((which, address));
+            self.0.push((index, address));
         }
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {}
@@ -104,57 +107,60 @@ impl<'p> Visitor<'p> for Code {
 }
 
 /// Returns the fields of a kernel event that are code addresses.
-fn code(event: &Event<'_>, walker: &mut Walker) -> Vec<(&'static str, NamedAddress)> {
+fn resolve_code_fields(
+    event: &DescribedEvent<'_>,
+    walker: &mut Walker,
+) -> Vec<(&'static str, ResolvedAddress)> {
     let Some(found) = event.found.as_ref().ok().filter(|_| event.record.hook().is_some()) else {
         return Vec::new();
     };
-    let mut code = Code::default();
-    // A payload that ends early has passed the fields before its end.
+    let mut code = CodeFields::default();
+    // If the payload ends early, the fields before its end have been read.
     let _ = walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut code);
     let process = event.attributed.map_or(event.record.process_id(), |actor| actor.pid);
     let process_and_time = (process, event.record.time());
-    let named = |(which, address): (usize, u64)| {
-        Some((*CODE.get(which)?, name(event, process_and_time, address, true)?))
+    let resolved = |(index, address): (usize, u64)| {
+        Some((*CODE_FIELD_NAMES.get(index)?, resolve_address(event, process_and_time, address, true)?))
     };
-    code.0.into_iter().filter_map(named).collect()
+    code.0.into_iter().filter_map(resolved).collect()
 }
 
 /// Appends the lines below an event: its code addresses, then its stack.
-pub(super) fn push_text(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
-    for (field, named) in code(event, walker) {
-        push_lines(&named, Some(field), out);
+pub(super) fn push_text(event: &DescribedEvent<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
+    for (field, resolved) in resolve_code_fields(event, walker) {
+        push_lines(&resolved, Some(field), out);
     }
-    for named in stack(event).iter().flatten() {
-        push_lines(named, None, out);
+    for resolved in resolve_stack(event).iter().flatten() {
+        push_lines(resolved, None, out);
     }
 }
 
 /// Appends the lines of one address of a stack.
 pub(super) fn push_address(
-    event: &Event<'_>,
+    event: &DescribedEvent<'_>,
     process_and_time: (u32, i64),
     address: u64,
     is_exact: bool,
     out: &mut Vec<u8>,
 ) {
-    if let Some(named) = name(event, process_and_time, address, is_exact) {
-        push_lines(&named, None, out);
+    if let Some(resolved) = resolve_address(event, process_and_time, address, is_exact) {
+        push_lines(&resolved, None, out);
     }
 }
 
-fn push_lines(named: &NamedAddress, field: Option<&str>, out: &mut Vec<u8>) {
-    for frame in &*named.frames {
+fn push_lines(resolved: &ResolvedAddress, field: Option<&str>, out: &mut Vec<u8>) {
+    for frame in &*resolved.frames {
         out.extend_from_slice(b"    ");
         if let Some(field) = field {
             out.extend_from_slice(field.as_bytes());
             out.extend_from_slice(b": ");
         }
-        push_frame(frame, named, out);
+        push_frame(frame, resolved, out);
         out.push(b'\n');
     }
 }
 
-fn push_frame(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
+fn push_frame(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
     if let Some(module) = &frame.module {
         push_line(module.as_bytes(), out);
     }
@@ -171,7 +177,7 @@ fn push_frame(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
             out.push(b'+');
         }
         out.extend_from_slice(b"0x");
-        hex_lower(frame.offset.saturating_add(named.further), out);
+        hex_lower(frame.offset.saturating_add(resolved.lookup_offset), out);
     }
     if let Some(file) = &frame.file {
         out.extend_from_slice(b"  ");
@@ -184,41 +190,41 @@ fn push_frame(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
 }
 
 /// Appends the JSON members `"stack"` and `"code"`, if the event has them.
-pub(super) fn push_json(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
-    if let Some(stack) = stack(event) {
+pub(super) fn push_json(event: &DescribedEvent<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
+    if let Some(stack) = resolve_stack(event) {
         out.extend_from_slice(b",\"stack\":[");
         push_objects(stack.iter(), out);
         out.push(b']');
     }
-    let code = code(event, walker);
+    let code = resolve_code_fields(event, walker);
     if code.is_empty() {
         return;
     }
     out.extend_from_slice(b",\"code\":{");
-    for (index, (field, named)) in code.iter().enumerate() {
+    for (index, (field, resolved)) in code.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
         json_string(field, out);
         out.extend_from_slice(b":[");
-        push_objects(std::iter::once(named), out);
+        push_objects(std::iter::once(resolved), out);
         out.push(b']');
     }
     out.push(b'}');
 }
 
-fn push_objects<'n>(all: impl Iterator<Item = &'n NamedAddress>, out: &mut Vec<u8>) {
-    for named in all {
-        for frame in &*named.frames {
+fn push_objects<'n>(all: impl Iterator<Item = &'n ResolvedAddress>, out: &mut Vec<u8>) {
+    for resolved in all {
+        for frame in &*resolved.frames {
             if !out.ends_with(b"[") {
                 out.push(b',');
             }
-            push_object(frame, named, out);
+            push_object(frame, resolved, out);
         }
     }
 }
 
-fn push_object(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
+fn push_object(frame: &SymbolFrame, resolved: &ResolvedAddress, out: &mut Vec<u8>) {
     let text = |key: &[u8], value: Option<&Arc<str>>, out: &mut Vec<u8>| {
         out.extend_from_slice(key);
         match value {
@@ -227,12 +233,12 @@ fn push_object(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
         }
     };
     out.extend_from_slice(b"{\"addr\":\"0x");
-    hex_lower(named.address, out);
+    hex_lower(resolved.address, out);
     out.push(b'"');
     text(b",\"module\":", frame.module.as_ref(), out);
     text(b",\"symbol\":", frame.function.as_ref(), out);
     out.extend_from_slice(b",\"offset\":");
-    push_offset(frame.offset.saturating_add(named.further), out);
+    push_offset(frame.offset.saturating_add(resolved.lookup_offset), out);
     if frame.file.is_some() {
         text(b",\"file\":", frame.file.as_ref(), out);
     }
@@ -246,14 +252,14 @@ fn push_object(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Appends a number up to 2⁵³, or a string for larger ones.
+/// Appends a number, or a string if JSON readers may lose digits of the number.
 fn push_offset(offset: u64, out: &mut Vec<u8>) {
-    let is_number = offset <= 1 << 53;
-    if !is_number {
+    let is_exact_number = offset <= MAX_EXACT_NUMBER;
+    if !is_exact_number {
         out.push(b'"');
     }
     decimal(offset, out);
-    if !is_number {
+    if !is_exact_number {
         out.push(b'"');
     }
 }

@@ -5,7 +5,7 @@
 //!   item  2  SID            sid         S-1-22-1-1000
 //!   item  3  u32            session     terminal session (Windows) or audit session (Linux)
 //!   item  9  UTF-16         app         package or unit
-//!   item 10  u64            event_key   the same in each session that received the event
+//!   item 10  u64            event_key   identical in each session that received the event
 //!   item 13  u64            start_key   start key of the process
 //!   item 16  8-bit text     container
 //! ```
@@ -19,9 +19,8 @@ use traceweir_format::security::Sid;
 use traceweir_format::spec::event::ExtType;
 
 /// The names of items, in the order of their columns.
-pub(super) const NAMES: [&str; 6] = ["sid", "session", "app", "start_key", "event_key", "container"];
+pub(super) const ITEM_NAMES: [&str; 6] = ["sid", "session", "app", "start_key", "event_key", "container"];
 
-/// The value of an item.
 #[derive(Debug, PartialEq, Eq)]
 enum ItemValue {
     Text(String),
@@ -30,7 +29,7 @@ enum ItemValue {
 }
 
 /// Returns the user who wrote the event, if an item contains it.
-pub(super) fn sid_of(record: &Record<'_>) -> Option<Sid> {
+pub(super) fn find_sid(record: &Record<'_>) -> Option<Sid> {
     record.items().data_of(ExtType::SID).and_then(|data| Sid::parse(data).ok())
 }
 
@@ -67,8 +66,8 @@ pub(super) fn push_text(record: &Record<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the value of the item of this name, if there is one.
-pub(super) fn push_value(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
+/// Appends the value of the item of this name, if the event has it.
+pub(super) fn push_item(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
     if let Some((_, value)) = record.items().filter_map(parse_item).find(|(known, _)| *known == name) {
         push_item_value(&value, out);
     }
@@ -90,7 +89,7 @@ fn parse_item(item: Item<'_>) -> Option<(&'static str, ItemValue)> {
     Some(match item.kind {
         ExtType::SID => ("sid", ItemValue::Text(Sid::parse(item.data).ok()?.to_string())),
         ExtType::TS_ID => ("session", ItemValue::Number(u32::from_le_bytes(item.data.try_into().ok()?))),
-        ExtType::PSM_KEY => ("app", ItemValue::Text(wide(item.data))),
+        ExtType::PSM_KEY => ("app", ItemValue::Text(decode_utf16_z(item.data))),
         ExtType::EVENT_KEY => ("event_key", key(item.data)?),
         ExtType::PROCESS_START_KEY => ("start_key", key(item.data)?),
         ExtType::CONTAINER_ID => {
@@ -102,7 +101,7 @@ fn parse_item(item: Item<'_>) -> Option<(&'static str, ItemValue)> {
 }
 
 /// Decodes UTF-16 text up to its NUL.
-fn wide(data: &[u8]) -> String {
+fn decode_utf16_z(data: &[u8]) -> String {
     let units = data.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit));
     char::decode_utf16(units.take_while(|unit| *unit != 0)).map(|c| c.unwrap_or('\u{FFFD}')).collect()
 }
@@ -111,7 +110,7 @@ fn wide(data: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn item_value(kind: ExtType, data: &[u8]) -> Option<(&'static str, ItemValue)> {
+    fn parse_item_data(kind: ExtType, data: &[u8]) -> Option<(&'static str, ItemValue)> {
         parse_item(Item { kind, data })
     }
 
@@ -119,18 +118,18 @@ mod tests {
     fn known_items_parse_and_invalid_ones_are_left_out() {
         let sid = [1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0];
         let text = |text: &str| ItemValue::Text(text.to_owned());
-        assert_eq!(item_value(ExtType::SID, &sid), Some(("sid", text("S-1-22-1-1000"))));
-        assert_eq!(item_value(ExtType::SID, &sid[..15]), None);
-        assert_eq!(item_value(ExtType::TS_ID, &[7, 0, 0, 0]), Some(("session", ItemValue::Number(7))));
-        assert_eq!(item_value(ExtType::TS_ID, &[7]), None);
-        assert_eq!(item_value(ExtType::PSM_KEY, b"a\0b\0\0\0c\0"), Some(("app", text("ab"))));
-        assert_eq!(item_value(ExtType::PSM_KEY, &[0, 0xD8, 1]), Some(("app", text("\u{FFFD}"))));
+        assert_eq!(parse_item_data(ExtType::SID, &sid), Some(("sid", text("S-1-22-1-1000"))));
+        assert_eq!(parse_item_data(ExtType::SID, &sid[..15]), None);
+        assert_eq!(parse_item_data(ExtType::TS_ID, &[7, 0, 0, 0]), Some(("session", ItemValue::Number(7))));
+        assert_eq!(parse_item_data(ExtType::TS_ID, &[7]), None);
+        assert_eq!(parse_item_data(ExtType::PSM_KEY, b"a\0b\0\0\0c\0"), Some(("app", text("ab"))));
+        assert_eq!(parse_item_data(ExtType::PSM_KEY, &[0, 0xD8, 1]), Some(("app", text("\u{FFFD}"))));
         assert_eq!(
-            item_value(ExtType::EVENT_KEY, &9_u64.to_le_bytes()),
+            parse_item_data(ExtType::EVENT_KEY, &9_u64.to_le_bytes()),
             Some(("event_key", ItemValue::Key(9)))
         );
-        assert_eq!(item_value(ExtType::PROCESS_START_KEY, &[0; 7]), None);
-        assert_eq!(item_value(ExtType::CONTAINER_ID, b"abc\0\0"), Some(("container", text("abc"))));
-        assert_eq!(item_value(ExtType::STACK_TRACE64, &[0; 16]), None);
+        assert_eq!(parse_item_data(ExtType::PROCESS_START_KEY, &[0; 7]), None);
+        assert_eq!(parse_item_data(ExtType::CONTAINER_ID, b"abc\0\0"), Some(("container", text("abc"))));
+        assert_eq!(parse_item_data(ExtType::STACK_TRACE64, &[0; 16]), None);
     }
 }

@@ -7,32 +7,31 @@ use traceweir_format::Guid;
 
 use super::fields::JsonFields;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, describe_undecoded, frames, items, push_hex, push_id};
-use crate::event::Event;
+use super::{EventSink, TimeFormatter, describe_undecoded, frames, items, push_hex, push_id};
+use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
-/// Writes events as JSON objects.
-pub(super) struct Json {
+pub(super) struct JsonSink {
     style: Style,
-    stamp: Stamp,
+    time_formatter: TimeFormatter,
     walker: Walker,
     messages: MessageExpander,
     message: Vec<u8>,
 }
 
-impl Json {
+impl JsonSink {
     pub(super) fn new(style: Style) -> Self {
         let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
-        Self { style, stamp: Stamp::new(b'T'), walker, messages, message }
+        Self { style, time_formatter: TimeFormatter::new(b'T'), walker, messages, message }
     }
 
-    fn identity(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn write_identity(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
         let d = record.descriptor();
         out.extend_from_slice(b"{\"time\":\"");
-        self.stamp.push(event.time, out);
+        self.time_formatter.push_time(event.time, out);
         out.extend_from_slice(b"Z\",\"ms\":");
-        push_milliseconds(event.since_start(), out);
+        push_milliseconds(event.ns_since_start(), out);
         out.extend_from_slice(b",\"provider\":");
         push_name(event.provider, out);
         out.extend_from_slice(b",\"guid\":\"");
@@ -61,35 +60,35 @@ impl Json {
         decimal(record.payload().len(), out);
     }
 
-    fn fields(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+    fn write_fields(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         out.extend_from_slice(b",\"fields\":{");
         let found = match &event.found {
             Ok(found) => found,
             Err(reason) => {
                 out.push(b'}');
-                undecoded(&describe_undecoded(reason), event.record.payload(), out);
+                push_undecoded(&describe_undecoded(reason), event.record.payload(), out);
                 return None;
             }
         };
         let mut fields = JsonFields::new(out, found.prepared, self.style);
-        let rest =
+        let walked =
             self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
         out.push(b'}');
-        match &rest {
+        match &walked {
             Ok([]) => {}
             Ok(extra) => {
                 out.extend_from_slice(b",\"extra\":\"");
                 push_hex(extra, out);
                 out.push(b'"');
             }
-            Err(reason) => undecoded(&describe_undecoded(reason), found.payload, out),
+            Err(reason) => push_undecoded(&describe_undecoded(reason), found.payload, out),
         }
         self.message.clear();
         if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message).is_some() {
             out.extend_from_slice(b",\"message\":");
             json_string(&String::from_utf8_lossy(&self.message), out);
         }
-        rest.err()
+        walked.err()
     }
 }
 
@@ -100,7 +99,7 @@ fn push_name(name: Option<&str>, out: &mut Vec<u8>) {
     }
 }
 
-fn undecoded(reason: &str, payload: &[u8], out: &mut Vec<u8>) {
+fn push_undecoded(reason: &str, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"raw\":\"");
     push_hex(payload, out);
     out.extend_from_slice(b"\",\"undecoded\":");
@@ -115,7 +114,7 @@ fn push_guid(key: &[u8], guid: Option<Guid>, out: &mut Vec<u8>) {
     }
 }
 
-fn push_stack(event: &Event<'_>, out: &mut Vec<u8>) {
+fn push_stack(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     let Some(frames) = event.frames() else { return };
     out.extend_from_slice(b",\"stack\":[");
     for frame in frames {
@@ -129,9 +128,9 @@ fn push_stack(event: &Event<'_>, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-impl Sink for Json {
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
-        self.identity(event, out);
+impl EventSink for JsonSink {
+    fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+        self.write_identity(event, out);
         if let Some(actor) = event.attributed {
             out.extend_from_slice(b",\"attributed\":{\"pid\":");
             push_id(actor.pid, out);
@@ -151,7 +150,7 @@ impl Sink for Json {
         } else {
             push_stack(event, out);
         }
-        let misfit = self.fields(event, out);
+        let misfit = self.write_fields(event, out);
         out.extend_from_slice(b"}\n");
         misfit
     }

@@ -6,17 +6,16 @@ use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
 
 /// Caches the text of the last second.
 #[derive(Debug)]
-pub(crate) struct Stamp {
+pub(crate) struct TimeFormatter {
     second: Option<i64>,
     /// The text, with space for the fraction at its end.
     text: Vec<u8>,
     separator: u8,
 }
 
-/// Number of digits of the fraction.
-const FRACTION: usize = 7;
+const FRACTION_DIGITS: usize = 7;
 
-impl Stamp {
+impl TimeFormatter {
     /// Returns a formatter with `separator` between date and time of day.
     pub(crate) const fn new(separator: u8) -> Self {
         Self { second: None, text: Vec::new(), separator }
@@ -24,20 +23,20 @@ impl Stamp {
 
     /// Appends a time such as `2020-07-29T00:07:00.6212345`.
     #[inline]
-    pub(crate) fn push(&mut self, time: FileTime, out: &mut Vec<u8>) {
+    pub(crate) fn push_time(&mut self, time: FileTime, out: &mut Vec<u8>) {
         let second = time.0.div_euclid(UNITS_PER_SECOND);
         if self.second != Some(second) {
-            self.start(second);
+            self.format_second(second);
         }
         let units = time.0.wrapping_sub(second.wrapping_mul(UNITS_PER_SECOND));
-        if let Some(fraction) = self.text.last_chunk_mut::<FRACTION>() {
-            *fraction = digits(u32::try_from(units).unwrap_or(0));
+        if let Some(fraction) = self.text.last_chunk_mut::<FRACTION_DIGITS>() {
+            *fraction = format_digits(u32::try_from(units).unwrap_or(0));
         }
         out.extend_from_slice(&self.text);
     }
 
     #[cold]
-    fn start(&mut self, second: i64) {
+    fn format_second(&mut self, second: i64) {
         self.second = Some(second);
         self.text.clear();
         // Writing to a vector cannot fail.
@@ -50,7 +49,7 @@ impl Stamp {
 
 /// Formats a number with leading zeros.
 #[inline(always)]
-fn digits<const N: usize>(mut value: u32) -> [u8; N] {
+fn format_digits<const N: usize>(mut value: u32) -> [u8; N] {
     let mut text = [b'0'; N];
     for digit in text.iter_mut().rev() {
         *digit = b'0' + (value % 10) as u8;
@@ -68,7 +67,7 @@ pub(crate) fn push_milliseconds(nanoseconds: i64, out: &mut Vec<u8>) {
     let n = nanoseconds.unsigned_abs();
     traceweir_decode::format::decimal(n / 1_000_000, out);
     out.push(b'.');
-    out.extend_from_slice(&digits::<6>((n % 1_000_000) as u32));
+    out.extend_from_slice(&format_digits::<6>((n % 1_000_000) as u32));
 }
 
 #[cfg(test)]
@@ -77,11 +76,11 @@ mod tests {
 
     #[test]
     fn times_have_seven_digits_of_a_second() {
-        let mut stamp = Stamp::new(b'T');
+        let mut formatter = TimeFormatter::new(b'T');
         let mut out = Vec::new();
         let base = FileTime::from_unix(1_595_981_220, 0);
         for units in [0, 1, 9_999_999, 10_000_000] {
-            stamp.push(FileTime(base.0 + units), &mut out);
+            formatter.push_time(FileTime(base.0 + units), &mut out);
             out.push(b'\n');
         }
         let expected = "2020-07-29T00:07:00.0000000\n2020-07-29T00:07:00.0000001\n\

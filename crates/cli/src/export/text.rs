@@ -14,56 +14,57 @@ use traceweir_decode::schema::SchemaOrigin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
-use super::{Sink, Stamp, describe_undecoded, frames, items, push_hex, push_id, unnamed_event};
-use crate::cli::Show;
-use crate::event::Event;
+use super::{
+    EventSink, TimeFormatter, describe_undecoded, format_unnamed_event, frames, items, push_hex, push_id,
+};
+use crate::cli::ShownParts;
+use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
-const DIM: &[u8] = b"\x1b[2m";
-const NAME: &[u8] = b"\x1b[36m";
-const BAD: &[u8] = b"\x1b[33m";
-const PLAIN: &[u8] = b"\x1b[0m";
+const COLOUR_TIME: &[u8] = b"\x1b[2m";
+const COLOUR_NAME: &[u8] = b"\x1b[36m";
+const COLOUR_ERROR: &[u8] = b"\x1b[33m";
+const COLOUR_RESET: &[u8] = b"\x1b[0m";
 
-/// Maximum number of bytes of an undecoded payload to show.
-const SHOWN: usize = 64;
+/// Maximum size of an undecoded payload to show.
+const MAX_SHOWN_BYTES: usize = 64;
 
-/// Writes events as lines of text.
-pub(crate) struct Text {
+pub(crate) struct TextSink {
     style: Style,
     colour: bool,
     stacks: bool,
-    stamp: Stamp,
+    time_formatter: TimeFormatter,
     walker: Walker,
     messages: MessageExpander,
     message: Vec<u8>,
-    /// The last words of each processor slot.
-    last: Vec<Words>,
+    /// The last origin of each processor slot.
+    last_origins: Vec<OriginText>,
 }
 
 /// The text between time and fields: processor, process, thread, provider and event.
 #[derive(Default)]
-struct Words {
+struct OriginText {
     /// Processor, process and thread.
     writer: (u16, u32, u32),
-    /// Length of the title at the end of the words, in bytes.
-    title: usize,
-    words: Vec<u8>,
+    /// Length in bytes of the title (provider and event) at the end of the text.
+    title_len: usize,
+    text: Vec<u8>,
 }
 
-impl Words {
-    fn match_event(&self, writer: (u16, u32, u32), title: &[u8]) -> bool {
-        self.writer == writer && self.title == title.len() && self.words.ends_with(title)
+impl OriginText {
+    fn matches_event(&self, writer: (u16, u32, u32), title: &[u8]) -> bool {
+        self.writer == writer && self.title_len == title.len() && self.text.ends_with(title)
     }
 }
 
-/// Number of slots for the last words of processors.
-const SLOTS: usize = 64;
+/// Number of slots for the last origins of processors.
+const PROCESSOR_SLOTS: usize = 64;
 
-impl Text {
-    pub(crate) fn new(style: Style, show: Show, colour: bool) -> Self {
+impl TextSink {
+    pub(crate) fn new(style: Style, show: ShownParts, colour: bool) -> Self {
         let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
-        let (stacks, stamp, last) = (show.stacks, Stamp::new(b' '), Vec::new());
-        Self { style, colour, stacks, stamp, walker, messages, message, last }
+        let (time_formatter, last_origins) = (TimeFormatter::new(b' '), Vec::new());
+        Self { style, colour, stacks: show.stacks, time_formatter, walker, messages, message, last_origins }
     }
 
     fn paint(&self, code: &[u8], out: &mut Vec<u8>) {
@@ -72,35 +73,35 @@ impl Text {
         }
     }
 
-    /// Writes processor, process, thread, provider and event. Events of one kind often follow each
-    /// other, so the last words of a processor can often be reused.
-    fn write_origin(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
-        let (record, about) = (&event.record, event.attributed);
-        let (pid, tid) = about.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
+    /// Writes processor, process, thread, provider and event. Consecutive events of a
+    /// processor often have the same origin, so the last text is reused.
+    fn write_origin(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
+        let (record, actor) = (&event.record, event.attributed);
+        let (pid, tid) = actor.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
         let title = event.found.as_ref().ok().and_then(|f| f.prepared.title.as_deref());
-        let slot = usize::from(record.cpu()) % SLOTS;
-        let kept = title.filter(|_| event.process.is_none()).zip(self.last.get(slot));
+        let slot = usize::from(record.cpu()) % PROCESSOR_SLOTS;
+        let cached = title.filter(|_| event.process.is_none()).zip(self.last_origins.get(slot));
         if let Some((_, last)) =
-            kept.filter(|(title, last)| last.match_event((record.cpu(), pid, tid), title))
+            cached.filter(|(title, last)| last.matches_event((record.cpu(), pid, tid), title))
         {
-            return out.extend_from_slice(&last.words);
+            return out.extend_from_slice(&last.text);
         }
         let start = out.len();
-        self.write_words(event, (pid, tid), title, out);
+        self.write_new_origin(event, (pid, tid), title, out);
         if title.is_some() && event.process.is_none() && !self.colour {
-            self.last.resize_with(SLOTS, Words::default);
-            if let (Some(last), Some(words)) = (self.last.get_mut(slot), out.get(start..)) {
+            self.last_origins.resize_with(PROCESSOR_SLOTS, OriginText::default);
+            if let (Some(last), Some(words)) = (self.last_origins.get_mut(slot), out.get(start..)) {
                 last.writer = (record.cpu(), pid, tid);
-                last.title = title.map_or(0, <[u8]>::len);
-                last.words.clear();
-                last.words.extend_from_slice(words);
+                last.title_len = title.map_or(0, <[u8]>::len);
+                last.text.clear();
+                last.text.extend_from_slice(words);
             }
         }
     }
 
-    fn write_words(
+    fn write_new_origin(
         &self,
-        event: &Event<'_>,
+        event: &DescribedEvent<'_>,
         (pid, tid): (u32, u32),
         title: Option<&[u8]>,
         out: &mut Vec<u8>,
@@ -116,16 +117,16 @@ impl Text {
             push_line(process.as_bytes(), out);
         }
         out.extend_from_slice(b"  ");
-        self.paint(NAME, out);
+        self.paint(COLOUR_NAME, out);
         match title {
             Some(title) => out.extend_from_slice(title),
-            None => untitled(event, out),
+            None => write_untitled(event, out),
         }
-        self.paint(PLAIN, out);
+        self.paint(COLOUR_RESET, out);
     }
 
     /// Writes the fields or the message of the event.
-    fn write_payload(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+    fn write_payload(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let found = match &event.found {
             Ok(found) => found,
             Err(reason) => {
@@ -148,37 +149,37 @@ impl Text {
             }
         }
         let mut fields = TextFields::new(out, found.prepared, self.style);
-        let rest =
+        let walked =
             self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
-        match &rest {
+        match &walked {
             Ok([]) => {}
             Ok(extra) => {
                 out.extend_from_slice(b" +0x");
-                push_hex(&extra[..extra.len().min(SHOWN)], out);
+                push_hex(&extra[..extra.len().min(MAX_SHOWN_BYTES)], out);
             }
             Err(reason) => self.write_undecoded(reason, found.payload, out),
         }
-        rest.err()
+        walked.err()
     }
 
     fn write_undecoded(&self, reason: &Undecoded, payload: &[u8], out: &mut Vec<u8>) {
-        self.paint(BAD, out);
+        self.paint(COLOUR_ERROR, out);
         if !payload.is_empty() {
             out.extend_from_slice(b" 0x");
-            push_hex(&payload[..payload.len().min(SHOWN)], out);
-            if payload.len() > SHOWN {
+            push_hex(&payload[..payload.len().min(MAX_SHOWN_BYTES)], out);
+            if payload.len() > MAX_SHOWN_BYTES {
                 out.extend_from_slice("…".as_bytes());
             }
         }
         out.extend_from_slice(b" (");
         push_line(describe_undecoded(reason).as_bytes(), out);
         out.push(b')');
-        self.paint(PLAIN, out);
+        self.paint(COLOUR_RESET, out);
     }
 }
 
-/// Writes provider and event where one of them has no name.
-fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
+/// Writes provider and event if one of them has no name.
+fn write_untitled(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
     match event.provider {
         Some(name) => push_line(name.as_bytes(), out),
@@ -187,21 +188,21 @@ fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
     out.push(b'/');
     match event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()) {
         Some(name) => push_line(name.as_bytes(), out),
-        None => out.extend_from_slice(unnamed_event(record).as_bytes()),
+        None => out.extend_from_slice(format_unnamed_event(record).as_bytes()),
     }
 }
 
 /// Appends the call stack, one frame per line.
-fn push_frames(event: &Event<'_>, out: &mut Vec<u8>) {
+fn push_frames(event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
     let frames = event.frames().into_iter().flatten();
     frames.for_each(|address| push_frame(event, (record.process_id(), record.time()), (address, false), out));
 }
 
 /// Appends the lines of one frame of a process at a time, with module or symbols if known.
-/// `is_exact` if the address is not a return address.
+/// `is_exact` means that the address is not a return address.
 pub(crate) fn push_frame(
-    event: &Event<'_>,
+    event: &DescribedEvent<'_>,
     (pid, time): (u32, i64),
     (address, is_exact): (u64, bool),
     out: &mut Vec<u8>,
@@ -210,7 +211,7 @@ pub(crate) fn push_frame(
         return frames::push_address(event, (pid, time), address, is_exact, out);
     }
     out.extend_from_slice(b"    ");
-    let number = match event.images.and_then(|images| images.locate(pid, address, time)) {
+    let number = match event.images.and_then(|images| images.find_name(pid, address, time)) {
         Some((name, offset)) => {
             push_line(name.as_bytes(), out);
             out.push(b'+');
@@ -223,11 +224,11 @@ pub(crate) fn push_frame(
     out.push(b'\n');
 }
 
-impl Sink for Text {
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
-        self.paint(DIM, out);
-        self.stamp.push(event.time, out);
-        self.paint(PLAIN, out);
+impl EventSink for TextSink {
+    fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+        self.paint(COLOUR_TIME, out);
+        self.time_formatter.push_time(event.time, out);
+        self.paint(COLOUR_RESET, out);
         self.write_origin(event, out);
         let misfit = self.write_payload(event, out);
         items::push_text(&event.record, out);

@@ -13,48 +13,47 @@ use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
-use super::fields::{MAX_FIELDS, is_hidden};
-use super::{Sink, Stamp, describe_undecoded, items, push_hex};
-use crate::event::Event;
+use super::fields::{MAX_FIELD_BYTES, is_hidden};
+use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex};
+use crate::event::DescribedEvent;
 use traceweir_decode::expand::MessageExpander;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";
 
-/// Writes events as XML elements.
-pub(super) struct Xml {
+pub(super) struct XmlSink {
     style: Style,
-    stamp: Stamp,
+    time_formatter: TimeFormatter,
     walker: Walker,
     messages: MessageExpander,
     scratch: Vec<u8>,
 }
 
-impl Xml {
+impl XmlSink {
     pub(super) fn new(style: Style) -> Self {
         let (walker, messages, scratch) = (Walker::default(), MessageExpander::default(), Vec::new());
-        Self { style, stamp: Stamp::new(b'T'), walker, messages, scratch }
+        Self { style, time_formatter: TimeFormatter::new(b'T'), walker, messages, scratch }
     }
 
-    fn system(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn write_system(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
         let d = record.descriptor();
         out.extend_from_slice(b"\t<System>\r\n\t\t<Provider");
         // Kernel events belong to one provider; their class is written at the end.
-        let kernel = record.hook().is_some();
-        if let Some(name) = event.provider.filter(|_| !kernel) {
+        let is_kernel_event = record.hook().is_some();
+        if let Some(name) = event.provider.filter(|_| !is_kernel_event) {
             out.extend_from_slice(b" Name=\"");
-            escape(name.as_bytes(), out);
+            write_escaped(name.as_bytes(), out);
             out.push(b'"');
         }
-        let guid = if kernel { class::SYSTEM_TRACE_CONTROL } else { record.provider() };
+        let guid = if is_kernel_event { class::SYSTEM_TRACE_CONTROL } else { record.provider() };
         let _ = write!(out, " Guid=\"{{{guid}}}\" />\r\n\t\t<EventID>{}</EventID>\r\n", d.id);
         let _ = write!(out, "\t\t<Version>{}</Version>\r\n\t\t<Level>{}</Level>\r\n", d.version, d.level);
         let _ = write!(out, "\t\t<Task>{}</Task>\r\n\t\t<Opcode>{}</Opcode>\r\n", d.task, d.opcode);
         out.extend_from_slice(b"\t\t<Keywords>0x");
         hex_lower(d.keyword, out);
         out.extend_from_slice(b"</Keywords>\r\n\t\t<TimeCreated SystemTime=\"");
-        self.stamp.push(event.time, out);
+        self.time_formatter.push_time(event.time, out);
         out.extend_from_slice(b"Z\" />\r\n\t\t<Correlation");
         let _ = write!(out, " ActivityID=\"{{{}}}\"", record.activity().unwrap_or_default());
         if let Some(related) = record.items().related_activity() {
@@ -68,37 +67,44 @@ impl Xml {
              KernelTime=\"{kernel}\" UserTime=\"{user}\" />\r\n"
         );
         let channel = event.found.as_ref().ok().and_then(|f| f.prepared.schema.names.channel.as_deref());
-        element("\t\t", "Channel", channel.unwrap_or_default(), out);
+        write_element("\t\t", "Channel", channel.unwrap_or_default(), out);
         out.extend_from_slice(b"\t\t<Computer />\r\n");
-        if let Some(sid) = items::sid_of(record) {
+        if let Some(sid) = items::find_sid(record) {
             let _ = write!(out, "\t\t<Security UserID=\"{sid}\" />\r\n");
         }
         out.extend_from_slice(b"\t</System>\r\n");
     }
 
-    fn data(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+    fn write_event_data(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let found = match &event.found {
             Ok(found) => found,
             Err(reason) => {
                 out.extend_from_slice(b"\t<BinaryEventData>");
                 push_hex(event.record.payload(), out);
                 out.extend_from_slice(b"</BinaryEventData>\r\n\t<ProcessingErrorData>\r\n");
-                element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
-                element("\t\t", "DataItemName", &describe_undecoded(reason), out);
+                write_element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
+                write_element("\t\t", "DataItemName", &describe_undecoded(reason), out);
                 out.extend_from_slice(b"\t</ProcessingErrorData>\r\n");
                 return None;
             }
         };
         out.extend_from_slice(b"\t<EventData>\r\n");
         // Padding fields of kernel events are not shown.
-        let hide = found.prepared.schema.origin == SchemaOrigin::Kernel;
-        let limit = out.len().saturating_add(MAX_FIELDS);
-        let mut data =
-            Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide, limit };
-        let rest =
+        let hides_padding = found.prepared.schema.origin == SchemaOrigin::Kernel;
+        let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
+        let mut data = XmlFields {
+            out,
+            style: self.style,
+            scratch: &mut self.scratch,
+            depth: 2,
+            array_items: None,
+            hides_padding,
+            max_len,
+        };
+        let walked =
             self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut data);
         out.extend_from_slice(b"\t</EventData>\r\n");
-        match &rest {
+        match &walked {
             Ok([]) => {}
             Ok(extra) => {
                 out.extend_from_slice(b"\t<BinaryEventData>");
@@ -107,68 +113,78 @@ impl Xml {
             }
             Err(reason) => {
                 out.extend_from_slice(b"\t<ProcessingErrorData>\r\n");
-                element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
-                element("\t\t", "DataItemName", &describe_undecoded(reason), out);
+                write_element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
+                write_element("\t\t", "DataItemName", &describe_undecoded(reason), out);
                 out.extend_from_slice(b"\t\t<EventPayload>");
                 push_hex(found.payload, out);
                 out.extend_from_slice(b"</EventPayload>\r\n\t</ProcessingErrorData>\r\n");
             }
         }
-        rest.err()
+        walked.err()
     }
 
-    fn rendering(&mut self, event: &Event<'_>, found: &SchemaMatch<'_, '_>, out: &mut Vec<u8>) {
+    fn write_rendering_info(
+        &mut self,
+        event: &DescribedEvent<'_>,
+        found: &SchemaMatch<'_, '_>,
+        out: &mut Vec<u8>,
+    ) {
         let names = &found.prepared.schema.names;
         out.extend_from_slice(b"\t<RenderingInfo Culture=\"en-US\">\r\n");
         for (tag, name) in [("Level", &names.level), ("Opcode", &names.opcode), ("Task", &names.task)] {
             // The class of a kernel event is its name, not a task.
             let is_shown = !(event.record.hook().is_some() && tag == "Task");
             if let Some(name) = name.as_ref().filter(|_| is_shown) {
-                element("\t\t", tag, name, out);
+                write_element("\t\t", tag, name, out);
             }
         }
         if !names.keywords.is_empty() {
             out.extend_from_slice(b"\t\t<Keywords>\r\n");
-            let limit = out.len().saturating_add(MAX_FIELDS);
+            let max_len = out.len().saturating_add(MAX_FIELD_BYTES);
             for (_, name) in &names.keywords {
-                if out.len() < limit {
-                    element("\t\t\t", "Keyword", name, out);
+                if out.len() < max_len {
+                    write_element("\t\t\t", "Keyword", name, out);
                 }
             }
             out.extend_from_slice(b"\t\t</Keywords>\r\n");
         }
         if let Some(channel) = &names.channel {
-            element("\t\t", "Channel", channel, out);
+            write_element("\t\t", "Channel", channel, out);
         }
-        let kernel = event.record.hook().is_some();
+        let is_kernel_event = event.record.hook().is_some();
         if let Some(provider) = event.provider {
-            element("\t\t", "Provider", if kernel { "MSNT_SystemTrace" } else { provider }, out);
+            write_element(
+                "\t\t",
+                "Provider",
+                if is_kernel_event { "MSNT_SystemTrace" } else { provider },
+                out,
+            );
         }
-        let class = names.task.as_deref().filter(|_| kernel);
+        let class = names.task.as_deref().filter(|_| is_kernel_event);
         if let Some(name) = class.or(found.prepared.event_name.as_deref()) {
             let _ = write!(out, "\t\t<EventName xmlns=\"{TRACE_NAMESPACE}\">");
-            escape(name.as_bytes(), out);
+            write_escaped(name.as_bytes(), out);
             out.extend_from_slice(b"</EventName>\r\n");
         }
         self.scratch.clear();
         if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.scratch).is_some() {
-            element("\t\t", "Message", &String::from_utf8_lossy(&self.scratch), out);
+            write_element("\t\t", "Message", &String::from_utf8_lossy(&self.scratch), out);
         }
         out.extend_from_slice(b"\t</RenderingInfo>\r\n");
     }
 }
 
-impl Sink for Xml {
-    fn begin(&mut self, out: &mut Vec<u8>) {
+impl EventSink for XmlSink {
+    fn write_start(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<Events>\r\n");
     }
 
-    fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+    fn write_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let _ = write!(out, "<Event xmlns=\"{EVENT_NAMESPACE}\">\r\n");
-        self.system(event, out);
-        let misfit = self.data(event, out);
+        self.write_system(event, out);
+        let misfit = self.write_event_data(event, out);
         if let Ok(found) = &event.found {
-            self.rendering(event, found, out);
+            self.write_rendering_info(event, found, out);
         }
         if !matches!(event.record.family(), Family::Event) {
             let _ = write!(out, "\t<ExtendedTracingInfo xmlns=\"{TRACE_NAMESPACE}\">\r\n\t\t<EventGuid>");
@@ -179,86 +195,87 @@ impl Sink for Xml {
         misfit
     }
 
-    fn end(&mut self, out: &mut Vec<u8>) {
+    fn write_end(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"</Events>\r\n");
     }
 }
 
 /// Writes `<Data Name="…">value</Data>`; structures become `ComplexData`.
-struct Data<'a> {
+struct XmlFields<'a> {
     out: &'a mut Vec<u8>,
     style: Style,
     scratch: &'a mut Vec<u8>,
     depth: usize,
-    array: Option<usize>,
-    hide: bool,
-    limit: usize,
+    /// Number of values of the open array.
+    array_items: Option<usize>,
+    hides_padding: bool,
+    max_len: usize,
 }
 
-impl Data<'_> {
-    fn indent(&mut self) {
+impl XmlFields<'_> {
+    fn write_indent(&mut self) {
         self.out.extend(std::iter::repeat_n(b'\t', self.depth));
     }
 }
 
-impl<'p> Visitor<'p> for Data<'_> {
+impl<'p> Visitor<'p> for XmlFields<'_> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        if self.hide && is_hidden(field) {
+        if self.hides_padding && is_hidden(field) {
             return;
         }
-        self.indent();
+        self.write_indent();
         self.out.extend_from_slice(b"<Data Name=\"");
-        escape(field.name.as_bytes(), self.out);
+        write_escaped(field.name.as_bytes(), self.out);
         self.out.extend_from_slice(b"\">");
         self.scratch.clear();
         text(field, &value, self.style, self.scratch);
-        escape(self.scratch, self.out);
+        write_escaped(self.scratch, self.out);
         self.out.extend_from_slice(b"</Data>\r\n");
-        if let Some(n) = &mut self.array {
+        if let Some(n) = &mut self.array_items {
             *n = n.saturating_add(1);
         }
     }
     fn begin_array(&mut self, _: usize, _: &Field, _: usize) {
-        self.array = Some(0);
+        self.array_items = Some(0);
     }
     fn end_array(&mut self, _: usize, field: &Field) {
-        if self.array.take() == Some(0) {
-            self.indent();
+        if self.array_items.take() == Some(0) {
+            self.write_indent();
             self.out.extend_from_slice(b"<Data Name=\"");
-            escape(field.name.as_bytes(), self.out);
+            write_escaped(field.name.as_bytes(), self.out);
             self.out.extend_from_slice(b"\" />\r\n");
         }
     }
     fn begin_struct(&mut self, _: usize, field: &Field) {
-        self.array = None;
-        self.indent();
+        self.array_items = None;
+        self.write_indent();
         self.out.extend_from_slice(b"<ComplexData Name=\"");
-        escape(field.name.as_bytes(), self.out);
+        write_escaped(field.name.as_bytes(), self.out);
         self.out.extend_from_slice(b"\">\r\n");
         self.depth = self.depth.saturating_add(1);
     }
     fn end_struct(&mut self, _: usize, _: &Field) {
         self.depth = self.depth.saturating_sub(1);
-        self.indent();
+        self.write_indent();
         self.out.extend_from_slice(b"</ComplexData>\r\n");
     }
     fn is_full(&self) -> bool {
-        self.out.len() > self.limit
+        self.out.len() > self.max_len
     }
 }
 
-fn element(indent: &str, tag: &str, text: &str, out: &mut Vec<u8>) {
+fn write_element(indent: &str, tag: &str, text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(indent.as_bytes());
     if text.is_empty() {
         let _ = write!(out, "<{tag} />\r\n");
         return;
     }
     let _ = write!(out, "<{tag}>");
-    escape(text.as_bytes(), out);
+    write_escaped(text.as_bytes(), out);
     let _ = write!(out, "</{tag}>\r\n");
 }
 
-fn escape(text: &[u8], out: &mut Vec<u8>) {
+fn write_escaped(text: &[u8], out: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(text).chars() {
         match c {
             '<' => out.extend_from_slice(b"&lt;"),

@@ -1,4 +1,4 @@
-//! Reads files of providers: one per line, in any form of the grammar; `#` begins a comment.
+//! Reads provider files: one provider per line, in any form of the grammar; `#` begins a comment.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,21 +7,20 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use traceweir::Guid;
 
-/// Maximum size of such a file, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Returns the non-empty lines of a file, with their numbers.
-pub(super) fn lines(path: &Path) -> Result<Vec<(usize, String)>> {
-    let about = || format!("cannot read {}", path.display());
+pub(super) fn read_lines(path: &Path) -> Result<Vec<(usize, String)>> {
+    let context = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
-    let file = File::open(path).with_context(about)?;
-    file.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes).with_context(about)?;
-    if bytes.len() as u64 > MAX_BYTES {
+    let file = File::open(path).with_context(context)?;
+    file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes).with_context(context)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         bail!("{} is too large for a list of providers", path.display());
     }
     let text =
         decode_text(&bytes).with_context(|| format!("{} is neither UTF-8 nor UTF-16", path.display()))?;
-    let lines = text.lines().map(without_comment).map(str::trim).enumerate();
+    let lines = text.lines().map(strip_comment).map(str::trim).enumerate();
     Ok(lines
         .filter(|(_, line)| !line.is_empty())
         .map(|(i, line)| (i.saturating_add(1), line.to_owned()))
@@ -30,8 +29,8 @@ pub(super) fn lines(path: &Path) -> Result<Vec<(usize, String)>> {
 
 /// Decodes text as editors on Linux and Windows write it.
 fn decode_text(bytes: &[u8]) -> Option<String> {
-    if let Some(rest) = bytes.strip_prefix(&[0xFF, 0xFE]) {
-        let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect();
+    if let Some(utf16) = bytes.strip_prefix(&[0xFF, 0xFE]) {
+        let units: Vec<u16> = utf16.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect();
         return String::from_utf16(&units).ok();
     }
     let bytes = bytes.strip_prefix(&[0xEF, 0xBB, 0xBF]).unwrap_or(bytes);
@@ -40,21 +39,22 @@ fn decode_text(bytes: &[u8]) -> Option<String> {
 
 /// Returns a line up to its comment. A `#` begins a comment at the start of a line or after a
 /// blank, unless a GUID follows directly.
-fn without_comment(line: &str) -> &str {
+fn strip_comment(line: &str) -> &str {
     let mut is_quoted = false;
-    let mut before = ' ';
+    let mut previous = ' ';
     for (index, c) in line.char_indices() {
-        let is_comment = c == '#' && !is_quoted && before.is_whitespace();
-        if is_comment && !is_guid(line.get(index..).unwrap_or_default()) {
+        let is_comment = c == '#' && !is_quoted && previous.is_whitespace();
+        if is_comment && !starts_with_guid(line.get(index..).unwrap_or_default()) {
             return line.get(..index).unwrap_or_default();
         }
-        is_quoted ^= c == '"' && before != '\\';
-        before = c;
+        is_quoted ^= c == '"' && previous != '\\';
+        previous = c;
     }
     line
 }
 
-fn is_guid(text: &str) -> bool {
+/// Returns whether a text starts with a GUID.
+fn starts_with_guid(text: &str) -> bool {
     let text = text.trim_start_matches('#');
     let end =
         text.find(|c: char| !c.is_ascii_hexdigit() && !matches!(c, '-' | '{' | '}')).unwrap_or(text.len());
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn comments_are_removed_and_guids_are_kept() {
-        for (line, left) in [
+        for (line, expected) in [
             ("# all of it", ""),
             ("#", ""),
             ("A:1 # some", "A:1 "),
@@ -77,7 +77,7 @@ mod tests {
             ("#{b3864c38-4273-58c5-545b-8b3608343471} # x", "#{b3864c38-4273-58c5-545b-8b3608343471} "),
             ("#b3864c38", ""),
         ] {
-            assert_eq!(without_comment(line), left, "{line}");
+            assert_eq!(strip_comment(line), expected, "{line}");
         }
     }
 

@@ -11,21 +11,21 @@ use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, EVENT_FILTER_TYPE_STACKWALK_NAME,
 };
 
-/// A list that includes or excludes.
+/// A list of values to include, or to exclude.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Choice<T> {
+pub(crate) struct InclusionList<T> {
     pub(crate) includes: bool,
     pub(crate) list: Vec<T>,
 }
 
-/// Filters of one provider; an empty one is absent.
+/// Filters of one provider; an empty filter is not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filters {
+pub(crate) struct EnableFilters {
     /// Events by id; does not apply to TraceLogging events.
-    pub(crate) ids: Option<Choice<u16>>,
+    pub(crate) ids: Option<InclusionList<u16>>,
     /// TraceLogging events by name.
-    pub(crate) names: Option<Choice<String>>,
-    /// Processes that exist now.
+    pub(crate) names: Option<InclusionList<String>>,
+    /// Processes that exist when the filter is set.
     pub(crate) pids: Vec<u32>,
     /// Programs by file name.
     pub(crate) exes: Vec<String>,
@@ -46,8 +46,7 @@ pub(crate) struct Filters {
     pub(crate) schematized: Vec<u8>,
 }
 
-impl Filters {
-    /// Returns the encoded filters.
+impl EnableFilters {
     pub(super) fn encode(&self) -> Vec<Filter> {
         let mut all = Vec::new();
         let mut push = |kind, data: Vec<u8>| {
@@ -62,10 +61,10 @@ impl Filters {
         push(EVENT_FILTER_TYPE_PACKAGE_ID, encode::name_list(&self.packages));
         push(EVENT_FILTER_TYPE_PACKAGE_APP_ID, encode::name_list(&self.apps));
         push(EVENT_FILTER_TYPE_CONTAINER, encode::name_list(&self.containers));
-        if let Some(Choice { includes, list }) = &self.ids {
+        if let Some(InclusionList { includes, list }) = &self.ids {
             push(EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(*includes, list));
         }
-        if let Some(Choice { includes, list }) = &self.names {
+        if let Some(InclusionList { includes, list }) = &self.names {
             push(EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(Gate::default(), *includes, list));
         }
         if !self.stack_ids.is_empty() {
@@ -87,8 +86,8 @@ impl Filters {
 
     /// Checks each filter by the rules of its type.
     pub(super) fn check(&self) -> Result<(), String> {
-        let keeps = |filter: Filter| check(filter.kind(), filter.data());
-        self.encode().into_iter().try_for_each(keeps).map_err(|error| match error {
+        let check_filter = |filter: Filter| check(filter.kind(), filter.data());
+        self.encode().into_iter().try_for_each(check_filter).map_err(|error| match error {
             Error::TooLarge { size, limit, .. } => {
                 format!("this takes {size} bytes, but one filter can contain only {limit}")
             }

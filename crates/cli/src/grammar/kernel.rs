@@ -26,27 +26,31 @@ use traceweir_format::spec::system::{
 };
 
 use crate::text::parse_mask;
-pub(crate) use absent::absent_groups;
+pub(crate) use absent::describe_absent_groups;
 
-/// Maximum number of events in one list (`TraceStackTracingInfo`).
-const MAX_STACKS: usize = 256;
+/// Maximum number of events in `TraceStackTracingInfo`.
+const MAX_STACK_EVENTS: usize = 256;
 
-/// PROCESS, THREAD, IMAGE_LOAD: the processes, and where their code is.
-const PROCESSES: u32 = 0x7;
+/// PROCESS, THREAD, IMAGE_LOAD.
+const PROCESS_GROUPS: u32 = 0x7;
 const PROFILE: u32 = 0x0100_0000;
-/// CSWITCH, DISPATCHER.
-const SWITCHES: u32 = 0x0810;
-/// DISK_IO, DISK_FILE_IO, DISK_IO_INIT.
-const DISK: u32 = 0x0700;
+const CSWITCH: u32 = 0x0010;
+const DISPATCHER: u32 = 0x0800;
+const SWITCH_GROUPS: u32 = CSWITCH | DISPATCHER;
+const DISK_IO: u32 = 0x0100;
+const DISK_FILE_IO: u32 = 0x0200;
+const DISK_IO_INIT: u32 = 0x0400;
+const DISK_GROUPS: u32 = DISK_IO | DISK_FILE_IO | DISK_IO_INIT;
 const NETWORK: u32 = 0x0001_0000;
-/// FILE_IO, FILE_IO_INIT, DISK_FILE_IO.
-const FILE: u32 = 0x0600_0200;
+const FILE_IO: u32 = 0x0200_0000;
+const FILE_IO_INIT: u32 = 0x0400_0000;
+const FILE_GROUPS: u32 = FILE_IO | FILE_IO_INIT | DISK_FILE_IO;
 /// PROCESS_COUNTERS, DPC, INTERRUPT, SYSTEMCALL, the page faults, VIRTUAL_ALLOC, SPLIT_IO.
-const OTHERS: u32 = 0x0020_70E8;
-/// PRIORITY.
-const FURTHER: [u32; 1] = [0x2000_2000];
+const OTHER_GROUPS: u32 = 0x0020_70E8;
+/// Groups beyond the EnableFlags: PRIORITY.
+const EXTRA_GROUPS: [u32; 1] = [0x2000_2000];
 /// Names of groups in xperf that differ from the documented names.
-const XPERF: [(&str, u32); 7] = [
+const XPERF_NAMES: [(&str, u32); 7] = [
     ("PROC_THREAD", 0x3),
     ("LOADER", 0x4),
     ("SYSCALL", 0x80),
@@ -55,57 +59,67 @@ const XPERF: [(&str, u32); 7] = [
     ("HARD_FAULTS", 0x2000),
     ("NETWORKTRACE", NETWORK),
 ];
-const PREFIX: &str = "EVENT_TRACE_FLAG_";
+const FLAG_PREFIX: &str = "EVENT_TRACE_FLAG_";
 const SEPARATORS: [char; 2] = [',', '+'];
 
 /// A preset of groups that belong together.
-struct Profile {
+struct KernelPreset {
     name: &'static str,
     flags: u32,
-    further: &'static [u32],
+    extra_groups: &'static [u32],
     stacks: &'static [&'static str],
 }
 
-const SAMPLES: &str = "PerfInfo/SampleProf";
-const PROFILES: [Profile; 6] = [
-    Profile { name: "cpu", flags: PROCESSES | PROFILE, further: &[], stacks: &[SAMPLES] },
-    Profile {
+const SAMPLE_EVENT: &str = "PerfInfo/SampleProf";
+const PRESETS: [KernelPreset; 6] = [
+    KernelPreset { name: "cpu", flags: PROCESS_GROUPS | PROFILE, extra_groups: &[], stacks: &[SAMPLE_EVENT] },
+    KernelPreset {
         name: "sched",
-        flags: PROCESSES | PROFILE | SWITCHES,
-        further: &[],
-        stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
+        flags: PROCESS_GROUPS | PROFILE | SWITCH_GROUPS,
+        extra_groups: &[],
+        stacks: &[SAMPLE_EVENT, "Thread/CSwitch", "Thread/ReadyThread"],
     },
-    Profile { name: "disk", flags: PROCESSES | DISK, further: &[], stacks: DISK_STACKS },
-    Profile { name: "net", flags: PROCESSES | NETWORK, further: &[], stacks: NET_STACKS },
-    Profile { name: "file", flags: PROCESSES | FILE, further: &[], stacks: FILE_STACKS },
-    Profile {
+    KernelPreset {
+        name: "disk",
+        flags: PROCESS_GROUPS | DISK_GROUPS,
+        extra_groups: &[],
+        stacks: DISK_STACKS,
+    },
+    KernelPreset { name: "net", flags: PROCESS_GROUPS | NETWORK, extra_groups: &[], stacks: NET_STACKS },
+    KernelPreset {
+        name: "file",
+        flags: PROCESS_GROUPS | FILE_GROUPS,
+        extra_groups: &[],
+        stacks: FILE_STACKS,
+    },
+    KernelPreset {
         name: "all",
-        flags: PROCESSES | PROFILE | SWITCHES | DISK | NETWORK | FILE | OTHERS,
-        further: &FURTHER,
-        stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
+        flags: PROCESS_GROUPS | PROFILE | SWITCH_GROUPS | DISK_GROUPS | NETWORK | FILE_GROUPS | OTHER_GROUPS,
+        extra_groups: &EXTRA_GROUPS,
+        stacks: &[SAMPLE_EVENT, "Thread/CSwitch", "Thread/ReadyThread"],
     },
 ];
-/// The useful stacks of each group.
-const BY_GROUP: [(u32, &[&str]); 6] = [
-    (PROFILE, &[SAMPLES]),
-    (0x0010, &["Thread/CSwitch"]),
-    (0x0800, &["Thread/ReadyThread"]),
-    (0x0400, DISK_STACKS),
+/// The events of each group whose stacks are useful.
+const STACKS_BY_GROUP: [(u32, &[&str]); 6] = [
+    (PROFILE, &[SAMPLE_EVENT]),
+    (CSWITCH, &["Thread/CSwitch"]),
+    (DISPATCHER, &["Thread/ReadyThread"]),
+    (DISK_IO_INIT, DISK_STACKS),
     (NETWORK, NET_STACKS),
-    (0x0400_0000, FILE_STACKS),
+    (FILE_IO_INIT, FILE_STACKS),
 ];
 const DISK_STACKS: &[&str] = &["DiskIo/ReadInit", "DiskIo/WriteInit", "DiskIo/FlushInit"];
 const NET_STACKS: &[&str] =
     &["TcpIp/Send", "TcpIp/SendIPV6", "TcpIp/Connect", "TcpIp/ConnectIPV6", "UdpIp/Send", "UdpIp/SendIPV6"];
 const FILE_STACKS: &[&str] = &["FileIo/Create", "FileIo/Read", "FileIo/Write", "FileIo/Delete"];
 
-/// Classes of events that exist on Linux: the meaning of "all" for stacks.
-const CLASSES: [&str; 9] =
+/// Event classes that exist on Linux; `--stacks all` selects them.
+const EVENT_CLASSES: [&str; 9] =
     ["Process", "Thread", "PerfInfo", "DiskIo", "FileIo", "PageFault", "TcpIp", "UdpIp", "SplitIo"];
 
 /// A selection of kernel events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelSelection {
     pub(crate) groups: GroupMask,
     /// Events whose stacks are recorded by default.
     stacks: Vec<ClassicEventId>,
@@ -113,92 +127,96 @@ pub(crate) struct Kernel {
 
 /// The events that are followed by a call stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stacks {
+pub(crate) enum StackSelection {
     None,
     Default,
     All,
     These(Vec<ClassicEventId>),
 }
 
-impl Kernel {
-    /// Returns the EnableFlags.
+impl KernelSelection {
     pub(crate) fn flags(&self) -> u32 {
         let [first, ..] = self.groups;
         first
     }
 
-    /// Returns whether there are groups that EnableFlags cannot express.
-    pub(crate) fn has_further(&self) -> bool {
+    /// Returns whether there are groups beyond the EnableFlags.
+    pub(crate) fn has_extra_groups(&self) -> bool {
         self.groups.iter().skip(1).any(|word| *word != 0)
     }
 
-    /// Returns the groups that a user may record of their own processes, with the same stacks, and
-    /// the names of the other groups that Linux has. Returns `None` if there are no other groups,
-    /// or nothing but processes would be left.
+    /// Returns the groups that an unprivileged user may record for their own processes, with the
+    /// same stacks, and the names of the other groups that Linux has. Returns `None` if there are
+    /// no other groups, or if only process, thread and image groups would be left.
     pub(crate) fn allowed_for_own_processes(&self) -> Option<(Self, Vec<String>)> {
         let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
-        let mut rest = self.groups;
-        rest.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
-        let is_part = self.flags() & OWN_GROUPS & !PROCESSES != 0 && rest.iter().any(|word| *word != 0);
-        let absent = absent::without_available(&rest);
-        rest.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
-        is_part.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&rest)))
+        let mut other_groups = self.groups;
+        other_groups.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
+        let has_both =
+            self.flags() & OWN_GROUPS & !PROCESS_GROUPS != 0 && other_groups.iter().any(|word| *word != 0);
+        let absent = absent::remove_available_groups(&other_groups);
+        other_groups.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
+        has_both.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&other_groups)))
     }
 
     /// Returns the events to be followed by a call stack.
-    pub(crate) fn stacks(&self, wanted: Option<&Stacks>) -> Vec<ClassicEventId> {
-        match wanted {
-            Some(Stacks::None) => Vec::new(),
-            Some(Stacks::Default) if self.stacks.is_empty() => default_stacks(&self.groups),
-            None | Some(Stacks::Default) => self.stacks.clone(),
-            Some(Stacks::All) => CLASSES.iter().fold(Vec::new(), |all, class| with(all, &named(class))),
-            Some(Stacks::These(events)) => events.clone(),
+    pub(crate) fn events_with_stacks(&self, selection: Option<&StackSelection>) -> Vec<ClassicEventId> {
+        match selection {
+            Some(StackSelection::None) => Vec::new(),
+            Some(StackSelection::Default) if self.stacks.is_empty() => default_stacks(&self.groups),
+            None | Some(StackSelection::Default) => self.stacks.clone(),
+            Some(StackSelection::All) => {
+                EVENT_CLASSES.iter().fold(Vec::new(), |all, class| merge_events(all, &events_by_name(class)))
+            }
+            Some(StackSelection::These(events)) => events.clone(),
         }
     }
 }
 
-/// Returns the events with useful stacks in the groups of a session, by the presets that contain
-/// such a group.
+/// Returns the events with useful stacks in the groups of a session.
 pub(crate) fn default_stacks(groups: &GroupMask) -> Vec<ClassicEventId> {
     let group_events = |(group, names): &(u32, &[&str])| {
         let names = if has_group(groups, *group) { *names } else { &[] };
-        names.iter().flat_map(|name| named(name)).collect::<Vec<_>>()
+        names.iter().flat_map(|name| events_by_name(name)).collect::<Vec<_>>()
     };
-    BY_GROUP.iter().map(group_events).fold(Vec::new(), |all, events| with(all, &events))
+    STACKS_BY_GROUP.iter().map(group_events).fold(Vec::new(), |all, events| merge_events(all, &events))
 }
 
-/// Parses the kernel events of an option.
-pub(crate) fn parse_kernel(text: &str) -> Result<Kernel, String> {
-    let mut kernel = Kernel::default();
+pub(crate) fn parse_kernel(text: &str) -> Result<KernelSelection, String> {
+    let mut kernel = KernelSelection::default();
     if text.eq_ignore_ascii_case("none") {
         return Ok(kernel);
     }
     for word in text.split(SEPARATORS).map(str::trim) {
-        if let Some(profile) = PROFILES.iter().find(|profile| profile.name.eq_ignore_ascii_case(word)) {
-            add_flags(&mut kernel.groups, profile.flags);
-            profile.further.iter().for_each(|group| add_group(&mut kernel.groups, *group));
-            kernel.stacks = profile.stacks.iter().fold(kernel.stacks, |all, name| with(all, &named(name)));
+        if let Some(preset) = PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(word)) {
+            add_flags(&mut kernel.groups, preset.flags);
+            preset.extra_groups.iter().for_each(|group| add_group(&mut kernel.groups, *group));
+            kernel.stacks = preset
+                .stacks
+                .iter()
+                .fold(kernel.stacks, |all, name| merge_events(all, &events_by_name(name)));
         } else if let Some((group, _)) = KERNEL_GROUPS.iter().find(|(_, name)| is_same_name(name, word)) {
             add_group(&mut kernel.groups, *group);
-        } else if let Some((_, flags)) = XPERF.iter().find(|(name, _)| is_same_name(name, word)) {
+        } else if let Some((_, flags)) = XPERF_NAMES.iter().find(|(name, _)| is_same_name(name, word)) {
             add_flags(&mut kernel.groups, *flags);
         } else if let Some(flags) = parse_mask(word).ok().and_then(|bits| u32::try_from(bits).ok()) {
             add_flags(&mut kernel.groups, flags);
         } else {
-            return Err(unknown_group(word));
+            return Err(unknown_group_message(word));
         }
     }
     Ok(kernel)
 }
 
 /// Returns the message for an unknown group, with suggestions.
-fn unknown_group(word: &str) -> String {
-    let names = PROFILES.iter().map(|profile| profile.name.to_owned());
-    let names = names.chain(absent::available().map(str::to_ascii_lowercase));
-    let near = nearest::nearest(&plain_name(word), names, plain_name);
-    let near = if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
+fn unknown_group_message(word: &str) -> String {
+    let names = PRESETS.iter().map(|preset| preset.name.to_owned());
+    let names = names.chain(absent::available_groups().map(str::to_ascii_lowercase));
+    let similar = nearest::find_similar_names(&normalize_name(word), names, normalize_name);
+    let suggestion =
+        if similar.is_empty() { String::new() } else { format!(" Did you mean {}?", similar.join(" or ")) };
     format!(
-        "{word:?} is not a group of kernel events.{near} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
+        "{word:?} is not a group of kernel events.{suggestion} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
     )
 }
 
@@ -210,50 +228,50 @@ fn add_flags(groups: &mut GroupMask, flags: u32) {
 /// Compares names without separators and prefix: `disk-io` is DISK_IO, and so is
 /// EVENT_TRACE_FLAG_DISK_IO.
 fn is_same_name(name: &str, typed: &str) -> bool {
-    plain_name(name) == plain_name(typed)
+    normalize_name(name) == normalize_name(typed)
 }
 
-fn plain_name(text: &str) -> String {
-    let has_prefix = text.get(..PREFIX.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(PREFIX));
-    let name = text.get(PREFIX.len()..).filter(|_| has_prefix).unwrap_or(text);
+fn normalize_name(text: &str) -> String {
+    let has_prefix =
+        text.get(..FLAG_PREFIX.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(FLAG_PREFIX));
+    let name = text.get(FLAG_PREFIX.len()..).filter(|_| has_prefix).unwrap_or(text);
     name.to_ascii_lowercase().replace(['-', '_'], "")
 }
 
-/// Parses the stacks of an option.
-pub(crate) fn parse_stacks(text: &str) -> Result<Stacks, String> {
+pub(crate) fn parse_stacks(text: &str) -> Result<StackSelection, String> {
     match text.to_ascii_lowercase().as_str() {
-        "none" => return Ok(Stacks::None),
-        "default" => return Ok(Stacks::Default),
-        "all" => return Ok(Stacks::All),
+        "none" => return Ok(StackSelection::None),
+        "default" => return Ok(StackSelection::Default),
+        "all" => return Ok(StackSelection::All),
         _ => {}
     }
     let mut events = Vec::new();
     for word in text.split(SEPARATORS).map(str::trim) {
-        let matching = named(word);
+        let matching = events_by_name(word);
         if matching.is_empty() {
             return Err(format!(
                 "{word:?} is not a kernel event: use none, default, all, or events such as Process/Start, CSwitch, ReadyThread, SampledProfile, DiskIo/Read, \
                  a whole class (FileIo), a hook (0x0524)"
             ));
         }
-        events = with(events, &matching);
+        events = merge_events(events, &matching);
     }
-    if events.len() > MAX_STACKS {
+    if events.len() > MAX_STACK_EVENTS {
         return Err(format!(
-            "{} events are more than the {MAX_STACKS} that a session may have",
+            "{} events are more than the {MAX_STACK_EVENTS} that a session may have",
             events.len()
         ));
     }
-    Ok(Stacks::These(events))
+    Ok(StackSelection::These(events))
 }
 
 /// Returns the events of a name that have a hook id.
-fn named(name: &str) -> Vec<ClassicEventId> {
+fn events_by_name(name: &str) -> Vec<ClassicEventId> {
     let events = events_named(name).into_iter().filter(|(class, opcode)| hook_of(class, *opcode).is_some());
     events.map(|(class, opcode)| ClassicEventId { class, opcode }).collect()
 }
 
-fn with(mut all: Vec<ClassicEventId>, more: &[ClassicEventId]) -> Vec<ClassicEventId> {
+fn merge_events(mut all: Vec<ClassicEventId>, more: &[ClassicEventId]) -> Vec<ClassicEventId> {
     for event in more {
         if !all.contains(event) {
             all.push(*event);
@@ -264,27 +282,26 @@ fn with(mut all: Vec<ClassicEventId>, more: &[ClassicEventId]) -> Vec<ClassicEve
 
 /// Returns the names of groups; bits without a name are given by word and bits.
 pub(crate) fn group_names(mask: &GroupMask) -> Vec<String> {
-    let mut rest = *mask;
-    let named = KERNEL_GROUPS.iter().filter(|(group, _)| has_group(mask, *group));
+    let mut unnamed_bits = *mask;
+    let named_groups = KERNEL_GROUPS.iter().filter(|(group, _)| has_group(mask, *group));
     let mut names = Vec::new();
-    for (group, name) in named {
+    for (group, name) in named_groups {
         let mut bits = GroupMask::default();
         add_group(&mut bits, *group);
-        rest.iter_mut().zip(bits).for_each(|(word, bits)| *word &= !bits);
+        unnamed_bits.iter_mut().zip(bits).for_each(|(word, bits)| *word &= !bits);
         names.push((*name).to_owned());
     }
     // Removes the alternative bits of groups that are already named.
     for (_, word, twin) in GROUP_TWINS {
-        if let Some(word) = rest.get_mut(word) {
+        if let Some(word) = unnamed_bits.get_mut(word) {
             *word &= !twin;
         }
     }
-    let unnamed = rest.iter().enumerate().filter(|(_, bits)| **bits != 0);
+    let unnamed = unnamed_bits.iter().enumerate().filter(|(_, bits)| **bits != 0);
     names.extend(unnamed.map(|(word, bits)| format!("word {word}: {bits:#x}")));
     names
 }
 
-/// Returns the names of events.
 pub(crate) fn event_names(events: &[ClassicEventId]) -> Vec<String> {
     events.iter().map(|event| event_name(&event.class, event.opcode)).collect()
 }
@@ -293,24 +310,31 @@ pub(crate) fn event_names(events: &[ClassicEventId]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn groups(text: &str) -> GroupMask {
+    fn parse_groups(text: &str) -> GroupMask {
         parse_kernel(text).unwrap_or_else(|e| panic!("{text}: {e}")).groups
     }
 
     #[test]
     fn groups_parse_from_names_presets_and_bits() {
-        assert_eq!(groups("cpu"), [0x0100_0007, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(groups("sched"), [0x0100_0817, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(groups("CSWITCH,disk-io"), [0x110, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(groups("memory_page_faults, 0x2000"), [0x3000, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(groups("cpu,priority"), [0x0100_0007, 0x2000, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(groups("16"), [0x10, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(groups("none"), [0; 8]);
-        assert_eq!(groups("EVENT_TRACE_FLAG_CSWITCH,event_trace_flag_profile"), groups("profile+cswitch"));
-        assert_eq!(groups("PROC_THREAD+LOADER"), [7, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(groups("all").map(|word| u64::from(word.count_ones())).iter().sum::<u64>(), 21);
-        assert_eq!(absent_groups(&groups("all")), [""; 0], "of all there is something");
-        assert!(parse_kernel("all").unwrap().has_further());
+        assert_eq!(parse_groups("cpu"), [0x0100_0007, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse_groups("sched"), [0x0100_0817, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse_groups("CSWITCH,disk-io"), [0x110, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse_groups("memory_page_faults, 0x2000"), [0x3000, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse_groups("cpu,priority"), [0x0100_0007, 0x2000, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse_groups("16"), [0x10, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse_groups("none"), [0; 8]);
+        assert_eq!(
+            parse_groups("EVENT_TRACE_FLAG_CSWITCH,event_trace_flag_profile"),
+            parse_groups("profile+cswitch")
+        );
+        assert_eq!(parse_groups("PROC_THREAD+LOADER"), [7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(parse_groups("all").map(|word| u64::from(word.count_ones())).iter().sum::<u64>(), 21);
+        assert_eq!(
+            describe_absent_groups(&parse_groups("all")),
+            [""; 0],
+            "every group of the preset all must have events"
+        );
+        assert!(parse_kernel("all").unwrap().has_extra_groups());
         for wrong in ["", "cpu,", "swtich", "0x100000000", "none,cpu"] {
             assert!(parse_kernel(wrong).unwrap_err().contains("cswitch"), "{wrong}");
         }
@@ -321,53 +345,64 @@ mod tests {
         let error_of = |word: &str| parse_kernel(word).unwrap_err();
         assert!(error_of("swtich").contains("Did you mean cswitch?"), "{}", error_of("swtich"));
         assert!(error_of("dsk").contains("disk"), "{}", error_of("dsk"));
-        assert!(error_of("EVENT_TRACE_FLAG_DISPATCH").contains("dispatcher?"), "a beginning");
+        assert!(
+            error_of("EVENT_TRACE_FLAG_DISPATCH").contains("dispatcher?"),
+            "the beginning of a name must suggest the name"
+        );
         assert!(!error_of("zzzzzz").contains("Did you mean"), "{}", error_of("zzzzzz"));
-        assert!(!error_of("registri").contains("registry?"), "not what has no events");
+        assert!(!error_of("registri").contains("registry?"), "groups without events must not be suggested");
     }
 
     #[test]
     fn presets_have_default_stacks_of_existing_events() {
-        for profile in &PROFILES {
-            for name in profile.stacks {
-                assert_eq!(named(name).len(), 1, "{name}");
+        for preset in &PRESETS {
+            for name in preset.stacks {
+                assert_eq!(events_by_name(name).len(), 1, "{name}");
             }
-            assert!(!parse_kernel(profile.name).unwrap().stacks(None).is_empty());
+            assert!(!parse_kernel(preset.name).unwrap().events_with_stacks(None).is_empty());
         }
         let sched = parse_kernel("sched").unwrap();
         let names = ["PerfInfo/SampleProf", "Thread/CSwitch", "Thread/ReadyThread"];
-        assert_eq!(event_names(&sched.stacks(None)), names);
-        assert_eq!(sched.stacks(Some(&Stacks::None)), []);
-        let all = sched.stacks(Some(&Stacks::All));
-        assert!(all.len() > 30 && all.len() <= MAX_STACKS, "{}", all.len());
-        assert_eq!(parse_kernel("cswitch").unwrap().stacks(None), [], "a group alone has none");
+        assert_eq!(event_names(&sched.events_with_stacks(None)), names);
+        assert_eq!(sched.events_with_stacks(Some(&StackSelection::None)), []);
+        let all = sched.events_with_stacks(Some(&StackSelection::All));
+        assert!(all.len() > 30 && all.len() <= MAX_STACK_EVENTS, "{}", all.len());
+        assert_eq!(
+            parse_kernel("cswitch").unwrap().events_with_stacks(None),
+            [],
+            "a group by name must have no stacks by default"
+        );
     }
 
     #[test]
     fn groups_have_default_stacks_and_an_unprivileged_part() {
         for name in ["cpu", "sched", "disk", "net", "file"] {
             let kernel = parse_kernel(name).unwrap();
-            assert_eq!(default_stacks(&kernel.groups), kernel.stacks(None), "{name}");
+            assert_eq!(default_stacks(&kernel.groups), kernel.events_with_stacks(None), "{name}");
         }
         let plain = parse_kernel("cswitch").unwrap();
-        assert_eq!(event_names(&plain.stacks(Some(&Stacks::Default))), ["Thread/CSwitch"], "asked for");
-        let (own, rest) = parse_kernel("sched,priority").unwrap().allowed_for_own_processes().unwrap();
-        assert_eq!((own.groups[0], rest.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
-        assert_eq!(own.stacks(None).len(), 3);
-        let whole = ["cpu", "dispatcher", "none", "registry", "disk"]
+        assert_eq!(
+            event_names(&plain.events_with_stacks(Some(&StackSelection::Default))),
+            ["Thread/CSwitch"],
+            "--stacks default must use the stacks of the group"
+        );
+        let (own, other_names) = parse_kernel("sched,priority").unwrap().allowed_for_own_processes().unwrap();
+        assert_eq!((own.groups[0], other_names.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
+        assert_eq!(own.events_with_stacks(None).len(), 3);
+        let without_part = ["cpu", "dispatcher", "none", "registry", "disk"]
             .map(|name| parse_kernel(name).unwrap().allowed_for_own_processes());
-        assert_eq!(whole, [const { None }; 5]);
+        assert_eq!(without_part, [const { None }; 5]);
     }
 
     #[test]
     fn stacks_parse_from_event_class_and_hook_id() {
-        let these = |text: &str| match parse_stacks(text) {
-            Ok(Stacks::These(events)) => event_names(&events),
+        let parse_events = |text: &str| match parse_stacks(text) {
+            Ok(StackSelection::These(events)) => event_names(&events),
             other => panic!("{text}: {other:?}"),
         };
-        assert_eq!(these("CSwitch, 0x0524,sampledprofile"), ["Thread/CSwitch", "PerfInfo/SampleProf"]);
-        assert!(these("DiskIo").len() > 4);
-        assert_eq!(parse_stacks("Default"), Ok(Stacks::Default));
+        assert_eq!(parse_events("CSwitch, 0x0524,sampledprofile"), ["Thread/CSwitch", "PerfInfo/SampleProf"]);
+        assert!(parse_events("DiskIo").len() > 4);
+        assert_eq!(parse_stacks("Default"), Ok(StackSelection::Default));
         for wrong in ["", "Start", "CSwitch,", "0xFFFF", "Nothing/Here"] {
             assert!(parse_stacks(wrong).unwrap_err().contains("Process/Start"), "{wrong}");
         }

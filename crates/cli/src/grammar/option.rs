@@ -12,13 +12,13 @@ use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_TS_ID, MAX_EVENT_FILTER_EVENT_ID_COUNT, MAX_EVENT_FILTER_PID_COUNT,
 };
 
-use super::filters::Choice;
-use super::mistake::Mistake;
-use super::scan::{Piece, Scanner};
-use super::spelling::{Spelled, bits, guid, level};
+use super::filters::InclusionList;
+use super::mistake::ArgumentError;
+use super::scan::{Scanner, TextSpan};
+use super::spelling::{ParsedProvider, parse_guid, parse_keyword_bits, parse_level_span};
 
 /// Options without a value, and their property bits.
-pub(super) const FLAGS: [(&str, u32); 12] = [
+pub(super) const PROPERTY_OPTIONS: [(&str, u32); 12] = [
     ("sid", EVENT_ENABLE_PROPERTY_SID),
     ("tsid", EVENT_ENABLE_PROPERTY_TS_ID),
     ("stack", EVENT_ENABLE_PROPERTY_STACK_TRACE),
@@ -33,8 +33,8 @@ pub(super) const FLAGS: [(&str, u32); 12] = [
     ("container", EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING),
 ];
 
-/// Options with a value; `container` exists with and without one.
-const VALUED: [&str; 20] = [
+/// Options with a value; `container` exists with and without a value.
+const OPTIONS_WITH_VALUE: [&str; 20] = [
     "level",
     "any",
     "all",
@@ -58,150 +58,178 @@ const VALUED: [&str; 20] = [
 ];
 
 /// Reads one option; `start` is the position of its `@`.
-pub(super) fn read(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
-    let name = scanner.run(&['=', '@', '+', ',', ';', ':']);
+pub(super) fn read_option(
+    scanner: &mut Scanner<'_>,
+    start: usize,
+    provider: &mut ParsedProvider,
+) -> Result<(), ArgumentError> {
+    let name = scanner.read_word(&['=', '@', '+', ',', ';', ':']);
     let key = name.text.to_ascii_lowercase();
     if !scanner.take_char('=') {
-        if let Some((_, bit)) = FLAGS.iter().find(|(flag, _)| *flag == key) {
-            to.property |= bit;
+        if let Some((_, bit)) = PROPERTY_OPTIONS.iter().find(|(flag, _)| *flag == key) {
+            provider.property |= bit;
             return Ok(());
         }
-        let reason = if VALUED.contains(&key.as_str()) {
+        let reason = if OPTIONS_WITH_VALUE.contains(&key.as_str()) {
             format!("@{key} needs a value: @{key}=…")
         } else {
-            format!("unknown option {:?}: expected one of {}", name.text, all_names())
+            format!("unknown option {:?}: expected one of {}", name.text, list_option_names())
         };
-        return Err(scanner.wrong(start..name.at.end, reason));
+        return Err(scanner.error_at(start..name.at.end, reason));
     }
     match key.as_str() {
-        "level" => once(scanner, start, &mut to.level, |scanner| {
-            let piece = scanner.run(&['@', '+', ',', ';']);
-            level(scanner, &piece)
+        "level" => read_once(scanner, start, &mut provider.level, |scanner| {
+            let span = scanner.read_word(&['@', '+', ',', ';']);
+            parse_level_span(scanner, &span)
         }),
-        "any" | "keywords" => once(scanner, start, &mut to.any, |scanner| bits(scanner, false)),
-        "all" => once(scanner, start, &mut to.all, |scanner| bits(scanner, false)),
-        "source" => once(scanner, start, &mut to.source, |scanner| {
-            let piece = if scanner.peek() == Some('{') {
-                scanner.through('}')
+        "any" | "keywords" => {
+            read_once(scanner, start, &mut provider.any, |scanner| parse_keyword_bits(scanner, false))
+        }
+        "all" => read_once(scanner, start, &mut provider.all, |scanner| parse_keyword_bits(scanner, false)),
+        "source" => read_once(scanner, start, &mut provider.source, |scanner| {
+            let span = if scanner.peek() == Some('{') {
+                scanner.read_through('}')
             } else {
-                scanner.run(&['@', '+', ',', ';'])
+                scanner.read_word(&['@', '+', ',', ';'])
             };
-            guid(scanner, &piece)
+            parse_guid(scanner, &span)
         }),
-        "payload" => payload(scanner, start, to),
-        "schematized" => schematized(scanner, start, to),
-        key if key.starts_with("stack-") => stack_option(scanner, start, key, to),
-        key if VALUED.contains(&key) => filter_option(scanner, start, key, to),
-        key if FLAGS.iter().any(|(flag, _)| *flag == key) => {
-            Err(scanner.wrong(name.at, format!("@{key} has no value")))
+        "payload" => read_payload_option(scanner, start, provider),
+        "schematized" => read_schematized_option(scanner, start, provider),
+        key if key.starts_with("stack-") => read_stack_option(scanner, start, key, provider),
+        key if OPTIONS_WITH_VALUE.contains(&key) => read_filter_option(scanner, start, key, provider),
+        key if PROPERTY_OPTIONS.iter().any(|(flag, _)| *flag == key) => {
+            Err(scanner.error_at(name.at, format!("@{key} has no value")))
         }
         _ => {
-            let reason = format!("unknown option {:?}: expected one of {}", name.text, all_names());
-            Err(scanner.wrong(name.at, reason))
+            let reason = format!("unknown option {:?}: expected one of {}", name.text, list_option_names());
+            Err(scanner.error_at(name.at, reason))
         }
     }
 }
 
-fn all_names() -> String {
-    let flags = FLAGS.iter().map(|(name, _)| *name).filter(|name| !VALUED.contains(name));
-    let valued = VALUED.iter().map(|name| format!("{name}="));
+fn list_option_names() -> String {
+    let flags =
+        PROPERTY_OPTIONS.iter().map(|(name, _)| *name).filter(|name| !OPTIONS_WITH_VALUE.contains(name));
+    let valued = OPTIONS_WITH_VALUE.iter().map(|name| format!("{name}="));
     let mut names: Vec<String> = flags.map(str::to_owned).chain(valued).collect();
     names.sort_unstable();
     names.join(", ")
 }
 
 /// Reads a value that may be given only once.
-fn once<'t, T>(
+fn read_once<'t, T>(
     scanner: &mut Scanner<'t>,
     start: usize,
     slot: &mut Option<T>,
-    read: impl FnOnce(&mut Scanner<'t>) -> Result<T, Mistake>,
-) -> Result<(), Mistake> {
+    read: impl FnOnce(&mut Scanner<'t>) -> Result<T, ArgumentError>,
+) -> Result<(), ArgumentError> {
     let value = read(scanner)?;
     if slot.is_some() {
-        return Err(scanner.wrong(since(scanner, start), "this option is given twice"));
+        return Err(scanner.error_at(range_from(scanner, start), "this option is given twice"));
     }
     *slot = Some(value);
     Ok(())
 }
 
-/// Reads an option that selects events for stacks, which also requests stacks.
-fn stack_option(scanner: &mut Scanner<'_>, start: usize, key: &str, to: &mut Spelled) -> Result<(), Mistake> {
+/// Reads an option that selects events for stacks. The option also turns stacks on.
+fn read_stack_option(
+    scanner: &mut Scanner<'_>,
+    start: usize,
+    key: &str,
+    provider: &mut ParsedProvider,
+) -> Result<(), ArgumentError> {
     match key {
         "stack-ids" => {
-            to.filters.stack_ids.extend(ids(scanner)?);
+            provider.filters.stack_ids.extend(read_event_ids(scanner)?);
             sort_and_limit(
                 scanner,
                 start,
-                &mut to.filters.stack_ids,
+                &mut provider.filters.stack_ids,
                 MAX_EVENT_FILTER_EVENT_ID_COUNT,
                 "event ids",
             )?;
         }
-        "stack-names" => extend_names(&mut to.filters.stack_names, strings(scanner)?),
-        "stack-level" => once(scanner, start, &mut to.stack_level, |scanner| {
-            let piece = scanner.run(&['@', '+', ',', ';']);
-            level(scanner, &piece)
+        "stack-names" => extend_names(&mut provider.filters.stack_names, read_names(scanner)?),
+        "stack-level" => read_once(scanner, start, &mut provider.stack_level, |scanner| {
+            let span = scanner.read_word(&['@', '+', ',', ';']);
+            parse_level_span(scanner, &span)
         })?,
         "stack-keywords" => {
-            once(scanner, start, &mut to.stack_keywords, |scanner| bits(scanner, false))?;
+            read_once(scanner, start, &mut provider.stack_keywords, |scanner| {
+                parse_keyword_bits(scanner, false)
+            })?;
         }
         _ => {
-            let reason = format!("unknown option {key:?}: expected one of {}", all_names());
-            return Err(scanner.wrong(since(scanner, start), reason));
+            let reason = format!("unknown option {key:?}: expected one of {}", list_option_names());
+            return Err(scanner.error_at(range_from(scanner, start), reason));
         }
     }
-    to.property |= EVENT_ENABLE_PROPERTY_STACK_TRACE;
-    to.filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
+    provider.property |= EVENT_ENABLE_PROPERTY_STACK_TRACE;
+    provider.filters.check().map_err(|reason| scanner.error_at(range_from(scanner, start), reason))
 }
 
 /// Reads a value with any content in quotes, or without blanks and separators.
-fn any_value(scanner: &mut Scanner<'_>) -> Result<Piece, Mistake> {
-    if scanner.peek() == Some('"') { scanner.quoted() } else { Ok(scanner.run(&['@', '+', ',', ';'])) }
+fn read_value(scanner: &mut Scanner<'_>) -> Result<TextSpan, ArgumentError> {
+    if scanner.peek() == Some('"') {
+        scanner.read_quoted()
+    } else {
+        Ok(scanner.read_word(&['@', '+', ',', ';']))
+    }
 }
 
 /// Reads a condition on the payload of an event, which needs the manifest; or the bytes of an
 /// encoded filter.
-fn payload(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
-    let piece = any_value(scanner)?;
-    let is_raw = !piece.text.contains(':');
-    if !to.filters.payload.is_empty() || (is_raw && !to.payloads.is_empty()) {
-        return Err(scanner.wrong(since(scanner, start), "give a filter either as conditions or as bytes"));
+fn read_payload_option(
+    scanner: &mut Scanner<'_>,
+    start: usize,
+    provider: &mut ParsedProvider,
+) -> Result<(), ArgumentError> {
+    let span = read_value(scanner)?;
+    let is_raw = !span.text.contains(':');
+    if !provider.filters.payload.is_empty() || (is_raw && !provider.payloads.is_empty()) {
+        return Err(
+            scanner.error_at(range_from(scanner, start), "give a filter either as conditions or as bytes")
+        );
     }
     if !is_raw {
-        to.payloads.push(piece);
+        provider.payloads.push(span);
         return Ok(());
     }
-    let Some(bytes) = hex(&piece.text).filter(|bytes| !bytes.is_empty()) else {
+    let Some(bytes) = parse_hex(&span.text).filter(|bytes| !bytes.is_empty()) else {
         let reason =
             "expected EVENT: FIELD OPERATOR VALUE, such as @payload=\"5: Port == 443\", with --manifest FILE";
-        return Err(scanner.wrong(piece.at, reason));
+        return Err(scanner.error_at(span.at, reason));
     };
-    to.filters.payload = bytes;
-    to.filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
+    provider.filters.payload = bytes;
+    provider.filters.check().map_err(|reason| scanner.error_at(range_from(scanner, start), reason))
 }
 
 /// Reads a filter that only its provider interprets: its id, version and data, or all of its bytes.
-fn schematized(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
-    let piece = any_value(scanner)?;
-    let bytes = match piece.text.split_once(':') {
-        Some((id, data)) => hex(data)
-            .zip(id_and_version(id))
+fn read_schematized_option(
+    scanner: &mut Scanner<'_>,
+    start: usize,
+    provider: &mut ParsedProvider,
+) -> Result<(), ArgumentError> {
+    let span = read_value(scanner)?;
+    let bytes = match span.text.split_once(':') {
+        Some((id, data)) => parse_hex(data)
+            .zip(parse_id_and_version(id))
             .map(|(data, (id, version))| encode::schematized(id, version, &data)),
-        None => hex(&piece.text),
+        None => parse_hex(&span.text),
     };
     let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
         let reason = "expected ID:HEX or ID.VERSION:HEX, such as 1:00ff, or the bytes of the filter and its header in hexadecimal";
-        return Err(scanner.wrong(piece.at, reason));
+        return Err(scanner.error_at(span.at, reason));
     };
-    if !to.filters.schematized.is_empty() {
-        return Err(scanner.wrong(since(scanner, start), "this option is given twice"));
+    if !provider.filters.schematized.is_empty() {
+        return Err(scanner.error_at(range_from(scanner, start), "this option is given twice"));
     }
-    to.filters.schematized = bytes;
-    to.filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
+    provider.filters.schematized = bytes;
+    provider.filters.check().map_err(|reason| scanner.error_at(range_from(scanner, start), reason))
 }
 
-fn id_and_version(text: &str) -> Option<(u16, u8)> {
+fn parse_id_and_version(text: &str) -> Option<(u16, u8)> {
     match text.split_once('.') {
         Some((id, version)) => id.parse().ok().zip(version.parse().ok()),
         None => text.parse().ok().map(|id| (id, 0)),
@@ -209,57 +237,57 @@ fn id_and_version(text: &str) -> Option<(u16, u8)> {
 }
 
 /// Parses pairs of hexadecimal digits.
-fn hex(text: &str) -> Option<Vec<u8>> {
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
-    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let (pairs, odd_digit) = digits.as_bytes().as_chunks::<2>();
     let digit = |c: u8| char::from(c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let byte = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
-    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+    if odd_digit.is_empty() { pairs.iter().map(byte).collect() } else { None }
 }
 
 /// Reads an option that selects processes or events.
-fn filter_option(
+fn read_filter_option(
     scanner: &mut Scanner<'_>,
     start: usize,
     key: &str,
-    to: &mut Spelled,
-) -> Result<(), Mistake> {
-    let filters = &mut to.filters;
+    provider: &mut ParsedProvider,
+) -> Result<(), ArgumentError> {
+    let filters = &mut provider.filters;
     match key {
         "ids" | "not-ids" => {
-            let list = ids(scanner)?;
-            let chosen = choose(scanner, start, &mut filters.ids, key == "ids")?;
-            chosen.extend(list);
-            sort_and_limit(scanner, start, chosen, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
+            let list = read_event_ids(scanner)?;
+            let list_to_extend = inclusion_list(scanner, start, &mut filters.ids, key == "ids")?;
+            list_to_extend.extend(list);
+            sort_and_limit(scanner, start, list_to_extend, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
         }
         "names" | "not-names" => {
-            let list = strings(scanner)?;
-            extend_names(choose(scanner, start, &mut filters.names, key == "names")?, list);
+            let list = read_names(scanner)?;
+            extend_names(inclusion_list(scanner, start, &mut filters.names, key == "names")?, list);
         }
         "pid" => {
-            let pids = numbers(scanner, "the id of a process, such as 1234")?;
+            let pids = read_number_ranges(scanner, "the id of a process, such as 1234")?;
             filters.pids.extend(pids.iter().map(|(first, _)| *first));
             sort_and_limit(scanner, start, &mut filters.pids, MAX_EVENT_FILTER_PID_COUNT, "processes")?;
         }
-        "exe" => extend_names(&mut filters.exes, strings(scanner)?),
-        "package" => extend_names(&mut filters.packages, strings(scanner)?),
-        "app" => extend_names(&mut filters.apps, strings(scanner)?),
-        _ => extend_names(&mut filters.containers, strings(scanner)?),
+        "exe" => extend_names(&mut filters.exes, read_names(scanner)?),
+        "package" => extend_names(&mut filters.packages, read_names(scanner)?),
+        "app" => extend_names(&mut filters.apps, read_names(scanner)?),
+        _ => extend_names(&mut filters.containers, read_names(scanner)?),
     }
-    filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
+    filters.check().map_err(|reason| scanner.error_at(range_from(scanner, start), reason))
 }
 
-/// Returns the list to extend; a filter either includes or excludes.
-fn choose<'f, T>(
+/// Returns the list to extend; it is an error to include and exclude.
+fn inclusion_list<'f, T>(
     scanner: &Scanner<'_>,
     start: usize,
-    slot: &'f mut Option<Choice<T>>,
+    slot: &'f mut Option<InclusionList<T>>,
     includes: bool,
-) -> Result<&'f mut Vec<T>, Mistake> {
-    let choice = slot.get_or_insert_with(|| Choice { includes, list: Vec::new() });
+) -> Result<&'f mut Vec<T>, ArgumentError> {
+    let choice = slot.get_or_insert_with(|| InclusionList { includes, list: Vec::new() });
     if choice.includes != includes {
         let reason = "a list either includes or excludes: there cannot be one of each";
-        return Err(scanner.wrong(since(scanner, start), reason));
+        return Err(scanner.error_at(range_from(scanner, start), reason));
     }
     Ok(&mut choice.list)
 }
@@ -269,14 +297,15 @@ fn sort_and_limit<T: Ord>(
     scanner: &Scanner<'_>,
     start: usize,
     list: &mut Vec<T>,
-    most: usize,
+    max_count: usize,
     noun: &str,
-) -> Result<(), Mistake> {
+) -> Result<(), ArgumentError> {
     list.sort_unstable();
     list.dedup();
-    if list.len() > most {
-        let reason = format!("{} {noun} are more than the {most} that one filter can contain", list.len());
-        return Err(scanner.wrong(since(scanner, start), reason));
+    if list.len() > max_count {
+        let reason =
+            format!("{} {noun} are more than the {max_count} that one filter can contain", list.len());
+        return Err(scanner.error_at(range_from(scanner, start), reason));
     }
     Ok(())
 }
@@ -290,35 +319,35 @@ fn extend_names(list: &mut Vec<String>, more: Vec<String>) {
 }
 
 /// Reads a list of texts: one, or several in quotes.
-fn strings(scanner: &mut Scanner<'_>) -> Result<Vec<String>, Mistake> {
+fn read_names(scanner: &mut Scanner<'_>) -> Result<Vec<String>, ArgumentError> {
     let items = if scanner.peek() == Some('"') {
-        scanner.quoted_list()?
+        scanner.read_quoted_list()?
     } else {
-        let item = scanner.run(&['@', '+', ',', ';']);
+        let item = scanner.read_word(&['@', '+', ',', ';']);
         if matches!(scanner.peek(), Some(',' | ';')) {
             let reason = "quote a list (names=\"A,B\") or repeat the option; + begins another provider";
-            return Err(scanner.wrong_here(reason));
+            return Err(scanner.error_here(reason));
         }
         vec![item]
     };
-    let is_wrong = |item: &&Piece| item.text.is_empty() || item.text.contains(['\0', ';']);
-    match items.iter().find(is_wrong) {
-        Some(item) => Err(scanner.wrong(item.at.clone(), "expected a name without a semicolon")),
+    let is_invalid = |item: &&TextSpan| item.text.is_empty() || item.text.contains(['\0', ';']);
+    match items.iter().find(is_invalid) {
+        Some(item) => Err(scanner.error_at(item.at.clone(), "expected a name without a semicolon")),
         None => Ok(items.into_iter().map(|item| item.text).collect()),
     }
 }
 
 /// Reads event ids: `1,2-5`.
-fn ids(scanner: &mut Scanner<'_>) -> Result<Vec<u16>, Mistake> {
+fn read_event_ids(scanner: &mut Scanner<'_>) -> Result<Vec<u16>, ArgumentError> {
     let start = scanner.position();
     let mut ids = Vec::new();
-    for (first, last) in numbers(scanner, "event ids from 0 to 65535, such as 1,2-5")? {
+    for (first, last) in read_number_ranges(scanner, "event ids from 0 to 65535, such as 1,2-5")? {
         let ends = u16::try_from(first).ok().zip(u16::try_from(last).ok()).filter(|(f, l)| f <= l);
         let Some((first, last)) = ends else {
             let reason = "expected event ids from 0 to 65535, such as 1,2-5";
-            return Err(scanner.wrong(since(scanner, start), reason));
+            return Err(scanner.error_at(range_from(scanner, start), reason));
         };
-        // One more than fits is enough for the error.
+        // One id more than the limit is enough to cause the error.
         ids.extend((first..=last).take(MAX_EVENT_FILTER_EVENT_ID_COUNT.saturating_add(1)));
     }
     Ok(ids)
@@ -326,41 +355,41 @@ fn ids(scanner: &mut Scanner<'_>) -> Result<Vec<u16>, Mistake> {
 
 /// Reads a list of numbers and ranges, in quotes or not. After a comma, anything but a number
 /// begins another provider.
-fn numbers(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(u32, u32)>, Mistake> {
+fn read_number_ranges(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(u32, u32)>, ArgumentError> {
     const ENDS: &[char] = &['@', '+', ',', ';'];
     let items = if scanner.peek() == Some('"') {
-        scanner.quoted_list()?
+        scanner.read_quoted_list()?
     } else {
-        let mut items = vec![scanner.run(ENDS)];
+        let mut items = vec![scanner.read_word(ENDS)];
         while is_number_next(scanner) {
             scanner.take_char(',');
-            items.push(scanner.run(ENDS));
+            items.push(scanner.read_word(ENDS));
         }
         items
     };
-    let wrong = |item: &Piece| scanner.wrong(item.at.clone(), format!("expected {expected}"));
-    items.iter().map(|item| range(&item.text).ok_or_else(|| wrong(item))).collect()
+    let to_error = |item: &TextSpan| scanner.error_at(item.at.clone(), format!("expected {expected}"));
+    items.iter().map(|item| parse_range(&item.text).ok_or_else(|| to_error(item))).collect()
 }
 
 fn is_number_next(scanner: &Scanner<'_>) -> bool {
-    let Some(rest) = scanner.rest().strip_prefix(',') else { return false };
-    let item = rest.split(['@', '+', ',', ';', ' ', '\t']).next().unwrap_or_default();
-    range(item).is_some()
+    let Some(after_comma) = scanner.remaining_text().strip_prefix(',') else { return false };
+    let item = after_comma.split(['@', '+', ',', ';', ' ', '\t']).next().unwrap_or_default();
+    parse_range(item).is_some()
 }
 
 /// Parses a number, or two with a hyphen between them.
-fn range(text: &str) -> Option<(u32, u32)> {
+fn parse_range(text: &str) -> Option<(u32, u32)> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     };
     match text.split_once('-') {
         Some((first, last)) => number(first).zip(number(last)),
-        None => number(text).map(|one| (one, one)),
+        None => number(text).map(|number| (number, number)),
     }
 }
 
 /// Returns the range from a start to the position of the scanner.
-fn since(scanner: &Scanner<'_>, start: usize) -> Range<usize> {
+fn range_from(scanner: &Scanner<'_>, start: usize) -> Range<usize> {
     start..scanner.position()
 }

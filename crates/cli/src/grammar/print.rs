@@ -1,18 +1,18 @@
-//! Prints a provider in the syntax of the command line; the text parses to the same provider.
+//! Prints a request in the syntax of the command line; the text parses to an equal request.
 
 use std::fmt::{self, Display, Formatter};
 
 use traceweir::Guid;
 
 use super::EnableRequest;
-use super::filters::Choice;
-use super::option::FLAGS;
+use super::filters::InclusionList;
+use super::option::PROPERTY_OPTIONS;
 use super::spelling::is_number;
 
 impl Display for EnableRequest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.is_hashed() {
-            f.write_str(&quoted(&self.name))?
+            f.write_str(&quote(&self.name))?
         } else {
             write!(f, "{{{}}}", self.guid)?
         }
@@ -22,10 +22,10 @@ impl Display for EnableRequest {
             (any, 0) => write!(f, ":{any:#x}")?,
             (any, level) => write!(f, ":{any:#x}:{level}")?,
         }
-        if self.all != 0 {
-            write!(f, "@all={:#x}", self.all)?;
+        if self.all_keywords != 0 {
+            write!(f, "@all={:#x}", self.all_keywords)?;
         }
-        for (name, _) in FLAGS.iter().filter(|(_, bit)| self.property & bit != 0) {
+        for (name, _) in PROPERTY_OPTIONS.iter().filter(|(_, bit)| self.property & bit != 0) {
             write!(f, "@{name}")?;
         }
         if !self.source.is_null() {
@@ -53,13 +53,13 @@ impl EnableRequest {
         ] {
             write_texts(f, option, list)?;
         }
-        if let Some(Choice { includes, list }) = &filters.ids {
-            write_numbers(f, if *includes { "ids" } else { "not-ids" }, &ranges(list))?;
+        if let Some(InclusionList { includes, list }) = &filters.ids {
+            write_numbers(f, if *includes { "ids" } else { "not-ids" }, &format_ranges(list))?;
         }
-        if let Some(Choice { includes, list }) = &filters.names {
+        if let Some(InclusionList { includes, list }) = &filters.names {
             write_texts(f, if *includes { "names" } else { "not-names" }, list)?;
         }
-        write_numbers(f, "stack-ids", &ranges(&filters.stack_ids))?;
+        write_numbers(f, "stack-ids", &format_ranges(&filters.stack_ids))?;
         write_texts(f, "stack-names", &filters.stack_names)?;
         for (option, bytes) in [("payload", &filters.payload), ("schematized", &filters.schematized)] {
             if !bytes.is_empty() {
@@ -82,11 +82,11 @@ fn write_numbers(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::R
 }
 
 fn write_texts(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::Result {
-    list.iter().try_for_each(|text| write!(f, "@{option}={}", quoted(text)))
+    list.iter().try_for_each(|text| write!(f, "@{option}={}", quote(text)))
 }
 
 /// Returns a text unchanged if it has no special characters, else in quotes.
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     // A name that looks like a GUID or a number must be quoted.
     let is_ambiguous = text.parse::<Guid>().is_ok() || is_number(text);
@@ -105,7 +105,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Formats sorted ids, with neighbours as ranges.
-fn ranges(ids: &[u16]) -> Vec<String> {
+fn format_ranges(ids: &[u16]) -> Vec<String> {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for id in ids {
         match ranges.last_mut() {
@@ -113,8 +113,8 @@ fn ranges(ids: &[u16]) -> Vec<String> {
             _ => ranges.push((*id, *id)),
         }
     }
-    let text = |(first, last): &(u16, u16)| {
+    let format_range = |(first, last): &(u16, u16)| {
         if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
-    ranges.iter().map(text).collect()
+    ranges.iter().map(format_range).collect()
 }

@@ -1,33 +1,33 @@
-//! Splits text into pieces, each with its position.
+//! Splits text into spans, each with its position.
 
 use std::ops::Range;
 
 use traceweir::Guid;
 
-use super::mistake::Mistake;
+use super::mistake::ArgumentError;
 
 /// Separators between providers.
 pub(super) const SEPARATORS: &[char] = &['+', ',', ';'];
 
-/// A part of the text.
+/// A part of the scanned text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    /// Its content, without quotes and escapes.
+pub(super) struct TextSpan {
+    /// The content, without quotes and escapes.
     pub(super) text: String,
-    /// Its position, in bytes.
+    /// Byte range in the scanned text.
     pub(super) at: Range<usize>,
 }
 
-/// A character of a quoted part.
+/// A character between quotes.
 #[derive(Clone, Copy)]
-struct Quoted {
+struct QuotedChar {
     c: char,
     at: usize,
-    /// Whether it follows a backslash, so that it neither separates nor is trimmed.
+    /// Whether a backslash precedes it. Such a character is neither a separator nor trimmed.
     is_literal: bool,
 }
 
-/// Reads the text from the left.
+/// Reads a text from left to right.
 pub(super) struct Scanner<'t> {
     text: &'t str,
     at: usize,
@@ -46,143 +46,141 @@ impl<'t> Scanner<'t> {
         self.at
     }
 
-    pub(super) fn rest(&self) -> &'t str {
+    pub(super) fn remaining_text(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
     pub(super) fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
+        self.remaining_text().chars().next()
     }
 
-    fn bump(&mut self) -> Option<char> {
+    fn next_char(&mut self) -> Option<char> {
         let c = self.peek()?;
         self.at = self.at.saturating_add(c.len_utf8());
         Some(c)
     }
 
-    /// Skips a character, if it is next; returns whether it was.
-    pub(super) fn take_char(&mut self, wanted: char) -> bool {
-        let is_next = self.peek() == Some(wanted);
+    /// Skips a character if it is next; returns whether it was skipped.
+    pub(super) fn take_char(&mut self, expected: char) -> bool {
+        let is_next = self.peek() == Some(expected);
         if is_next {
-            self.bump();
+            self.next_char();
         }
         is_next
     }
 
-    /// Skips a separator, if one is next; returns whether one was.
+    /// Skips a separator if it is next; returns whether one was skipped.
     pub(super) fn take_separator(&mut self) -> bool {
         SEPARATORS.iter().any(|c| self.take_char(*c))
     }
 
     pub(super) fn skip_blanks(&mut self) {
         while self.peek().is_some_and(char::is_whitespace) {
-            self.bump();
+            self.next_char();
         }
     }
 
     /// Reads up to a blank, a quote or one of these characters.
-    pub(super) fn run(&mut self, ends: &[char]) -> Piece {
+    pub(super) fn read_word(&mut self, ends: &[char]) -> TextSpan {
         let start = self.at;
         while self.peek().is_some_and(|c| !c.is_whitespace() && c != '"' && !ends.contains(&c)) {
-            self.bump();
+            self.next_char();
         }
         let text = self.text.get(start..self.at).unwrap_or_default().to_owned();
-        Piece { text, at: start..self.at }
+        TextSpan { text, at: start..self.at }
     }
 
     /// Reads up to a quote or one of these characters, including blanks except those at the end.
-    pub(super) fn words(&mut self, ends: &[char]) -> Piece {
+    pub(super) fn read_words(&mut self, ends: &[char]) -> TextSpan {
         let start = self.at;
-        let rest = self.rest();
-        let end = rest.find(|c: char| c == '"' || ends.contains(&c)).unwrap_or(rest.len());
-        let text = rest.get(..end).unwrap_or_default().trim_end().to_owned();
+        let text = self.remaining_text();
+        let end = text.find(|c: char| c == '"' || ends.contains(&c)).unwrap_or(text.len());
+        let text = text.get(..end).unwrap_or_default().trim_end().to_owned();
         self.at = start.saturating_add(text.len());
-        Piece { text, at: start..self.at }
+        TextSpan { text, at: start..self.at }
     }
 
     /// Reads a name of several words that is followed by a colon; the columns of logman have no
     /// colons, except for levels such as win:Error.
-    pub(super) fn name_before_colon(&mut self, ends: &[char]) -> Option<Piece> {
+    pub(super) fn read_name_before_colon(&mut self, ends: &[char]) -> Option<TextSpan> {
         let start = self.at;
-        let name = self.words(ends);
+        let name = self.read_words(ends);
         let mut words = name.text.split_whitespace();
         let first = words.next().unwrap_or_default();
         let last = words.next_back().unwrap_or(first);
         let is_column =
             |word: &str| word.eq_ignore_ascii_case("win") || word.starts_with(|c: char| c.is_ascii_digit());
-        let is_one = first.len() < name.text.len()
+        let is_name = first.len() < name.text.len()
             && self.peek() == Some(':')
             && first.parse::<Guid>().is_err()
             && !is_column(last)
             && !name.text.contains(['|', '(', ')', '=']);
-        if !is_one {
+        if !is_name {
             self.at = start;
         }
-        is_one.then_some(name)
+        is_name.then_some(name)
     }
 
     /// Reads up to and including this character.
-    pub(super) fn through(&mut self, last: char) -> Piece {
+    pub(super) fn read_through(&mut self, last: char) -> TextSpan {
         let start = self.at;
-        while self.bump().is_some_and(|c| c != last) {}
+        while self.next_char().is_some_and(|c| c != last) {}
         let text = self.text.get(start..self.at).unwrap_or_default().to_owned();
-        Piece { text, at: start..self.at }
+        TextSpan { text, at: start..self.at }
     }
 
-    /// Returns an error at a position.
-    pub(super) fn wrong(&self, at: Range<usize>, reason: impl Into<String>) -> Mistake {
-        Mistake::new(self.text, at, reason)
+    pub(super) fn error_at(&self, at: Range<usize>, reason: impl Into<String>) -> ArgumentError {
+        ArgumentError::new(self.text, at, reason)
     }
 
     /// Returns an error at the next character.
-    pub(super) fn wrong_here(&self, reason: impl Into<String>) -> Mistake {
+    pub(super) fn error_here(&self, reason: impl Into<String>) -> ArgumentError {
         let end = self.at.saturating_add(self.peek().map_or(0, char::len_utf8));
-        self.wrong(self.at..end, reason)
+        self.error_at(self.at..end, reason)
     }
 
-    /// Reads a quoted part as one piece; a backslash makes the next character plain.
-    pub(super) fn quoted(&mut self) -> Result<Piece, Mistake> {
+    /// Reads a quoted text. A backslash removes the special meaning of the next character.
+    pub(super) fn read_quoted(&mut self) -> Result<TextSpan, ArgumentError> {
         let start = self.at;
-        let text = self.quoted_characters()?.iter().map(|q| q.c).collect();
-        Ok(Piece { text, at: start..self.at })
+        let text = self.read_quoted_chars()?.iter().map(|q| q.c).collect();
+        Ok(TextSpan { text, at: start..self.at })
     }
 
-    /// Reads a quoted part as a list.
-    pub(super) fn quoted_list(&mut self) -> Result<Vec<Piece>, Mistake> {
-        let (start, characters) = (self.at, self.quoted_characters()?);
+    pub(super) fn read_quoted_list(&mut self) -> Result<Vec<TextSpan>, ArgumentError> {
+        let (start, characters) = (self.at, self.read_quoted_chars()?);
         let items = characters.split(|q| !q.is_literal && matches!(q.c, ',' | ';'));
-        Ok(items.map(|item| trimmed(item, start..self.at)).collect())
+        Ok(items.map(|item| trim_item(item, start..self.at)).collect())
     }
 
-    fn quoted_characters(&mut self) -> Result<Vec<Quoted>, Mistake> {
+    fn read_quoted_chars(&mut self) -> Result<Vec<QuotedChar>, ArgumentError> {
         let start = self.at;
         self.take_char('"');
         let mut characters = Vec::new();
         loop {
             let at = self.at;
-            match self.bump() {
+            match self.next_char() {
                 Some('"') => return Ok(characters),
                 Some('\\') => {
-                    let Some(c) = self.bump() else { break };
-                    characters.push(Quoted { c, at, is_literal: true });
+                    let Some(c) = self.next_char() else { break };
+                    characters.push(QuotedChar { c, at, is_literal: true });
                 }
-                Some(c) => characters.push(Quoted { c, at, is_literal: false }),
+                Some(c) => characters.push(QuotedChar { c, at, is_literal: false }),
                 None => break,
             }
         }
-        Err(self.wrong(start..self.at, "the quote is not closed"))
+        Err(self.error_at(start..self.at, "the quote is not closed"))
     }
 }
 
 /// Returns an item of a list without the blanks around it.
-fn trimmed(item: &[Quoted], whole: Range<usize>) -> Piece {
-    let is_blank = |q: &Quoted| !q.is_literal && q.c.is_whitespace();
+fn trim_item(item: &[QuotedChar], list_range: Range<usize>) -> TextSpan {
+    let is_blank = |q: &QuotedChar| !q.is_literal && q.c.is_whitespace();
     let start = item.iter().position(|q| !is_blank(q)).unwrap_or(item.len());
     let end = item.iter().rposition(|q| !is_blank(q)).map_or(start, |last| last.saturating_add(1));
     let item = item.get(start..end).unwrap_or_default();
     let at = match (item.first(), item.last()) {
         (Some(first), Some(last)) => first.at..last.at.saturating_add(last.c.len_utf8()),
-        _ => whole,
+        _ => list_range,
     };
-    Piece { text: item.iter().map(|q| q.c).collect(), at }
+    TextSpan { text: item.iter().map(|q| q.c).collect(), at }
 }

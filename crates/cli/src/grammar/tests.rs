@@ -4,9 +4,10 @@ use traceweir::session::Filter;
 use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::*;
 
-use super::filters::{Choice, Filters};
+use super::filters::{EnableFilters, InclusionList};
 use super::*;
 
+/// The hash of the name "MyProvider".
 const HASHED: Guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
 
 #[test]
@@ -58,7 +59,10 @@ fn name_means_the_provider_that_the_session_enables() {
     assert_eq!(resolve("shop").unwrap().guid, one);
     assert_eq!(resolve("*shop").unwrap().guid, Guid::from_provider_name("shop"));
     assert_eq!(resolve("Other").unwrap().guid, Guid::from_provider_name("Other"));
-    assert!(resolve("bar").unwrap_err().to_string().contains(&two.to_string()), "which of them?");
+    assert!(
+        resolve("bar").unwrap_err().to_string().contains(&two.to_string()),
+        "an ambiguous name must be an error that lists the GUIDs"
+    );
 }
 
 #[test]
@@ -96,65 +100,85 @@ fn keywords_and_level_are_optional() {
         ("{b3864c38-4273-58c5-545b-8b3608343471} 0xffffffff win:Error", 0xffff_ffff, 2),
         ("b3864c38-4273-58c5-545b-8b3608343471 0x1 0x5 @stack", 1, 5),
     ] {
-        let wanted = parse_provider(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-        assert_eq!((wanted.keywords, wanted.level), (keywords, level), "{text}");
+        let request = parse_provider(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!((request.keywords, request.level), (keywords, level), "{text}");
     }
 }
 
 #[test]
 fn options_set_properties_and_filters() {
-    let ids = |includes, list: &[u16]| Some(Choice { includes, list: list.to_vec() });
+    let ids = |includes, list: &[u16]| Some(InclusionList { includes, list: list.to_vec() });
     let names = |includes, list: &[&str]| {
-        Some(Choice { includes, list: list.iter().map(ToString::to_string).collect() })
+        Some(InclusionList { includes, list: list.iter().map(ToString::to_string).collect() })
     };
-    let none = Filters::default;
+    let none = EnableFilters::default;
     let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
     for (options, property, filters) in [
         ("@stack", STACK, none()),
         ("@STACK", STACK, none()),
-        ("@sid@tsid@key", 0x1 | 0x2 | 0x8, none()),
-        ("@start-key@event-key@container", 0x80 | 0x100 | 0x800, none()),
-        ("@ignore-keyword-0@enable-keyword-0", 0x10 | 0x40, none()),
-        ("@group@exclude-inprivate@silos", 0x20 | 0x200 | 0x400, none()),
-        ("@ids=7", 0, Filters { ids: ids(true, &[7]), ..none() }),
-        ("@ids=1,2-5,0x10", 0, Filters { ids: ids(true, &[1, 2, 3, 4, 5, 16]), ..none() }),
-        ("@ids=\"5, 2-3\"", 0, Filters { ids: ids(true, &[2, 3, 5]), ..none() }),
-        ("@ids=5@ids=5@ids=4", 0, Filters { ids: ids(true, &[4, 5]), ..none() }),
-        ("@not-ids=9", 0, Filters { ids: ids(false, &[9]), ..none() }),
-        ("@names=Start", 0, Filters { names: names(true, &["Start"]), ..none() }),
-        ("@names=\"Start, Stop\"", 0, Filters { names: names(true, &["Start", "Stop"]), ..none() }),
-        ("@names=a@names=b", 0, Filters { names: names(true, &["a", "b"]), ..none() }),
-        ("@not-names=\"a\\,b\"", 0, Filters { names: names(false, &["a,b"]), ..none() }),
-        ("@pid=12,7", 0, Filters { pids: vec![7, 12], ..none() }),
-        ("@exe=bash", 0, Filters { exes: texts(&["bash"]), ..none() }),
-        ("@exe=\"a;b\"", 0, Filters { exes: texts(&["a", "b"]), ..none() }),
+        (
+            "@sid@tsid@key",
+            EVENT_ENABLE_PROPERTY_SID | EVENT_ENABLE_PROPERTY_TS_ID | EVENT_ENABLE_PROPERTY_PSM_KEY,
+            none(),
+        ),
+        (
+            "@start-key@event-key@container",
+            EVENT_ENABLE_PROPERTY_PROCESS_START_KEY
+                | EVENT_ENABLE_PROPERTY_EVENT_KEY
+                | EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING,
+            none(),
+        ),
+        (
+            "@ignore-keyword-0@enable-keyword-0",
+            EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0,
+            none(),
+        ),
+        (
+            "@group@exclude-inprivate@silos",
+            EVENT_ENABLE_PROPERTY_PROVIDER_GROUP
+                | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE
+                | EVENT_ENABLE_PROPERTY_ENABLE_SILOS,
+            none(),
+        ),
+        ("@ids=7", 0, EnableFilters { ids: ids(true, &[7]), ..none() }),
+        ("@ids=1,2-5,0x10", 0, EnableFilters { ids: ids(true, &[1, 2, 3, 4, 5, 16]), ..none() }),
+        ("@ids=\"5, 2-3\"", 0, EnableFilters { ids: ids(true, &[2, 3, 5]), ..none() }),
+        ("@ids=5@ids=5@ids=4", 0, EnableFilters { ids: ids(true, &[4, 5]), ..none() }),
+        ("@not-ids=9", 0, EnableFilters { ids: ids(false, &[9]), ..none() }),
+        ("@names=Start", 0, EnableFilters { names: names(true, &["Start"]), ..none() }),
+        ("@names=\"Start, Stop\"", 0, EnableFilters { names: names(true, &["Start", "Stop"]), ..none() }),
+        ("@names=a@names=b", 0, EnableFilters { names: names(true, &["a", "b"]), ..none() }),
+        ("@not-names=\"a\\,b\"", 0, EnableFilters { names: names(false, &["a,b"]), ..none() }),
+        ("@pid=12,7", 0, EnableFilters { pids: vec![7, 12], ..none() }),
+        ("@exe=bash", 0, EnableFilters { exes: texts(&["bash"]), ..none() }),
+        ("@exe=\"a;b\"", 0, EnableFilters { exes: texts(&["a", "b"]), ..none() }),
         (
             "@package=x.service@app=y",
             0,
-            Filters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..none() },
+            EnableFilters { packages: texts(&["x.service"]), apps: texts(&["y"]), ..none() },
         ),
         (
             "@schematized=258.3:0aFF",
             0,
-            Filters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..none() },
+            EnableFilters { schematized: encode::schematized(258, 3, &[0x0A, 0xFF]), ..none() },
         ),
-        ("@container=abc", 0, Filters { containers: texts(&["abc"]), ..none() }),
-        ("@stack-ids=1-2", STACK, Filters { stack_ids: vec![1, 2], ..none() }),
-        ("@stack-names=Start", STACK, Filters { stack_names: texts(&["Start"]), ..none() }),
-        ("@stack-level=error", STACK, Filters { stack_level: Some(2), ..none() }),
+        ("@container=abc", 0, EnableFilters { containers: texts(&["abc"]), ..none() }),
+        ("@stack-ids=1-2", STACK, EnableFilters { stack_ids: vec![1, 2], ..none() }),
+        ("@stack-names=Start", STACK, EnableFilters { stack_names: texts(&["Start"]), ..none() }),
+        ("@stack-level=error", STACK, EnableFilters { stack_level: Some(2), ..none() }),
         (
             "@stack-level=2@stack-keywords=0x4",
             STACK,
-            Filters { stack_level: Some(2), stack_keywords: Some(4), ..none() },
+            EnableFilters { stack_level: Some(2), stack_keywords: Some(4), ..none() },
         ),
     ] {
         let text = format!("A{options}");
-        let wanted = parse_provider(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
-        assert_eq!((wanted.property, wanted.filters), (property, filters), "{text}");
+        let request = parse_provider(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!((request.property, request.filters), (property, filters), "{text}");
     }
     let source = parse_provider("A@all=0x6@source={b3864c38-4273-58c5-545b-8b3608343471}").unwrap();
-    assert_eq!((source.all, source.source), (6, HASHED));
+    assert_eq!((source.all_keywords, source.source), (6, HASHED));
 }
 
 #[test]
@@ -175,10 +199,9 @@ fn lists_accept_three_separators() {
     }
 }
 
-/// Each wrong text, the part that is marked, and a word of the message.
 #[test]
 fn errors_explain_and_mark_the_mistake() {
-    for (text, marked, word) in [
+    for (text, marked, message_part) in [
         ("", "", "name"),
         ("*", "*", "name"),
         (":1", ":", "name"),
@@ -224,13 +247,13 @@ fn errors_explain_and_mark_the_mistake() {
         ("A@stack-nothing=1", "@stack-nothing=", "unknown option"),
     ] {
         let error = parse_provider(text).expect_err(text);
-        assert!(error.contains(word), "{text}: {error}");
+        assert!(error.contains(message_part), "{text}: {error}");
         let mut lines = error.lines().rev();
         let (carets, shown) = (lines.next().unwrap(), lines.next().unwrap());
         assert_eq!(shown.trim_start(), text.trim_start(), "{error}");
-        let at = carets.find('^').unwrap();
-        let under: String = shown.chars().skip(at).take(carets.trim().len()).collect();
-        assert_eq!(under, marked, "{text}: {error}");
+        let column = carets.find('^').unwrap();
+        let marked_text: String = shown.chars().skip(column).take(carets.trim().len()).collect();
+        assert_eq!(marked_text, marked, "{text}: {error}");
     }
     let long = format!("A@exe={}", "x".repeat(513));
     assert!(parse_provider(&long).unwrap_err().contains("1024"));
@@ -250,10 +273,10 @@ fn names_of_a_manifest_resolve() {
     std::fs::write(&file, manifest).unwrap();
     let known = ManifestNames::load(&[file]).unwrap();
     let resolve = |text: &str| parse_providers(text).unwrap().0[0].resolve(&known);
-    let wanted = resolve("\"net company\":network|disk:4@all=Disk@stack-keywords=(Network)").unwrap();
-    assert_eq!((wanted.guid, wanted.keywords, wanted.all), (HASHED, 0x14, 4));
-    assert_eq!(wanted.filters.stack_keywords, Some(0x10));
-    assert_ne!(resolve("*\"Net Company\"").unwrap().guid, HASHED, "the hash is said outright");
+    let request = resolve("\"net company\":network|disk:4@all=Disk@stack-keywords=(Network)").unwrap();
+    assert_eq!((request.guid, request.keywords, request.all_keywords), (HASHED, 0x14, 4));
+    assert_eq!(request.filters.stack_keywords, Some(0x10));
+    assert_ne!(resolve("*\"Net Company\"").unwrap().guid, HASHED, "* must ignore the manifest");
     let unknown = resolve("{b3864c38-4273-58c5-545b-8b3608343471}:Nett").unwrap_err().to_string();
     assert!(unknown.contains("Network (0x10), Disk (0x4)"), "{unknown}");
 }
@@ -264,20 +287,25 @@ fn provider_file_has_one_provider_per_line() {
     let file = folder.path().join("providers.txt");
     let read = |text: &str| {
         std::fs::write(&file, text).unwrap();
-        read_file(&file, &ManifestNames::default())
+        read_provider_file(&file, &ManifestNames::default())
     };
     let text =
         "# ours\r\nA:0x1:4\r\n\r\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\r\nC+D\r\n";
     let names: Vec<_> = read(text).ok().unwrap().into_iter().map(|w| w.name).collect();
     assert_eq!(names, ["A", "{b3864c38-4273-58c5-545b-8b3608343471}", "C", "D"]);
-    let Err(Unusable::Wrong(reason)) = read("A\nB:zz\n") else { panic!() };
+    let Err(ProviderFileError::Invalid(reason)) = read("A\nB:zz\n") else {
+        panic!("an unknown keyword must make the file invalid")
+    };
     assert!(reason.contains("providers.txt:2: ") && reason.contains("      ^^"), "{reason}");
-    assert!(matches!(read_file(folder.path(), &ManifestNames::default()), Err(Unusable::Unread(_))));
+    assert!(matches!(
+        read_provider_file(folder.path(), &ManifestNames::default()),
+        Err(ProviderFileError::Unreadable(_))
+    ));
 }
 
 #[test]
 fn filters_encode_to_documented_bytes() {
-    let bytes = |text: &str| parse_provider(text).unwrap().filters_for(&[]);
+    let bytes = |text: &str| parse_provider(text).unwrap().encode_filters(&[]);
     let filter = |kind, data: &[u8]| Filter::from_parts(kind, data.to_vec());
     assert_eq!(bytes("A"), []);
     assert_eq!(bytes("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
@@ -304,34 +332,35 @@ fn filters_encode_to_documented_bytes() {
     let all =
         "A@pid=1@exe=a@package=b@app=c@container=d@ids=1@names=n@stack-ids=1@stack-names=n@stack-level=1";
     let kinds: std::collections::BTreeSet<u32> = bytes(all).iter().map(Filter::kind).collect();
-    assert_eq!(kinds.len(), 10, "one of each type");
+    assert_eq!(kinds.len(), 10, "each option must encode its own filter type");
 }
 
 #[test]
 fn process_filter_contains_little_endian_ids() {
-    let wanted = parse_provider("A:1:2").unwrap();
-    assert_eq!((wanted.level, wanted.keywords), (2, 1));
+    let request = parse_provider("A:1:2").unwrap();
+    assert_eq!((request.level, request.keywords), (2, 1));
     let pids = Filter::from_parts(EVENT_FILTER_TYPE_PID, vec![1, 0, 0, 0, 2, 1, 0, 0]);
-    assert_eq!(wanted.filters_for(&[0x102, 1]), [pids]);
+    assert_eq!(request.encode_filters(&[0x102, 1]), [pids]);
 }
 
-fn texts() -> impl Strategy<Value = Vec<String>> {
-    // Any text, except what no list of names can contain.
+fn any_texts() -> impl Strategy<Value = Vec<String>> {
+    // Any text without the characters that no list of names can contain.
     btree_set("[^;\\x00]{1,12}", 0..4).prop_map(|set| set.into_iter().collect())
 }
 
-fn ids() -> impl Strategy<Value = Vec<u16>> {
+fn any_ids() -> impl Strategy<Value = Vec<u16>> {
     btree_set(any::<u16>(), 0..=64).prop_map(|set| set.into_iter().collect())
 }
 
-fn choice<T: std::fmt::Debug>(
+fn any_inclusion_list<T: std::fmt::Debug>(
     list: impl Strategy<Value = Vec<T>>,
-) -> impl Strategy<Value = Option<Choice<T>>> {
-    (any::<bool>(), list).prop_map(|(includes, list)| (!list.is_empty()).then_some(Choice { includes, list }))
+) -> impl Strategy<Value = Option<InclusionList<T>>> {
+    (any::<bool>(), list)
+        .prop_map(|(includes, list)| (!list.is_empty()).then_some(InclusionList { includes, list }))
 }
 
 /// A payload filter that compares the first field, a number.
-fn one_number(number: u64) -> Vec<u8> {
+fn encode_number_filter(number: u64) -> Vec<u8> {
     use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
     let mut event = Event::new(1, 0, false);
     let field = event.field(Field::one(Shape::Fixed(8))).unwrap();
@@ -343,30 +372,30 @@ fn one_number(number: u64) -> Vec<u8> {
 }
 
 prop_compose! {
-    fn filters()(
-        ids_in in choice(ids()), names in choice(texts()), pids in btree_set(any::<u32>(), 0..=8),
-        scopes in vec(texts(), 4), stack_ids in ids(), stack_names in texts(),
+    fn any_filters()(
+        ids_in in any_inclusion_list(any_ids()), names in any_inclusion_list(any_texts()), pids in btree_set(any::<u32>(), 0..=8),
+        scopes in vec(any_texts(), 4), stack_ids in any_ids(), stack_names in any_texts(),
         stack_level in any::<Option<u8>>(), stack_keywords in any::<Option<u64>>(),
         payload in proptest::option::of(any::<u64>()), schematized in proptest::option::of((any::<u16>(), any::<u8>(), vec(any::<u8>(), 0..9))),
-    ) -> Filters {
+    ) -> EnableFilters {
         // A name of only blanks is invalid.
         let named = |list: Vec<String>| list.into_iter().filter(|name| !name.trim().is_empty()).collect();
         let mut scopes = scopes.into_iter().map(named);
         let mut scope = || scopes.next().unwrap_or_default();
-        Filters {
+        EnableFilters {
             ids: ids_in, names, pids: pids.into_iter().collect(), exes: scope(), packages: scope(), apps: scope(),
             containers: scope(), stack_ids, stack_names, stack_level, stack_keywords,
-            payload: payload.map(one_number).unwrap_or_default(),
+            payload: payload.map(encode_number_filter).unwrap_or_default(),
             schematized: schematized.map(|(id, version, data)| encode::schematized(id, version, &data)).unwrap_or_default(),
         }
     }
 }
 
 prop_compose! {
-    fn wanted()(
+    fn any_enable_request()(
         name in proptest::option::of(".{1,20}"), guid in any::<u128>(), keywords: u64, all: u64, level: u8,
         property in 0_u32..0x1000, source in any::<u128>(),
-        filters in filters(),
+        filters in any_filters(),
     ) -> EnableRequest {
         let id = Guid::from_u128(guid);
         let name = name.filter(|name| !name.is_empty());
@@ -375,15 +404,15 @@ prop_compose! {
         let stacks = !f.stack_ids.is_empty() || !f.stack_names.is_empty() || f.stack_level.is_some() || f.stack_keywords.is_some();
         let property = if stacks { property | EVENT_ENABLE_PROPERTY_STACK_TRACE } else { property };
         let name = name.unwrap_or_else(|| format!("{{{guid}}}"));
-        EnableRequest { name, guid, keywords, all, level, property, source: Guid::from_u128(source), filters }
+        EnableRequest { name, guid, keywords, all_keywords: all, level, property, source: Guid::from_u128(source), filters }
     }
 }
 
 proptest! {
     #[test]
-    fn printed_providers_parse_to_the_same(wanted in wanted()) {
-        let text = wanted.to_string();
-        prop_assert_eq!(parse_provider(&text).map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?, wanted);
+    fn printed_providers_parse_to_the_same(request in any_enable_request()) {
+        let text = request.to_string();
+        prop_assert_eq!(parse_provider(&text).map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?, request);
     }
 
     #[test]

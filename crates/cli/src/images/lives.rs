@@ -11,21 +11,22 @@ use traceweir_format::kernel::hook::{self, type_of};
 use traceweir_format::security::{Principal, Sid};
 use traceweir_format::spec::event::class;
 
-/// Maximum number of events to store.
-const MAX_EVENTS: usize = 1 << 18;
+/// Maximum number of process events to store.
+const MAX_PROCESS_EVENTS: usize = 1 << 18;
 
-const START: u8 = type_of(hook::PROCESS_START);
-const END: u8 = type_of(hook::PROCESS_END);
+const PROCESS_START: u8 = type_of(hook::PROCESS_START);
+const PROCESS_END: u8 = type_of(hook::PROCESS_END);
 const RUNDOWN_START: u8 = type_of(hook::PROCESS_DC_START);
 const RUNDOWN_END: u8 = type_of(hook::PROCESS_DC_END);
 
 /// Starts and ends of processes.
 #[derive(Default)]
 pub(super) struct ProcessLifetimes {
-    /// When each pid was released, in order of time.
+    /// Times at which each pid was released, in ascending order.
     ends: HashMap<u32, Vec<i64>>,
-    /// When each pid was assigned, and the parent.
-    beginnings: HashMap<u32, Vec<(i64, u32)>>,
+    /// Times at which each pid was assigned, with the parent.
+    starts: HashMap<u32, Vec<(i64, u32)>>,
+    /// Users of each pid, with the time since when they are valid.
     users: HashMap<u32, Vec<(i64, u32)>>,
     count: usize,
 }
@@ -43,7 +44,7 @@ impl<'p> Visitor<'p> for ProcessFields {
         match (&*field.name, value) {
             ("ProcessId", _) => self.pid = id(),
             ("ParentId", _) => self.parent = id(),
-            ("UserSID", Value::Sid(bytes)) => self.user = user_of(bytes),
+            ("UserSID", Value::Sid(bytes)) => self.user = parse_uid(bytes),
             _ => {}
         }
     }
@@ -53,7 +54,7 @@ impl<'p> Visitor<'p> for ProcessFields {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-fn user_of(sid: &[u8]) -> Option<u32> {
+fn parse_uid(sid: &[u8]) -> Option<u32> {
     match Sid::parse(sid).ok()?.principal() {
         Principal::User(uid) => Some(uid),
         Principal::System => Some(0),
@@ -62,16 +63,16 @@ fn user_of(sid: &[u8]) -> Option<u32> {
 }
 
 impl ProcessLifetimes {
-    /// Returns whether an event is about a process; as with images, it must have a hook.
+    /// Returns whether an event is about a process; as for images, the event must have a hook.
     pub(super) fn is_informative(record: &Record<'_>) -> bool {
         let opcode = record.descriptor().opcode;
         record.hook().is_some()
             && record.provider() == class::PROCESS
-            && matches!(opcode, START | END | RUNDOWN_START | RUNDOWN_END)
+            && matches!(opcode, PROCESS_START | PROCESS_END | RUNDOWN_START | RUNDOWN_END)
     }
 
     pub(super) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>, walker: &mut Walker) {
-        if self.count >= MAX_EVENTS {
+        if self.count >= MAX_PROCESS_EVENTS {
             return;
         }
         self.count = self.count.saturating_add(1);
@@ -79,15 +80,17 @@ impl ProcessLifetimes {
         let _ = walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
         let (time, opcode) = (record.time(), record.descriptor().opcode);
         let since = match opcode {
-            START => time,
+            PROCESS_START => time,
             _ => self.end_before(fields.pid, time).unwrap_or(i64::MIN),
         };
         if let Some(user) = fields.user {
-            insert(self.users.entry(fields.pid).or_default(), (since, user));
+            insert_by_time(self.users.entry(fields.pid).or_default(), (since, user));
         }
         match opcode {
-            START => insert(self.beginnings.entry(fields.pid).or_default(), (time, fields.parent)),
-            END => {
+            PROCESS_START => {
+                insert_by_time(self.starts.entry(fields.pid).or_default(), (time, fields.parent))
+            }
+            PROCESS_END => {
                 let ends = self.ends.entry(fields.pid).or_default();
                 ends.insert(ends.partition_point(|end| *end <= time), time);
             }
@@ -103,25 +106,25 @@ impl ProcessLifetimes {
     }
 
     /// Returns when the process of a pid at a time began, and its parent.
-    pub(super) fn parent(&self, pid: u32, time: i64) -> Option<(i64, u32)> {
-        let (began, parent) = last_before(self.beginnings.get(&pid)?, time)?;
-        let is_its_own = self.end_before(pid, time).is_none_or(|end| end <= began);
-        (is_its_own && parent != pid).then_some((began, parent))
+    pub(super) fn find_parent(&self, pid: u32, time: i64) -> Option<(i64, u32)> {
+        let (began, parent) = find_last_before(self.starts.get(&pid)?, time)?;
+        let is_same_process = self.end_before(pid, time).is_none_or(|end| end <= began);
+        (is_same_process && parent != pid).then_some((began, parent))
     }
 
     /// Returns the user of the process of a pid at a time.
-    pub(super) fn user(&self, pid: u32, time: i64) -> Option<u32> {
-        last_before(self.users.get(&pid)?, time).map(|(_, user)| user)
+    pub(super) fn find_user(&self, pid: u32, time: i64) -> Option<u32> {
+        find_last_before(self.users.get(&pid)?, time).map(|(_, user)| user)
     }
 }
 
-fn insert(all: &mut Vec<(i64, u32)>, entry: (i64, u32)) {
-    let index = all.partition_point(|(time, _)| *time <= entry.0);
-    if index.checked_sub(1).and_then(|before| all.get(before)) != Some(&entry) {
-        all.insert(index, entry);
+fn insert_by_time(entries: &mut Vec<(i64, u32)>, entry: (i64, u32)) {
+    let index = entries.partition_point(|(time, _)| *time <= entry.0);
+    if index.checked_sub(1).and_then(|previous| entries.get(previous)) != Some(&entry) {
+        entries.insert(index, entry);
     }
 }
 
-fn last_before(all: &[(i64, u32)], time: i64) -> Option<(i64, u32)> {
-    all.get(all.partition_point(|(at, _)| *at <= time).checked_sub(1)?).copied()
+fn find_last_before(entries: &[(i64, u32)], time: i64) -> Option<(i64, u32)> {
+    entries.get(entries.partition_point(|(at, _)| *at <= time).checked_sub(1)?).copied()
 }

@@ -1,4 +1,4 @@
-//! Providers that a session enables by name, whatever GUID they are registered with.
+//! Providers that a session enables by name, with any GUID.
 //!
 //! An enable by name uses the hash of the name as GUID. The daemon lists it under that GUID, and
 //! under each GUID that it reaches.
@@ -10,17 +10,17 @@ use traceweir::Guid;
 use traceweir::session::{ProviderEnable, ProviderInfo};
 
 use crate::grammar::EnableRequest;
-use crate::text::plain;
+use crate::text::escape;
 
-/// Returns the GUIDs that enables of a registered provider may use: its own, and the hash of each
-/// name that it is enabled by.
-pub(super) fn enabled_as(provider: &ProviderInfo) -> BTreeSet<Guid> {
+/// Returns the GUIDs that enables of a registered provider may use: the GUID of the provider, and
+/// the hash of each name that enables it.
+pub(super) fn enable_guids(provider: &ProviderInfo) -> BTreeSet<Guid> {
     let names = provider.sessions.iter().map(|enable| &enable.name).filter(|name| !name.is_empty());
     names.map(|name| Guid::from_provider_name(name)).chain([provider.guid]).collect()
 }
 
-/// Returns whether an enable of an unregistered provider reaches others by its name, and so is
-/// listed with them.
+/// Returns whether an enable of an unregistered provider reaches other providers by name. Such an
+/// enable is listed with these providers.
 pub(super) fn is_listed_with_others(
     provider: &ProviderInfo,
     enable: &ProviderEnable,
@@ -39,49 +39,49 @@ pub(super) fn is_listed_with_others(
 
 /// Removes the hashes of names that no process has registered, if all their enables are listed with
 /// other GUIDs.
-pub(crate) fn list_once(all: Vec<ProviderInfo>) -> Vec<ProviderInfo> {
-    let is_elsewhere = |provider: &ProviderInfo| {
+pub(crate) fn remove_duplicate_listings(all: Vec<ProviderInfo>) -> Vec<ProviderInfo> {
+    let is_duplicate = |provider: &ProviderInfo| {
         provider.private_sessions.is_empty()
             && !provider.sessions.is_empty()
             && provider.sessions.iter().all(|enable| is_listed_with_others(provider, enable, &all))
     };
-    let is_kept: Vec<bool> = all.iter().map(|provider| !is_elsewhere(provider)).collect();
+    let is_kept: Vec<bool> = all.iter().map(|provider| !is_duplicate(provider)).collect();
     all.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(provider, _)| provider).collect()
 }
 
-/// Prints a note if a name means several providers; returns whether it did.
-pub(crate) fn note_same_names(all: &[ProviderInfo], wanted: &[EnableRequest]) -> bool {
-    let by_name = wanted.iter().filter(|wanted| wanted.is_hashed());
-    let notes: Vec<String> = by_name.filter_map(|wanted| same_names(all, wanted)).collect();
+/// Prints a note if a name means several providers; returns whether a note was printed.
+pub(crate) fn note_same_names(all: &[ProviderInfo], requests: &[EnableRequest]) -> bool {
+    let by_name = requests.iter().filter(|request| request.is_hashed());
+    let notes: Vec<String> = by_name.filter_map(|request| same_name_note(all, request)).collect();
     for note in &notes {
         eprintln!("{note}");
     }
     !notes.is_empty()
 }
 
-fn same_names(all: &[ProviderInfo], wanted: &EnableRequest) -> Option<String> {
+fn same_name_note(all: &[ProviderInfo], request: &EnableRequest) -> Option<String> {
     let registered = all.iter().filter(|provider| !provider.is_group && !provider.pids.is_empty());
-    let reached = registered.filter(|provider| enabled_as(provider).contains(&wanted.guid));
+    let reached = registered.filter(|provider| enable_guids(provider).contains(&request.guid));
     let guids: Vec<String> = reached.map(|provider| format!("{{{}}}", provider.guid)).collect();
     let (last, others) = guids.split_last().filter(|(_, others)| !others.is_empty())?;
-    let (name, count, both) =
-        (plain(&wanted.name), guids.len(), if others.len() == 1 { "both" } else { "all" });
+    let (name, count) = (escape(&request.name), guids.len());
+    let both_or_all = if others.len() == 1 { "both" } else { "all" };
     Some(format!(
-        "note: {count} providers are registered as {name}: {} and {last}; {both} are enabled. Use a GUID instead of the name \
+        "note: {count} providers are registered as {name}: {} and {last}; {both_or_all} are enabled. Use a GUID instead of the name \
          to enable one of them",
         others.join(", ")
     ))
 }
 
 /// Returns the GUID of a provider with this name that the caller may not enable.
-pub(super) fn forbidden(all: &[ProviderInfo], wanted: &EnableRequest) -> Option<Guid> {
-    let is_namesake = |provider: &&ProviderInfo| {
+pub(super) fn find_forbidden_guid(all: &[ProviderInfo], request: &EnableRequest) -> Option<Guid> {
+    let is_forbidden = |provider: &&ProviderInfo| {
         !provider.is_group
             && !provider.pids.is_empty()
-            && wanted.guid.is_hash_of(&provider.name)
-            && !enabled_as(provider).contains(&wanted.guid)
+            && request.guid.is_hash_of(&provider.name)
+            && !enable_guids(provider).contains(&request.guid)
     };
-    all.iter().find(is_namesake).map(|provider| provider.guid)
+    all.iter().find(is_forbidden).map(|provider| provider.guid)
 }
 
 #[cfg(test)]
@@ -92,16 +92,16 @@ mod tests {
 
     const NAME: &str = "Some.App";
 
-    fn registered(guid: u128, name: &str, sessions: &[u64]) -> ProviderInfo {
+    fn registered_provider(guid: u128, name: &str, sessions: &[u64]) -> ProviderInfo {
         let mut provider = ProviderInfo::default();
         provider.guid = Guid::from_u128(guid);
         provider.name = name.to_owned();
         provider.pids = vec![1];
-        provider.sessions = enables(sessions);
+        provider.sessions = enables_by_name(sessions);
         provider
     }
 
-    fn enables(sessions: &[u64]) -> Vec<ProviderEnable> {
+    fn enables_by_name(sessions: &[u64]) -> Vec<ProviderEnable> {
         let enable = |session: &u64| {
             let mut enable = ProviderEnable::default();
             enable.session = SessionId::new(*session);
@@ -111,39 +111,53 @@ mod tests {
         sessions.iter().map(enable).collect()
     }
 
-    /// Returns the hash of the name, which no process has registered.
-    fn ahead(sessions: &[u64]) -> ProviderInfo {
+    /// Returns an unregistered provider whose GUID is the hash of the name.
+    fn unregistered_provider(sessions: &[u64]) -> ProviderInfo {
         let mut provider = ProviderInfo::default();
         provider.guid = Guid::from_provider_name(NAME);
-        provider.sessions = enables(sessions);
+        provider.sessions = enables_by_name(sessions);
         provider
     }
 
     #[test]
     fn hash_is_listed_while_an_enable_reaches_nothing_else() {
-        let listed = |all: &[ProviderInfo]| list_once(all.to_vec()).len();
-        assert_eq!(listed(&[ahead(&[5])]), 1, "enabled ahead");
-        assert_eq!(listed(&[ahead(&[5]), registered(1, "SOME.APP", &[5])]), 1);
+        let count_listed = |all: &[ProviderInfo]| remove_duplicate_listings(all.to_vec()).len();
         assert_eq!(
-            listed(&[ahead(&[5, 6]), registered(1, NAME, &[5])]),
-            2,
-            "session 6 is shown nowhere else"
+            count_listed(&[unregistered_provider(&[5])]),
+            1,
+            "the hash of an unregistered name must be listed"
         );
-        assert_eq!(listed(&[ahead(&[5]), registered(1, "Some.Other", &[5])]), 2);
-        let mut both = ahead(&[5]);
+        assert_eq!(count_listed(&[unregistered_provider(&[5]), registered_provider(1, "SOME.APP", &[5])]), 1);
+        assert_eq!(
+            count_listed(&[unregistered_provider(&[5, 6]), registered_provider(1, NAME, &[5])]),
+            2,
+            "the hash must be listed, because session 6 has no other entry"
+        );
+        assert_eq!(
+            count_listed(&[unregistered_provider(&[5]), registered_provider(1, "Some.Other", &[5])]),
+            2
+        );
+        let mut both = unregistered_provider(&[5]);
         both.pids = vec![2];
-        assert_eq!(listed(&[both, registered(1, NAME, &[5])]), 2, "registered with both GUIDs");
+        assert_eq!(
+            count_listed(&[both, registered_provider(1, NAME, &[5])]),
+            2,
+            "a registered hash must be listed"
+        );
     }
 
     #[test]
     fn a_name_with_two_guids_is_noted_with_both() {
-        let wanted = parse_provider(NAME).unwrap();
-        let (one, two) = (registered(1, NAME, &[5]), registered(2, NAME, &[5]));
-        assert_eq!(same_names(&[ahead(&[5]), one.clone()], &wanted), None);
-        let note = same_names(&[one.clone(), two], &wanted).unwrap();
+        let request = parse_provider(NAME).unwrap();
+        let (one, two) = (registered_provider(1, NAME, &[5]), registered_provider(2, NAME, &[5]));
+        assert_eq!(same_name_note(&[unregistered_provider(&[5]), one.clone()], &request), None);
+        let note = same_name_note(&[one.clone(), two], &request).unwrap();
         assert!(note.contains("2 providers") && note.contains("both"), "{note}");
         assert!(note.contains(&format!("{{{}}}", Guid::from_u128(1))), "{note}");
-        assert_eq!(forbidden(&[one], &wanted), None);
-        assert_eq!(forbidden(&[registered(3, NAME, &[])], &wanted), Some(Guid::from_u128(3)));
+        assert_eq!(find_forbidden_guid(&[one], &request), None);
+        assert_eq!(
+            find_forbidden_guid(&[registered_provider(3, NAME, &[])], &request),
+            Some(Guid::from_u128(3))
+        );
     }
 }

@@ -7,7 +7,8 @@
 //!   end      ─▶ stop ─▶ interval restored
 //! ```
 //!
-//! K1 All settings hold from the first event on: a setting made after the start misses some events.
+//! K1 All settings apply from the first event on. A setting made after the start misses some
+//! events.
 //! K2 A request that would be refused is refused before the start, which truncates the file.
 
 use anstream::eprintln;
@@ -20,69 +21,70 @@ use traceweir_format::spec::system::{LIMITED_RING_COPIES, has_group, is_system_p
 use super::SessionPlan;
 use crate::cli::{KernelChange, KernelEvents};
 use crate::grammar::{
-    EnableRequest, Kernel, Stacks, absent_groups, default_stacks, event_names, group_names,
+    EnableRequest, KernelSelection, StackSelection, default_stacks, describe_absent_groups, event_names,
+    group_names,
 };
-use crate::text::{Object, array};
+use crate::text::{JsonObject, json_array};
 use crate::tracefs::has_kprobes;
 
 /// Profile source of the timer, which every machine has.
-const TIMER: u32 = 0;
+const TIMER_SOURCE: u32 = 0;
 /// The profile group in EnableFlags.
-const PROFILE: u32 = 0x0100_0000;
+const PROFILE_GROUP: u32 = 0x0100_0000;
 /// DISK_FILE_IO, FILE_IO, FILE_IO_INIT.
 const FILE_GROUPS: [u32; 3] = [0x200, 0x0200_0000, 0x0400_0000];
-/// Default sampling interval, in units of 100 ns.
-const USUAL_INTERVAL: u32 = 10_000;
-/// Units of 100 ns per millisecond.
-const UNITS_PER_MS: f64 = 10_000.0;
+const DEFAULT_INTERVAL_100NS: u32 = 10_000;
+const INTERVAL_UNITS_PER_MS: f64 = 10_000.0;
 
 /// Sets up a session for kernel events, if kernel events or a system provider are requested.
-pub(super) fn with_kernel(
+pub(super) fn add_kernel_events(
     plan: &mut SessionPlan,
     events: &KernelEvents,
-    kernel: Option<&Kernel>,
+    kernel: Option<&KernelSelection>,
     providers: &[EnableRequest],
 ) {
-    if kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
+    if kernel.is_some() || providers.iter().any(|request| is_system_provider(&request.guid)) {
         plan.mode |= LogFileMode::SYSTEM_LOGGER;
     }
-    plan.kernel_flags = kernel.map_or(0, Kernel::flags);
+    plan.kernel_flags = kernel.map_or(0, KernelSelection::flags);
     plan.kernel_stack_bytes = events.unwind.unwrap_or(0);
-    plan.kernel_stacks = kernel.map(|kernel| kernel.stacks(events.stacks.as_ref()));
+    plan.kernel_stacks = kernel.map(|kernel| kernel.events_with_stacks(events.stacks.as_ref()));
 }
 
 /// Returns the groups that are allowed for a user's own processes, if `error` is a missing
 /// privilege. Prints which groups are left out.
-pub(super) fn allowed_part(error: &anyhow::Error, kernel: Option<&Kernel>) -> Option<Kernel> {
+pub(super) fn find_allowed_part(
+    error: &anyhow::Error,
+    kernel: Option<&KernelSelection>,
+) -> Option<KernelSelection> {
     if error.downcast_ref::<Error>()?.status() != Status::ERROR_PRIVILEGE_NOT_HELD {
         return None;
     }
-    let (part, rest) = kernel?.allowed_for_own_processes()?;
-    if !rest.is_empty() {
+    let (part, left_out) = kernel?.allowed_for_own_processes()?;
+    if !left_out.is_empty() {
         eprintln!(
             "warning: without CAP_PERFMON kernel events cover only your own processes, without {} (weir doctor shows how to get it): recording --kernel {}",
-            rest.join(", "),
+            left_out.join(", "),
             group_names(&part.groups).join(",").to_ascii_lowercase()
         );
     }
     Some(part)
 }
 
-/// Warns about requested groups that have no events here, and about limits of those that are
-/// recorded.
-pub(super) fn warn_of_limits(asked: &GroupMask, given: &GroupMask) {
-    absent_groups(asked).iter().for_each(|reason| eprintln!("warning: {reason}"));
-    let names_files = FILE_GROUPS.iter().any(|group| has_group(given, *group));
-    if names_files && has_kprobes() == Some(false) {
+/// Warns about requested groups that have no events on Linux, and about limits of recorded groups.
+pub(super) fn warn_of_limits(requested: &GroupMask, recorded: &GroupMask) {
+    describe_absent_groups(requested).iter().for_each(|reason| eprintln!("warning: {reason}"));
+    let has_file_names = FILE_GROUPS.iter().any(|group| has_group(recorded, *group));
+    if has_file_names && has_kprobes() == Some(false) {
         eprintln!(
             "note: this kernel has no kprobes: file names are best effort, and files that are open only briefly have none (weir doctor)"
         );
     }
 }
 
-/// Returns a note if stack copies are smaller than requested, with the fix; `None` if they are not.
-pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<String> {
-    if given_bytes >= asked_bytes {
+/// Returns a note with the fix if stack copies are smaller than requested.
+pub(super) fn stack_limit_note(requested_bytes: u32, granted_bytes: u32) -> Option<String> {
+    if granted_bytes >= requested_bytes {
         return None;
     }
     let ring_kib = |copy_bytes: u32| {
@@ -94,58 +96,59 @@ pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<Str
     Some(format!(
         "stack copies are limited to {} KiB instead of {} KiB: kernel.perf_event_mlock_kb and ulimit -l allow perf rings of \
          {} KiB; sudo sysctl kernel.perf_event_mlock_kb={} raises that",
-        given_bytes >> 10,
-        asked_bytes >> 10,
-        ring_kib(given_bytes),
-        ring_kib(asked_bytes).saturating_add(page_kib),
+        granted_bytes >> 10,
+        requested_bytes >> 10,
+        ring_kib(granted_bytes),
+        ring_kib(requested_bytes).saturating_add(page_kib),
     ))
 }
 
-/// Requests the kernel events that cannot be part of the start.
-pub(super) fn request_further_groups(session: &Session, kernel: &Kernel) -> Result<()> {
-    let done = if kernel.has_further() { set_groups(session, kernel.groups) } else { Ok(()) };
+/// Enables the groups beyond the EnableFlags, which the start cannot contain.
+pub(super) fn request_extra_groups(session: &Session, kernel: &KernelSelection) -> Result<()> {
+    let done = if kernel.has_extra_groups() { set_groups(session, kernel.groups) } else { Ok(()) };
     match done {
-        Err(error) if allowed_part(&error, Some(kernel)).is_some() => Ok(()),
+        Err(error) if find_allowed_part(&error, Some(kernel)).is_some() => Ok(()),
         done => done,
     }
 }
 
-/// Sets the requested sampling interval, or prints a note if another one is in force. Returns the
-/// interval before a change.
+/// Sets the requested sampling interval, or prints a note if the interval is not the default.
+/// Returns the previous interval if it was changed.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
-    let before = interval(controller);
-    let Some(asked) = events.interval else {
-        let samples = has_group(&kernel.groups, PROFILE);
-        if let Some(other) = before.filter(|before| samples && *before != USUAL_INTERVAL) {
+    let before = query_interval(controller);
+    let Some(requested) = events.interval else {
+        let has_samples = has_group(&kernel.groups, PROFILE_GROUP);
+        if let Some(other) = before.filter(|before| has_samples && *before != DEFAULT_INTERVAL_100NS) {
             eprintln!(
                 "note: processors are sampled every {}, an earlier setting that applies to all sessions: --interval 1ms is the default",
-                in_ms(other)
+                format_ms(other)
             );
         }
         return Ok(None);
     };
-    let is_changed = change_interval(controller, asked)?;
+    let is_changed = change_interval(controller, requested)?;
     Ok(before.filter(|_| is_changed))
 }
 
-/// Sets the sampling interval, unless it is in force already: a change needs a privilege. Prints a
-/// note if the machine does not support the interval. Returns whether it has changed.
-fn change_interval(controller: &mut Controller, asked: u32) -> Result<bool> {
-    let bounds = bounds(controller);
-    let wanted = bounds.map_or(asked, |(least, most)| asked.clamp(least, most));
-    let is_changed = interval(controller) != Some(wanted);
+/// Sets the sampling interval, unless it already has the requested value, because a change needs a
+/// privilege. Prints a note if the machine does not support the interval. Returns whether the
+/// interval was changed.
+fn change_interval(controller: &mut Controller, requested: u32) -> Result<bool> {
+    let bounds = interval_bounds(controller);
+    let supported = bounds.map_or(requested, |(least, most)| requested.clamp(least, most));
+    let is_changed = query_interval(controller) != Some(supported);
     if is_changed {
-        set_interval(controller, asked)?;
+        set_interval(controller, requested)?;
     }
-    match (interval(controller), bounds) {
-        (Some(taken), Some((least, most))) if taken != asked => eprintln!(
+    match (query_interval(controller), bounds) {
+        (Some(current), Some((least, most))) if current != requested => eprintln!(
             "note: processors are sampled every {}, not every {}: this machine supports {} to {} (8,190 samples per second at most, as on Windows, or \
              kernel.perf_event_max_sample_rate if that is less)",
-            in_ms(taken),
-            in_ms(asked),
-            in_ms(least),
-            in_ms(most)
+            format_ms(current),
+            format_ms(requested),
+            format_ms(least),
+            format_ms(most)
         ),
         _ => {}
     }
@@ -153,32 +156,32 @@ fn change_interval(controller: &mut Controller, asked: u32) -> Result<bool> {
 }
 
 /// Returns the shortest and the longest sampling interval.
-fn bounds(controller: &mut Controller) -> Option<(u32, u32)> {
+fn interval_bounds(controller: &mut Controller) -> Option<(u32, u32)> {
     let Ok(Answer::ProfileSourceList(all)) = controller.query_system(Query::ProfileSourceList) else {
         return None;
     };
-    all.iter().find(|source| source.source == TIMER).map(|timer| (timer.min_interval, timer.max_interval))
+    all.iter()
+        .find(|source| source.source == TIMER_SOURCE)
+        .map(|timer| (timer.min_interval, timer.max_interval))
 }
 
-/// Formats an interval in milliseconds.
-fn in_ms(interval: u32) -> String {
-    format!("{} ms", f64::from(interval) / UNITS_PER_MS)
+fn format_ms(interval: u32) -> String {
+    format!("{} ms", f64::from(interval) / INTERVAL_UNITS_PER_MS)
 }
 
-/// Changes the kernel events of a running session.
 pub(crate) fn change_kernel(
     controller: &mut Controller,
     session: &Session,
     change: &KernelChange,
 ) -> Result<()> {
     let stacks = match (&change.kernel, &change.stacks) {
-        (None, Some(Stacks::Default)) => {
+        (None, Some(StackSelection::Default)) => {
             KernelState::query(controller, session).map(|state| default_stacks(&state.groups))
         }
-        (None, Some(stacks)) => Some(Kernel::default().stacks(Some(stacks))),
-        (Some(kernel), Some(stacks)) => Some(kernel.stacks(Some(stacks))),
-        // Stacks stay as they are, unless the requested groups have default stacks.
-        (Some(kernel), None) => Some(kernel.stacks(None)).filter(|stacks| !stacks.is_empty()),
+        (None, Some(stacks)) => Some(KernelSelection::default().events_with_stacks(Some(stacks))),
+        (Some(kernel), Some(stacks)) => Some(kernel.events_with_stacks(Some(stacks))),
+        // Stacks stay unchanged, unless the requested groups have default stacks.
+        (Some(kernel), None) => Some(kernel.events_with_stacks(None)).filter(|stacks| !stacks.is_empty()),
         (None, None) => None,
     };
     if let Some(kernel) = &change.kernel {
@@ -203,25 +206,23 @@ fn set_stacks(session: &Session, stacks: Vec<ClassicEventId>) -> Result<()> {
 
 /// Sets the sampling interval, for all sessions.
 pub(super) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
-    let set = Set::SampledProfileInterval(ProfileInterval { source: TIMER, interval });
+    let set = Set::SampledProfileInterval(ProfileInterval { source: TIMER_SOURCE, interval });
     controller.set_system(&set).context("cannot set the sampling interval")
 }
 
 /// Returns the sampling interval in units of 100 ns; `None` if unknown.
-pub(super) fn interval(controller: &mut Controller) -> Option<u32> {
-    match controller.query_system(Query::SampledProfileInterval(TIMER)) {
+pub(super) fn query_interval(controller: &mut Controller) -> Option<u32> {
+    match controller.query_system(Query::SampledProfileInterval(TIMER_SOURCE)) {
         Ok(Answer::SampledProfileInterval(sampled)) => Some(sampled.interval),
         _ => None,
     }
 }
 
-/// The kernel events of a session.
 #[derive(Debug, Default)]
 pub(crate) struct KernelState {
     pub(crate) groups: GroupMask,
     pub(crate) stacks: Vec<ClassicEventId>,
-    /// Sampling interval in units of 100 ns.
-    pub(crate) interval: Option<u32>,
+    pub(crate) interval_100ns: Option<u32>,
     /// Lost events, by processor.
     pub(crate) lost: Vec<u64>,
 }
@@ -238,46 +239,49 @@ impl KernelState {
             _ => Vec::new(),
         };
         let lost = session.kernel_losses().unwrap_or_default();
-        Some(Self { groups, stacks, interval: interval(controller), lost })
+        Some(Self { groups, stacks, interval_100ns: query_interval(controller), lost })
     }
 
     /// Formats the settings that an update can change, in one line.
-    pub(crate) fn summary(&self) -> String {
-        let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let interval =
-            self.interval.map_or_else(String::new, |interval| format!(", sampled every {}", in_ms(interval)));
-        let (groups, stacks) = (list(group_names(&self.groups)), list(event_names(&self.stacks)));
+    pub(crate) fn format_summary(&self) -> String {
+        let join_or_none =
+            |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let interval = self
+            .interval_100ns
+            .map_or_else(String::new, |interval| format!(", sampled every {}", format_ms(interval)));
+        let (groups, stacks) =
+            (join_or_none(group_names(&self.groups)), join_or_none(event_names(&self.stacks)));
         format!("kernel events {groups}, stacks of {stacks}{interval}")
     }
 
     /// Returns the lines for the page of a session.
-    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
-        let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    pub(super) fn format_lines(&self) -> Vec<(&'static str, String)> {
+        let join_or_none =
+            |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let mut lines = vec![
-            ("Kernel Events", list(group_names(&self.groups))),
-            ("  Stacks Of", list(event_names(&self.stacks))),
+            ("Kernel Events", join_or_none(group_names(&self.groups))),
+            ("  Stacks Of", join_or_none(event_names(&self.stacks))),
         ];
-        if let Some(interval) = self.interval {
-            lines.push(("  Sample Interval", in_ms(interval)));
+        if let Some(interval) = self.interval_100ns {
+            lines.push(("  Sample Interval", format_ms(interval)));
         }
         let lost = self.lost.iter().enumerate().filter(|(_, lost)| **lost > 0);
         let lost: Vec<_> = lost.map(|(cpu, lost)| format!("processor {cpu}: {lost}")).collect();
-        lines.push(("  Lost By Kernel", list(lost)));
+        lines.push(("  Lost By Kernel", join_or_none(lost)));
         lines
     }
 
-    /// Formats a JSON object.
-    pub(super) fn json(&self) -> String {
-        let texts = |names: Vec<String>| array(names.iter().map(|name| format!("\"{name}\"")));
-        let mut object = Object::new();
+    pub(super) fn format_json(&self) -> String {
+        let texts = |names: Vec<String>| json_array(names.iter().map(|name| format!("\"{name}\"")));
+        let mut object = JsonObject::new();
         object.raw("groups", &texts(group_names(&self.groups)));
         object.raw("masks", &texts(self.groups.iter().map(|word| format!("{word:#x}")).collect()));
         object.raw("stacks", &texts(event_names(&self.stacks)));
-        match self.interval {
+        match self.interval_100ns {
             Some(interval) => object.number("interval_100ns", interval),
             None => object.raw("interval_100ns", "null"),
         };
-        object.raw("lost_by_processor", &array(self.lost.iter().map(ToString::to_string)));
+        object.raw("lost_by_processor", &json_array(self.lost.iter().map(ToString::to_string)));
         object.finish()
     }
 }

@@ -15,109 +15,110 @@ use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 
 use super::is_private;
-use crate::exit::Outcome;
-use crate::text::{counted, grouped, plain, plain_path};
+use crate::exit::CommandOutcome;
+use crate::text::{escape, escape_path, format_count, format_number};
 
-/// Files up to this size are read at the end of a session to count their events: another session
-/// may have started the file, or this session may have started in another file.
-const COUNTED_BYTES: u64 = 32 << 20;
+/// Files up to this size are read at the end of a session to count their events. The count may
+/// differ from that of the session: another session may have started the file, or this session may
+/// have started in another file.
+const MAX_COUNTED_FILE_BYTES: u64 = 32 << 20;
 
 /// The largest ring of a processor that an unprivileged daemon uses, without its control page.
-const LARGEST_OWN_RING_KIB: u64 = 4 << 10;
+const MAX_UNPRIVILEGED_RING_KIB: u64 = 4 << 10;
 
 /// How a session ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
-    /// By our stop request.
+pub(crate) enum SessionEnd {
+    /// By the stop request of this program.
     ByUs(SessionSummary),
-    /// Before our stop request: at its size limit, by a failure, or stopped by another client.
+    /// Before the stop request: at the size limit, by a failure, or by a request of another client.
     Before(SessionSummary),
-    /// With its daemon, whose socket is given.
+    /// With the daemon that listened on this socket.
     WithDaemon(PathBuf),
 }
 
-/// Describes all events lost before the buffers and the file, by cause; `None` if nothing was lost.
-pub(crate) fn losses(p: &SessionSummary) -> Option<String> {
-    let cause = &p.lost;
-    let reason = if is_at_limit(p) { "came after the file was full" } else { "could not be written" };
-    let buffers = u64::from(p.buffers_lost);
-    let in_buffers = format!("in {} {reason}", counted(buffers, "buffer"));
+/// Describes all losses except undelivered live events, by cause; `None` if nothing was lost.
+pub(crate) fn describe_losses(summary: &SessionSummary) -> Option<String> {
+    let cause = &summary.lost;
+    let reason = if is_at_limit(summary) { "came after the file was full" } else { "could not be written" };
+    let buffers = u64::from(summary.buffers_lost);
+    let in_buffers = format!("in {} {reason}", format_count(buffers, "buffer"));
     let unwritten = if buffers > 0 { &in_buffers } else { reason };
-    let overwritten = u64::from(p.overwritten_buffers);
+    let overwritten = u64::from(summary.overwritten_buffers);
     let overwritten_reason = "of the file that another process truncated or overwrote";
-    let in_overwritten = format!("in {} {overwritten_reason}", counted(overwritten, "buffer"));
-    let numbered = join_counts(&[
+    let in_overwritten = format!("in {} {overwritten_reason}", format_count(overwritten, "buffer"));
+    let counted_losses = join_counts(&[
         (cause.no_room, "event", "found no room or were too large"),
         (cause.not_written, "event", unwritten),
         (cause.damaged, "event", "in memory that its process damaged"),
         (cause.no_region, "event", "of processes that the session had no memory left for"),
         (cause.kernel, "kernel event", "found no room in the kernel's perf rings"),
-        (p.events_lost.saturating_sub(cause.sum()), "event", ""),
+        (summary.events_lost.saturating_sub(cause.sum()), "event", ""),
         (if cause.not_written == 0 { buffers } else { 0 }, "buffer", reason),
         (cause.overwritten, "event", &in_overwritten),
         (if cause.overwritten == 0 { overwritten } else { 0 }, "buffer", overwritten_reason),
     ]);
-    let processes = counted(p.uncounted_processes.into(), "process");
-    let unknown = (p.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
-    let all: Vec<String> = numbered.into_iter().chain(unknown).collect();
+    let processes = format_count(summary.uncounted_processes.into(), "process");
+    let unknown = (summary.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
+    let all: Vec<String> = counted_losses.into_iter().chain(unknown).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Describes what live consumers did not receive.
-fn undelivered(p: &SessionSummary) -> Option<String> {
+/// Describes events and buffers that live consumers did not receive.
+fn describe_undelivered(summary: &SessionSummary) -> Option<String> {
     join_counts(&[
-        (p.real_time_events_lost, "event", "reached no live consumer"),
-        (u64::from(p.real_time_buffers_lost), "buffer", "reached no live consumer"),
+        (summary.real_time_events_lost, "event", "reached no live consumer"),
+        (u64::from(summary.real_time_buffers_lost), "buffer", "reached no live consumer"),
     ])
 }
 
 fn join_counts(parts: &[(u64, &str, &str)]) -> Option<String> {
-    let some = parts.iter().filter(|(n, ..)| *n > 0);
-    let some: Vec<_> = some
-        .map(|(n, noun, reason)| format!("{} {reason}", counted(*n, noun)).trim_end().to_owned())
+    let nonzero = parts.iter().filter(|(n, ..)| *n > 0);
+    let texts: Vec<_> = nonzero
+        .map(|(n, noun, reason)| format!("{} {reason}", format_count(*n, noun)).trim_end().to_owned())
         .collect();
-    if some.is_empty() { None } else { Some(some.join(", ")) }
+    if texts.is_empty() { None } else { Some(texts.join(", ")) }
 }
 
-/// Prints what was lost to standard error. Undelivered live events are no loss if no consumer was
+/// Prints losses to standard error. Undelivered live events do not count as lost if no consumer was
 /// connected.
-pub(crate) fn report_losses(p: &SessionSummary, is_watched: bool) -> Outcome {
-    let live = undelivered(p);
+pub(crate) fn report_losses(summary: &SessionSummary, is_watched: bool) -> CommandOutcome {
+    let live = describe_undelivered(summary);
     if let (Some(live), false) = (&live, is_watched) {
         eprintln!("no consumer was connected: {live}");
     }
-    let lost: Vec<_> = losses(p).into_iter().chain(live.filter(|_| is_watched)).collect();
+    let lost: Vec<_> = describe_losses(summary).into_iter().chain(live.filter(|_| is_watched)).collect();
     if lost.is_empty() {
-        return Outcome::Fine;
+        return CommandOutcome::Fine;
     }
     eprintln!("warning: lost: {}", lost.join(", "));
-    if p.lost.no_room > 0 {
-        let (kib, most) = (p.buffer_kib, p.maximum_buffers);
+    if summary.lost.no_room > 0 {
+        let (kib, max_buffers) = (summary.buffer_kib, summary.maximum_buffers);
         eprintln!(
-            "hint: more or larger buffers lose less: the session had at most {most} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
+            "hint: more or larger buffers lose less: the session had at most {max_buffers} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
         );
     }
-    if p.lost.kernel > 0 {
-        eprintln!("hint: {}", perf_ring_hint(p));
+    if summary.lost.kernel > 0 {
+        eprintln!("hint: {}", perf_ring_hint(summary));
     }
-    if p.lost.no_region > 0 {
+    if summary.lost.no_region > 0 {
         eprintln!(
             "warning: some processes are not in the trace: smaller buffers leave memory for more of them"
         );
     }
-    if p.uncounted_processes > 0 {
+    if summary.uncounted_processes > 0 {
         eprintln!(
             "hint: these processes ended while they registered, got a late reply or no memory, or were disconnected; the daemon's log names them"
         );
     }
-    Outcome::EventsLost
+    CommandOutcome::EventsLost
 }
 
-/// Describes how to lose fewer kernel events in perf rings. Their size depends on the privileges of
-/// the daemon, which the properties do not contain, so the hint covers every daemon.
-fn perf_ring_hint(p: &SessionSummary) -> String {
-    let SessionSummary { buffer_kib, maximum_buffers, kernel_stack_bytes, .. } = *p;
-    let largest_kib = LARGEST_OWN_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
+/// Describes how to lose fewer kernel events in perf rings. The size of perf rings depends on the
+/// privileges of the daemon, which the summary does not contain, so the hint covers every daemon.
+fn perf_ring_hint(summary: &SessionSummary) -> String {
+    let SessionSummary { buffer_kib, maximum_buffers, kernel_stack_bytes, .. } = *summary;
+    let largest_kib = MAX_UNPRIVILEGED_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
     let copies = if kernel_stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
     format!(
         "larger perf rings lose less: those of a daemon with CAP_PERFMON grow with its buffers, which were at most \
@@ -127,79 +128,85 @@ fn perf_ring_hint(p: &SessionSummary) -> String {
     )
 }
 
-/// Prints how a session ended to standard error: what its file contains, why it ended by itself,
-/// what was lost. A file that no longer exists is an error, after everything else is printed.
-pub(crate) fn summarise(p: &SessionSummary, is_watched: bool) -> Result<Outcome> {
-    let mut file_found = Ok(());
-    match &p.log_file {
-        Some(file) if is_private(p.mode) => print_private_summary(p, file),
-        Some(file) => file_found = print_file_summary(p, file),
-        None if p.mode.contains(LogFileMode::BUFFERING) => {
-            let events = counted(p.events, "event");
+/// Prints to standard error what the file of an ended session contains, why the session ended by
+/// itself, and what was lost. Then returns an error if the file no longer exists.
+pub(crate) fn print_summary(summary: &SessionSummary, is_watched: bool) -> Result<CommandOutcome> {
+    let mut file_result = Ok(());
+    match &summary.log_file {
+        Some(file) if is_private(summary.mode) => print_private_summary(summary, file),
+        Some(file) => file_result = print_file_summary(summary, file),
+        None if summary.mode.contains(LogFileMode::BUFFERING) => {
+            let events = format_count(summary.events, "event");
             eprintln!(
                 "session {}: {events} collected; the session had no file, so they are discarded",
-                plain(&p.name)
+                escape(&summary.name)
             );
         }
-        None => eprintln!("session {}: {}", plain(&p.name), counted(p.events, "event")),
+        None => {
+            eprintln!("session {}: {}", escape(&summary.name), format_count(summary.events, "event"))
+        }
     }
-    if is_at_limit(p) {
-        let bytes = p.maximum_file_bytes.unwrap_or(0);
-        let (limit, unit) = if counts_kib(p) { (bytes >> 10, "KiB") } else { (bytes >> 20, "MiB") };
+    if is_at_limit(summary) {
+        let bytes = summary.maximum_file_bytes.unwrap_or(0);
+        let (limit, unit) =
+            if is_limit_in_kib(summary) { (bytes >> 10, "KiB") } else { (bytes >> 20, "MiB") };
         eprintln!("the file reached its limit of {limit} {unit}");
     }
-    if let Some(status) = p.end_status {
+    if let Some(status) = summary.end_status {
         eprintln!("warning: the session ended by itself: {status}");
     }
-    if p.overwritten_buffers > 0
-        && let Some(file) = &p.log_file
+    if summary.overwritten_buffers > 0
+        && let Some(file) = &summary.log_file
     {
-        let name = plain_path(file);
+        let name = escape_path(file);
         eprintln!("warning: another process truncated or overwrote {name} while it was recorded");
     }
-    let outcome = report_losses(p, is_watched);
-    file_found?;
-    Ok(if p.overwritten_buffers > 0 { outcome.max(Outcome::Damaged) } else { outcome })
+    let outcome = report_losses(summary, is_watched);
+    file_result?;
+    Ok(if summary.overwritten_buffers > 0 { outcome.max(CommandOutcome::Damaged) } else { outcome })
 }
 
 /// Prints what a log file contains, which may be less than was collected.
-fn print_file_summary(p: &SessionSummary, file: &Path) -> Result<()> {
-    let (name, collected) = (plain_path(file), counted(p.events, "event"));
+fn print_file_summary(summary: &SessionSummary, file: &Path) -> Result<()> {
+    let (name, collected) = (escape_path(file), format_count(summary.events, "event"));
     let Ok(metadata) = file.metadata() else {
         let reason =
             format!("{name} no longer exists: it was removed or renamed while {collected} were recorded");
         return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, reason)));
     };
-    if p.mode.contains(LogFileMode::NEWFILE) {
+    if summary.mode.contains(LogFileMode::NEWFILE) {
         eprintln!("{name} is the last file of the sequence; {collected} collected in all");
         return Ok(());
     }
-    let buffer = u64::from(p.buffer_kib) << 10;
-    let buffers_in_file = metadata.len() / buffer.max(1);
-    let is_part = p.mode.contains(LogFileMode::BUFFERING)
-        || (p.mode.contains(LogFileMode::CIRCULAR) && buffers_in_file < u64::from(p.buffers_written));
-    let buffers = if is_part || p.mode.contains(LogFileMode::APPEND) {
+    let buffer_bytes = u64::from(summary.buffer_kib) << 10;
+    let buffers_in_file = metadata.len() / buffer_bytes.max(1);
+    let has_newest_only = summary.mode.contains(LogFileMode::BUFFERING)
+        || (summary.mode.contains(LogFileMode::CIRCULAR)
+            && buffers_in_file < u64::from(summary.buffers_written));
+    let buffers = if has_newest_only || summary.mode.contains(LogFileMode::APPEND) {
         buffers_in_file
     } else {
-        u64::from(p.buffers_written)
+        u64::from(summary.buffers_written)
     };
-    let size = format!("{}, {} bytes", counted(buffers, "buffer"), grouped(metadata.len()));
-    if !is_part && metadata.len() > COUNTED_BYTES {
-        let session = plain(&p.name);
+    let size = format!("{}, {} bytes", format_count(buffers, "buffer"), format_number(metadata.len()));
+    if !has_newest_only && metadata.len() > MAX_COUNTED_FILE_BYTES {
+        let session = escape(&summary.name);
         eprintln!("session {session}: {collected} collected; its file {name} has {size}");
         return Ok(());
     }
-    let gone = p.lost.not_written.saturating_add(p.lost.overwritten);
-    let written = p.events.saturating_sub(gone);
+    let lost_in_file = summary.lost.not_written.saturating_add(summary.lost.overwritten);
+    let written = summary.events.saturating_sub(lost_in_file);
     let Some(events) = count_events(file) else {
         eprintln!("of {collected} collected, {name} keeps the newest: {size}");
         return Ok(());
     };
-    let contents = format!("{name}: {} in {size}", counted(events, "event"));
+    let contents = format!("{name}: {} in {size}", format_count(events, "event"));
     match events.cmp(&written) {
         Ordering::Equal => eprintln!("{contents}"),
-        Ordering::Greater => eprintln!("{contents}; this session has added {}", counted(written, "event")),
-        Ordering::Less if is_part => eprintln!("{contents}; the newest of {collected} collected"),
+        Ordering::Greater => {
+            eprintln!("{contents}; this session has added {}", format_count(written, "event"))
+        }
+        Ordering::Less if has_newest_only => eprintln!("{contents}; the newest of {collected} collected"),
         Ordering::Less => eprintln!("{contents}; the last file of a session that has collected {collected}"),
     }
     Ok(())
@@ -207,13 +214,13 @@ fn print_file_summary(p: &SessionSummary, file: &Path) -> Result<()> {
 
 /// Prints what the processes of a private session wrote: one file each, or none if no process took
 /// part.
-fn print_private_summary(p: &SessionSummary, file: &Path) {
-    let (session, name) = (plain(&p.name), plain_path(file));
-    if p.buffers_written == 0 {
+fn print_private_summary(summary: &SessionSummary, file: &Path) {
+    let (session, name) = (escape(&summary.name), escape_path(file));
+    if summary.buffers_written == 0 {
         eprintln!("session {session}: no process took part, so no file was written");
         return;
     }
-    let collected = counted(p.events, "event");
+    let collected = format_count(summary.events, "event");
     eprintln!("session {session}: {collected}, in {name} and, for each further process, {name}_PID");
 }
 
@@ -229,33 +236,36 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
     Some(count)
 }
 
-/// Returns whether an event about the trace was captured, and so counted, like kernel events: the
-/// end of the rundown at the start, and the groups at the end. The session writes all other such
-/// events along with its file.
+/// Returns whether an event of the class `EVENT_TRACE` was captured and counted like kernel events:
+/// the end of the rundown at the start, and the groups at the end. The session itself writes all
+/// other events of this class.
 fn is_captured(record: &Record<'_>) -> bool {
     record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }
 
-/// Returns whether its size limit is in KiB.
-pub(super) fn counts_kib(p: &SessionSummary) -> bool {
-    p.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE)
+/// Returns whether the size limit of the file is in KiB.
+pub(super) fn is_limit_in_kib(summary: &SessionSummary) -> bool {
+    summary.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE)
 }
 
 /// Returns whether one more buffer would have exceeded the size limit.
-pub(crate) fn is_at_limit(p: &SessionSummary) -> bool {
+pub(crate) fn is_at_limit(summary: &SessionSummary) -> bool {
     let unlimited = LogFileMode::CIRCULAR | LogFileMode::BUFFERING | LogFileMode::NEWFILE;
-    let next_kib = (u64::from(p.buffers_written) + 1) * u64::from(p.buffer_kib);
-    let is_over = p.maximum_file_bytes.is_some_and(|limit| next_kib > limit >> 10);
-    is_over && p.end_status.is_none() && !p.mode.intersects(unlimited)
+    let next_kib = (u64::from(summary.buffers_written) + 1) * u64::from(summary.buffer_kib);
+    let is_over = summary.maximum_file_bytes.is_some_and(|limit| next_kib > limit >> 10);
+    is_over && summary.end_status.is_none() && !summary.mode.intersects(unlimited)
 }
 
 /// Describes why a session ended that this program did not stop.
-pub(crate) fn why_ended(p: &SessionSummary) -> String {
-    let when =
-        p.log_file.as_deref().and_then(finalised_at).map_or_else(String::new, |time| format!(" at {time}"));
-    let name = plain(&p.name);
-    match p.end_status.unwrap_or(Status::ERROR_SUCCESS) {
-        Status::ERROR_SUCCESS if is_at_limit(p) => {
+pub(crate) fn describe_end(summary: &SessionSummary) -> String {
+    let when = summary
+        .log_file
+        .as_deref()
+        .and_then(finalised_time)
+        .map_or_else(String::new, |time| format!(" at {time}"));
+    let name = escape(&summary.name);
+    match summary.end_status.unwrap_or(Status::ERROR_SUCCESS) {
+        Status::ERROR_SUCCESS if is_at_limit(summary) => {
             format!("session {name} ended{when}: its file reached its size")
         }
         Status::ERROR_SUCCESS => format!("session {name} was stopped{when}"),
@@ -264,7 +274,7 @@ pub(crate) fn why_ended(p: &SessionSummary) -> String {
 }
 
 /// Returns when a file was finalised; `None` if it was not.
-pub(crate) fn finalised_at(file: &Path) -> Option<String> {
+pub(crate) fn finalised_time(file: &Path) -> Option<String> {
     let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let end = trace.header().end_time;
     trace.is_finalised().then(|| end.to_string())
@@ -276,12 +286,12 @@ mod tests {
 
     #[test]
     fn kernel_loss_names_perf_rings_and_their_limit() {
-        let mut p = SessionSummary::default();
-        (p.buffer_kib, p.maximum_buffers, p.kernel_stack_bytes) = (64, 512, 16 << 10);
-        (p.events_lost, p.lost.kernel) = (306, 306);
-        let text = losses(&p).unwrap();
+        let mut summary = SessionSummary::default();
+        (summary.buffer_kib, summary.maximum_buffers, summary.kernel_stack_bytes) = (64, 512, 16 << 10);
+        (summary.events_lost, summary.lost.kernel) = (306, 306);
+        let text = describe_losses(&summary).unwrap();
         assert_eq!(text, "306 kernel events found no room in the kernel's perf rings");
-        let hint = perf_ring_hint(&p);
+        let hint = perf_ring_hint(&summary);
         for part in [
             "a daemon with CAP_PERFMON grow with its buffers, which were at most 512 of 64 KiB",
             "other daemons are limited by kernel.perf_event_mlock_kb and ulimit -l (sudo sysctl",
@@ -294,13 +304,13 @@ mod tests {
 
     #[test]
     fn losses_of_unknown_size_are_reported_apart() {
-        let mut p = SessionSummary::default();
-        p.uncounted_processes = 2;
-        assert_eq!(losses(&p).as_deref(), Some("events of 2 processes, count unknown"));
-        (p.events_lost, p.lost.not_written) = (3, 3);
+        let mut summary = SessionSummary::default();
+        summary.uncounted_processes = 2;
+        assert_eq!(describe_losses(&summary).as_deref(), Some("events of 2 processes, count unknown"));
+        (summary.events_lost, summary.lost.not_written) = (3, 3);
         let text = "3 events could not be written; events of 2 processes, count unknown";
-        assert_eq!(losses(&p).as_deref(), Some(text));
-        p.uncounted_processes = 0;
-        assert_eq!(losses(&p).as_deref(), Some("3 events could not be written"));
+        assert_eq!(describe_losses(&summary).as_deref(), Some(text));
+        summary.uncounted_processes = 0;
+        assert_eq!(describe_losses(&summary).as_deref(), Some("3 events could not be written"));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! | | buffers | flush |
 //! |---|---|---|
-//! | file, live | 64 KiB each, 4 to 32 MiB of them: room for bursts and slow disks | each second |
-//! | flight recorder | 64 KiB each, 16 MiB of them: what it keeps | on request |
+//! | file, live | 64 KiB each, 4 to 32 MiB in total, for bursts and slow disks | each second |
+//! | flight recorder | 64 KiB each, 16 MiB in total | on request |
 //!
 //! Buffers are small because a flush writes every buffer in use, full or not, and each takes its
 //! full size in the file.
@@ -17,13 +17,13 @@ use traceweir::controller::info::ClassicEventId;
 use traceweir::session::SessionBuilder;
 use traceweir::{ClockKind, Guid, LogFileMode, Session};
 
-use crate::cli::{self, ClockName, Shape};
+use crate::cli::{self, ClockName, ShapeArgs};
 
-const BUFFER_KIB: u32 = 64;
-const LEAST_KIB: u32 = 4 << 10;
-const MOST_KIB: u32 = 32 << 10;
-const RECORDER_KIB: u32 = 16 << 10;
-const FLUSH_TIMER: Duration = Duration::from_secs(1);
+const DEFAULT_BUFFER_KIB: u32 = 64;
+const DEFAULT_MIN_TOTAL_KIB: u32 = 4 << 10;
+const DEFAULT_MAX_TOTAL_KIB: u32 = 32 << 10;
+const DEFAULT_RECORDER_TOTAL_KIB: u32 = 16 << 10;
+const DEFAULT_FLUSH_TIMER: Duration = Duration::from_secs(1);
 
 /// Modes that write a file.
 const FILE_MODES: LogFileMode = LogFileMode::SEQUENTIAL
@@ -31,9 +31,9 @@ const FILE_MODES: LogFileMode = LogFileMode::SEQUENTIAL
     .union(LogFileMode::APPEND)
     .union(LogFileMode::NEWFILE);
 /// Modes that determine where events go.
-const OUTPUTS: LogFileMode = FILE_MODES.union(LogFileMode::BUFFERING).union(LogFileMode::REAL_TIME);
+const OUTPUT_MODES: LogFileMode = FILE_MODES.union(LogFileMode::BUFFERING).union(LogFileMode::REAL_TIME);
 
-/// The settings of a session that a command is going to start; numbers that are 0 are defaults.
+/// The settings of a session that a command is going to start; 0 means the default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionPlan {
     pub(crate) name: String,
@@ -52,7 +52,7 @@ pub(crate) struct SessionPlan {
     pub(crate) low_latency: bool,
     /// Whether the daemon stops the session when this program ends.
     pub(crate) stop_on_drop: bool,
-    /// Groups of kernel events.
+    /// The EnableFlags of kernel events.
     pub(crate) kernel_flags: u32,
     /// Bytes of user stack that are copied with each stack of a kernel event.
     pub(crate) kernel_stack_bytes: u32,
@@ -61,8 +61,7 @@ pub(crate) struct SessionPlan {
 }
 
 impl SessionPlan {
-    /// Returns a builder with these settings.
-    pub(crate) fn builder(&self) -> SessionBuilder {
+    pub(crate) fn to_builder(&self) -> SessionBuilder {
         let mut builder = Session::builder(&self.name)
             .guid(self.guid)
             .mode(self.mode)
@@ -95,15 +94,15 @@ impl SessionPlan {
 }
 
 /// Returns the settings of a new session. Contradicting options end the program with a usage error.
-pub(crate) fn plan(name: &str, file: Option<&Path>, shape: &Shape) -> Result<SessionPlan> {
-    let asked = LogFileMode::new(shape.mode_bits());
-    let usual = match file {
-        _ if asked.intersects(OUTPUTS) => LogFileMode::NONE,
+pub(crate) fn build_plan(name: &str, file: Option<&Path>, shape: &ShapeArgs) -> Result<SessionPlan> {
+    let requested = LogFileMode::new(shape.mode_bits());
+    let default = match file {
+        _ if requested.intersects(OUTPUT_MODES) => LogFileMode::NONE,
         Some(_) => LogFileMode::SEQUENTIAL,
         None => LogFileMode::REAL_TIME,
     };
-    let mode = asked | usual;
-    check(mode, file, shape);
+    let mode = requested | default;
+    check_options(mode, file, shape);
     let log_file =
         file.map(std::path::absolute).transpose().context("cannot resolve the current directory")?;
     let mut plan = SessionPlan {
@@ -111,12 +110,12 @@ pub(crate) fn plan(name: &str, file: Option<&Path>, shape: &Shape) -> Result<Ses
         guid: shape.guid.unwrap_or_default(),
         mode,
         clock: match shape.clock {
-            // Only the system clock means the same in two sessions.
+            // Only timestamps of the system clock are comparable between sessions.
             None if mode.contains(LogFileMode::APPEND) => Some(ClockKind::SystemTime),
             None => None,
-            Some(clock) => Some(clock.kind()),
+            Some(clock) => Some(clock.clock_kind()),
         },
-        buffer_kib: cli::buffer_size(shape.buffer_size),
+        buffer_kib: cli::clamp_buffer_kib(shape.buffer_size),
         minimum_buffers: shape.min_buffers.unwrap_or(0),
         maximum_buffers: shape.max_buffers.unwrap_or(0),
         maximum_file: shape.max_size.unwrap_or(0),
@@ -144,49 +143,53 @@ impl SessionPlan {
     /// Fills in buffers and flush timer that were not given.
     pub(crate) fn fill_in_defaults(&mut self) {
         let buffer_count = |kib: u32, size: u32| (kib / size.max(1)).max(2);
-        let size = if self.buffer_kib == 0 { BUFFER_KIB } else { self.buffer_kib };
-        let (least, most) = (self.minimum_buffers, self.maximum_buffers);
+        let size = if self.buffer_kib == 0 { DEFAULT_BUFFER_KIB } else { self.buffer_kib };
+        let (min, max) = (self.minimum_buffers, self.maximum_buffers);
         self.buffer_kib = size;
         if self.mode.contains(LogFileMode::BUFFERING) {
-            let given = least.max(most);
-            self.minimum_buffers = if given == 0 { buffer_count(RECORDER_KIB, size) } else { given };
+            let requested = min.max(max);
+            self.minimum_buffers =
+                if requested == 0 { buffer_count(DEFAULT_RECORDER_TOTAL_KIB, size) } else { requested };
             self.maximum_buffers = self.minimum_buffers;
             return;
         }
-        self.flush_timer = FLUSH_TIMER;
-        let (usual_least, usual_most) = (buffer_count(LEAST_KIB, size), buffer_count(MOST_KIB, size));
-        self.minimum_buffers = match (least, most) {
-            (0, 0) => usual_least,
-            (0, most) => usual_least.min(most),
-            (least, _) => least,
+        self.flush_timer = DEFAULT_FLUSH_TIMER;
+        let (default_min, default_max) =
+            (buffer_count(DEFAULT_MIN_TOTAL_KIB, size), buffer_count(DEFAULT_MAX_TOTAL_KIB, size));
+        self.minimum_buffers = match (min, max) {
+            (0, 0) => default_min,
+            (0, max) => default_min.min(max),
+            (min, _) => min,
         };
-        self.maximum_buffers = if most == 0 { usual_most.max(self.minimum_buffers) } else { most };
+        self.maximum_buffers = if max == 0 { default_max.max(self.minimum_buffers) } else { max };
     }
 }
 
-fn check(mode: LogFileMode, file: Option<&Path>, shape: &Shape) {
+fn check_options(mode: LogFileMode, file: Option<&Path>, shape: &ShapeArgs) {
     if mode.contains(LogFileMode::CIRCULAR) && shape.max_size.is_none() {
-        cli::misuse("a circular log needs a size: give it with --max-size MIB");
+        cli::exit_with_conflict("a circular log needs a size: give it with --max-size MIB");
     }
     if mode.intersects(LogFileMode::NEWFILE | LogFileMode::PREALLOCATE) && shape.max_size.is_none() {
-        cli::misuse("this mode needs the size of a file: give it with --max-size MIB");
+        cli::exit_with_conflict("this mode needs the size of a file: give it with --max-size MIB");
     }
     if mode.intersects(FILE_MODES) && file.is_none() {
-        cli::misuse("this mode writes a log file: name it with -o FILE");
+        cli::exit_with_conflict("this mode writes a log file: name it with -o FILE");
     }
-    let numbers = file.map_or(1, |file| file.to_string_lossy().matches("%d").count());
-    if mode.contains(LogFileMode::NEWFILE) && numbers != 1 {
-        cli::misuse(
+    let placeholders = file.map_or(1, |file| file.to_string_lossy().matches("%d").count());
+    if mode.contains(LogFileMode::NEWFILE) && placeholders != 1 {
+        cli::exit_with_conflict(
             "the files of a sequence are numbered: the name must contain one %d, such as -o app-%d.etl",
         );
     }
     if mode.contains(LogFileMode::APPEND) && shape.clock.is_some_and(|clock| clock != ClockName::System) {
-        cli::misuse("appending needs the system clock: leave out --clock, or give --clock system");
+        cli::exit_with_conflict(
+            "appending needs the system clock: leave out --clock, or give --clock system",
+        );
     }
-    if let (Some(least), Some(most)) = (shape.min_buffers, shape.max_buffers)
-        && least > most
+    if let (Some(min), Some(max)) = (shape.min_buffers, shape.max_buffers)
+        && min > max
     {
-        cli::misuse(&format!("--min-buffers {least} is more than --max-buffers {most}"));
+        cli::exit_with_conflict(&format!("--min-buffers {min} is more than --max-buffers {max}"));
     }
 }
 
@@ -194,39 +197,63 @@ fn check(mode: LogFileMode, file: Option<&Path>, shape: &Shape) {
 mod tests {
     use super::*;
 
-    fn buffers(shape: &Shape) -> (u32, u32, u32, u64) {
-        let plan = plan("a", None, shape).unwrap();
+    /// Returns buffer size in KiB, minimum and maximum number of buffers, and flush timer in
+    /// seconds.
+    fn planned_buffers(shape: &ShapeArgs) -> (u32, u32, u32, u64) {
+        let plan = build_plan("a", None, shape).unwrap();
         (plan.buffer_kib, plan.minimum_buffers, plan.maximum_buffers, plan.flush_timer.as_secs())
     }
 
     #[test]
     fn missing_buffer_options_get_defaults() {
-        let shape = Shape::default();
-        assert_eq!(buffers(&shape), (64, 64, 512, 1));
-        assert_eq!(buffers(&Shape { buffer_size: Some(1024), ..Shape::default() }), (1024, 4, 32, 1));
-        assert_eq!(buffers(&Shape { buffer_size: Some(16384), ..Shape::default() }), (16384, 2, 2, 1));
-        assert_eq!(buffers(&Shape { max_buffers: Some(8), ..Shape::default() }), (64, 8, 8, 1));
-        assert_eq!(buffers(&Shape { min_buffers: Some(999), ..Shape::default() }), (64, 999, 999, 1));
-        assert_eq!(buffers(&Shape { flush_timer: Some(0), ..Shape::default() }), (64, 64, 512, 0));
-        let recorder = Shape { buffering: true, ..Shape::default() };
-        assert_eq!(buffers(&recorder), (64, 256, 256, 0), "16 MiB");
-        assert_eq!(buffers(&Shape { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
+        let shape = ShapeArgs::default();
+        assert_eq!(planned_buffers(&shape), (64, 64, 512, 1));
+        assert_eq!(
+            planned_buffers(&ShapeArgs { buffer_size: Some(1024), ..ShapeArgs::default() }),
+            (1024, 4, 32, 1)
+        );
+        assert_eq!(
+            planned_buffers(&ShapeArgs { buffer_size: Some(16384), ..ShapeArgs::default() }),
+            (16384, 2, 2, 1)
+        );
+        assert_eq!(
+            planned_buffers(&ShapeArgs { max_buffers: Some(8), ..ShapeArgs::default() }),
+            (64, 8, 8, 1)
+        );
+        assert_eq!(
+            planned_buffers(&ShapeArgs { min_buffers: Some(999), ..ShapeArgs::default() }),
+            (64, 999, 999, 1)
+        );
+        assert_eq!(
+            planned_buffers(&ShapeArgs { flush_timer: Some(0), ..ShapeArgs::default() }),
+            (64, 64, 512, 0)
+        );
+        let recorder = ShapeArgs { buffering: true, ..ShapeArgs::default() };
+        assert_eq!(
+            planned_buffers(&recorder),
+            (64, 256, 256, 0),
+            "a flight recorder must have 16 MiB by default"
+        );
+        assert_eq!(planned_buffers(&ShapeArgs { max_buffers: Some(9), ..recorder }), (64, 9, 9, 0));
     }
 
     #[test]
     fn default_mode_follows_from_output_file() {
-        let mode = |file: Option<&str>, shape: &Shape| {
-            let plan = plan("a", file.map(Path::new), shape).unwrap();
+        let planned_mode = |file: Option<&str>, shape: &ShapeArgs| {
+            let plan = build_plan("a", file.map(Path::new), shape).unwrap();
             (plan.mode, plan.clock)
         };
         let (sequential, real_time) = (LogFileMode::SEQUENTIAL, LogFileMode::REAL_TIME);
         let file = Some("/a.etl");
-        assert_eq!(mode(file, &Shape::default()), (sequential, None));
-        assert_eq!(mode(None, &Shape::default()), (real_time, None));
-        assert_eq!(mode(file, &Shape { real_time: true, ..Shape::default() }), (real_time, None));
-        let global_sequence = Shape { mode: vec![0x8000], ..Shape::default() };
-        assert_eq!(mode(file, &global_sequence), (sequential | LogFileMode::new(0x8000), None));
-        let append = Shape { append: true, ..Shape::default() };
-        assert_eq!(mode(file, &append), (LogFileMode::APPEND, Some(ClockKind::SystemTime)));
+        assert_eq!(planned_mode(file, &ShapeArgs::default()), (sequential, None));
+        assert_eq!(planned_mode(None, &ShapeArgs::default()), (real_time, None));
+        assert_eq!(
+            planned_mode(file, &ShapeArgs { real_time: true, ..ShapeArgs::default() }),
+            (real_time, None)
+        );
+        let global_sequence = ShapeArgs { mode: vec![0x8000], ..ShapeArgs::default() };
+        assert_eq!(planned_mode(file, &global_sequence), (sequential | LogFileMode::new(0x8000), None));
+        let append = ShapeArgs { append: true, ..ShapeArgs::default() };
+        assert_eq!(planned_mode(file, &append), (LogFileMode::APPEND, Some(ClockKind::SystemTime)));
     }
 }

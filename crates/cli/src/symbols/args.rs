@@ -20,7 +20,7 @@ pub(crate) struct SymbolArgs {
 
 /// Where and how to search symbols.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
+pub(crate) struct SymbolOptions {
     /// Folders and files from the command line.
     pub(super) paths: Vec<PathBuf>,
     /// Whether inlined functions and lines are left out.
@@ -29,14 +29,14 @@ pub(crate) struct Options {
     pub(super) root: Option<PathBuf>,
 }
 
-impl From<&SymbolArgs> for Options {
+impl From<&SymbolArgs> for SymbolOptions {
     fn from(args: &SymbolArgs) -> Self {
         Self { paths: args.symbol_path.clone(), without_lines: args.no_lines, root: None }
     }
 }
 
-impl Options {
-    /// Returns a path of this machine.
+impl SymbolOptions {
+    /// Returns a path of this machine, or of the test root.
     pub(super) fn local_path(&self, path: &str) -> PathBuf {
         match &self.root {
             Some(root) => root.join(path.trim_start_matches('/')),

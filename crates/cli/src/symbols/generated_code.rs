@@ -1,8 +1,8 @@
 //! Code that programs generated at run time, as they list it in `/tmp/perf-PID.map`.
 //!
 //! Any user can create such a file, so it is used only if it belongs to the user of the process or
-//! to the caller. Pids are reused, and the file does not contain which process it is about, so it
-//! is for recent traces.
+//! to the caller. Pids are reused, and the file does not identify its process, so the list is
+//! reliable only for recent traces.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,13 +11,12 @@ use std::sync::Arc;
 use traceweir::consumer::open_program;
 use traceweir_decode::symbols::{SymbolTable, demangle, listing};
 
-use super::{Frame, Options};
+use super::{SymbolFrame, SymbolOptions};
 
-/// Maximum number of processes with a list, and of memory for the lists.
+/// Maximum number of processes with a list.
 const MAX_PROCESSES: usize = 1024;
-const MAX_BYTES: usize = 256 << 20;
-/// Maximum size of a list, in bytes.
-const MAX_LIST: u64 = 64 << 20;
+const MAX_TOTAL_LIST_BYTES: usize = 256 << 20;
+const MAX_LIST_BYTES: u64 = 64 << 20;
 
 /// Returns whether an image is memory for generated code instead of a file, by the names that perf
 /// uses.
@@ -27,7 +26,6 @@ pub(super) fn is_anonymous_memory(path: &str) -> bool {
         .any(|prefix| path.starts_with(prefix))
 }
 
-/// Lists of generated code.
 #[derive(Default)]
 pub(super) struct GeneratedCode {
     by_process: HashMap<u32, Option<SymbolTable>>,
@@ -36,40 +34,40 @@ pub(super) struct GeneratedCode {
 
 impl GeneratedCode {
     /// Returns the function at an address of a process and its user.
-    pub(super) fn frame(
+    pub(super) fn find_frame(
         &mut self,
-        options: &Options,
+        options: &SymbolOptions,
         (process, user): (u32, Option<u32>),
         address: u64,
-    ) -> Option<Frame> {
+    ) -> Option<SymbolFrame> {
         if !self.by_process.contains_key(&process) {
-            if self.by_process.len() >= MAX_PROCESSES || self.bytes > MAX_BYTES {
+            if self.by_process.len() >= MAX_PROCESSES || self.bytes > MAX_TOTAL_LIST_BYTES {
                 return None;
             }
-            let list = read(options, process, user);
+            let list = read_perf_map(options, process, user);
             self.bytes = self.bytes.saturating_add(list.as_ref().map_or(0, SymbolTable::bytes));
             self.by_process.insert(process, list);
         }
         let symbol = self.by_process.get(&process)?.as_ref()?.lookup(address)?;
-        Some(Frame {
-            module: Some(name(process).into()),
+        Some(SymbolFrame {
+            module: Some(map_file_name(process).into()),
             function: Some(Arc::from(demangle(&symbol.text()))),
             offset: address.saturating_sub(symbol.start),
-            ..Frame::default()
+            ..SymbolFrame::default()
         })
     }
 }
 
-fn name(process: u32) -> String {
+fn map_file_name(process: u32) -> String {
     format!("perf-{process}.map")
 }
 
-fn read(options: &Options, process: u32, user: Option<u32>) -> Option<SymbolTable> {
-    let path = options.local_path(&format!("/tmp/{}", name(process)));
+fn read_perf_map(options: &SymbolOptions, process: u32, user: Option<u32>) -> Option<SymbolTable> {
+    let path = options.local_path(&format!("/tmp/{}", map_file_name(process)));
     let file = open_program(&path)?;
     let found = file.metadata().ok()?;
     let is_trusted = found.uid() == rustix::process::geteuid().as_raw() || Some(found.uid()) == user;
-    if !is_trusted || found.len() > MAX_LIST {
+    if !is_trusted || found.len() > MAX_LIST_BYTES {
         return None;
     }
     listing::read_perf_map(file).ok()

@@ -9,18 +9,18 @@ use flate2::Crc;
 use traceweir_decode::symbols::elf::ElfParts;
 use traceweir_decode::symbols::{Dwarf, Elf, ElfIdentity, Pdb, SymbolTable, demangle};
 
-use super::search::{self, Candidate};
+use super::search::{self, SymbolFile};
 use super::vdso;
-use super::warnings::Warnings;
-use super::{Frame, Key, Options};
+use super::warnings::SymbolWarnings;
+use super::{ModuleKey, SymbolFrame, SymbolOptions};
 use crate::images::DebugId;
 
-/// Maximum size of a file whose checksum is computed.
-const MAX_CHECKED: u64 = 1 << 30;
+/// Maximum size of a file to compute a checksum for.
+const MAX_CHECKSUM_FILE_BYTES: u64 = 1 << 30;
 
 /// Symbols of a file; empty if no file matches.
 #[derive(Default)]
-pub(super) struct Module {
+pub(super) struct ModuleSymbols {
     /// Address of the first byte of the file in the ELF addresses.
     base: u64,
     /// Symbol tables, that of a debug file first.
@@ -30,21 +30,25 @@ pub(super) struct Module {
     starts: Vec<u64>,
 }
 
-/// Returns the file name of a path.
-pub(super) fn name_of(path: &str) -> Arc<str> {
+pub(super) fn file_name_of(path: &str) -> Arc<str> {
     path.rsplit(['\\', '/']).next().unwrap_or_default().into()
 }
 
-impl Module {
-    /// Loads the symbols of a file of which at least `size` bytes were mapped.
-    pub(super) fn load(options: &Options, (path, id): &Key, size: u64, warnings: &mut Warnings) -> Self {
+impl ModuleSymbols {
+    /// Loads the symbols of a file of which at least `min_size` bytes were mapped.
+    pub(super) fn load(
+        options: &SymbolOptions,
+        (path, id): &ModuleKey,
+        min_size: u64,
+        warnings: &mut SymbolWarnings,
+    ) -> Self {
         if path.starts_with('/') {
-            return Self::load_elf(options, (path, id.as_ref()), size, warnings);
+            return Self::load_elf(options, (path, id.as_ref()), min_size, warnings);
         }
         match id {
             Some(id) if vdso::is_vdso(path) => {
                 let mut module = Self::default();
-                vdso::read_own(id).into_iter().for_each(|own| module.add_elf(own));
+                vdso::read_matching(id).into_iter().for_each(|elf| module.add_elf(elf));
                 module
             }
             Some(id) => Self::load_pdb(options, id, warnings),
@@ -53,17 +57,17 @@ impl Module {
     }
 
     fn load_elf(
-        options: &Options,
+        options: &SymbolOptions,
         (path, id): (&str, Option<&DebugId>),
-        size: u64,
-        warnings: &mut Warnings,
+        min_size: u64,
+        warnings: &mut SymbolWarnings,
     ) -> Self {
         let mut module = Self::default();
         let parts = ElfParts { symbols: true, dwarf: !options.without_lines };
-        let program = find_program(options, (path, id), size, parts, warnings);
+        let program = find_program(options, (path, id), min_size, parts, warnings);
         let (builds, link) = match &program {
             Some(elf) => (vec![elf.identity.build_id.clone()], elf.identity.debug_link.clone()),
-            None => (id.map(DebugId::possible_builds).unwrap_or_default(), None),
+            None => (id.map(DebugId::possible_build_ids).unwrap_or_default(), None),
         };
         let is_complete = program
             .as_ref()
@@ -81,7 +85,7 @@ impl Module {
         if program.is_none()
             && module.tables.is_empty()
             && module.dwarf.is_none()
-            && is_missing(options, path)
+            && is_program_missing(options, path)
         {
             warnings.note_missing(path);
         }
@@ -92,7 +96,7 @@ impl Module {
         module
     }
 
-    /// Adds a file: its base, its symbols, and lines if there are none yet.
+    /// Adds base and symbols of a file, and its lines unless another file had lines.
     fn add_elf(&mut self, elf: Elf) {
         self.base = elf.identity.base;
         if !elf.symbols.is_empty() {
@@ -104,8 +108,8 @@ impl Module {
         }
     }
 
-    fn load_pdb(options: &Options, id: &DebugId, warnings: &mut Warnings) -> Self {
-        for path in search::pdbs(options, &id.path, id.signature, id.age) {
+    fn load_pdb(options: &SymbolOptions, id: &DebugId, warnings: &mut SymbolWarnings) -> Self {
+        for path in search::list_pdbs(options, &id.path, id.signature, id.age) {
             let Some(file) = search::open(&path) else { continue };
             let about = path.display().to_string();
             match Pdb::read_file(file, |signature, age| (signature, age) == (id.signature, id.age)) {
@@ -123,19 +127,18 @@ impl Module {
 
     /// Returns the functions at an offset, the innermost first; a frame without function if
     /// unknown.
-    pub(super) fn frames(&mut self, name: &Arc<str>, offset: u64) -> Vec<Frame> {
-        let linked = offset.wrapping_add(self.base);
-        let mut frames = frames(name, offset, linked, &self.tables, self.dwarf.as_mut());
-        let before = self.starts.partition_point(|start| *start <= linked);
-        let start = before.checked_sub(1).and_then(|index| self.starts.get(index));
+    pub(super) fn find_frames(&mut self, name: &Arc<str>, offset: u64) -> Vec<SymbolFrame> {
+        let linked_address = offset.wrapping_add(self.base);
+        let mut frames = find_elf_frames(name, offset, linked_address, &self.tables, self.dwarf.as_mut());
+        let next = self.starts.partition_point(|start| *start <= linked_address);
+        let start = next.checked_sub(1).and_then(|index| self.starts.get(index));
         for frame in frames.iter_mut().filter(|frame| frame.function.is_none()) {
             frame.start = start.map(|start| start.wrapping_sub(self.base));
         }
         frames
     }
 
-    /// Returns its memory in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let tables = self.tables.iter().map(SymbolTable::bytes).fold(0, usize::saturating_add);
         let starts = size_of::<u64>().saturating_mul(self.starts.capacity());
         tables.saturating_add(starts).saturating_add(self.dwarf.as_ref().map_or(0, Dwarf::bytes))
@@ -143,30 +146,31 @@ impl Module {
 }
 
 /// Returns the functions at an address of the ELF file.
-pub(super) fn frames(
+pub(super) fn find_elf_frames(
     name: &Arc<str>,
     offset: u64,
-    linked: u64,
+    linked_address: u64,
     tables: &[SymbolTable],
     dwarf: Option<&mut Dwarf>,
-) -> Vec<Frame> {
-    let symbol = tables.iter().find_map(|table| table.lookup(linked));
-    let named = symbol.map(|symbol| (demangle(&symbol.text()), linked.wrapping_sub(symbol.start)));
-    let sites = dwarf.map(|dwarf| dwarf.find(linked)).unwrap_or_default();
-    let mut frames: Vec<Frame> = Vec::with_capacity(sites.len().max(1));
+) -> Vec<SymbolFrame> {
+    let symbol = tables.iter().find_map(|table| table.lookup(linked_address));
+    let symbol_match =
+        symbol.map(|symbol| (demangle(&symbol.text()), linked_address.wrapping_sub(symbol.start)));
+    let sites = dwarf.map(|dwarf| dwarf.find(linked_address)).unwrap_or_default();
+    let mut frames: Vec<SymbolFrame> = Vec::with_capacity(sites.len().max(1));
     for site in sites {
         let function = site.function.or_else(|| site.is_inlined.then(|| Arc::from("(inlined)")));
-        let mut frame = Frame {
+        let mut frame = SymbolFrame {
             module: Some(Arc::clone(name)),
             function,
-            offset: linked.wrapping_sub(site.start),
+            offset: linked_address.wrapping_sub(site.start),
             start: None,
             file: site.file,
             line: site.line,
             is_inlined: site.is_inlined,
         };
         // A function that was split begins where its symbol begins.
-        if let Some((text, symbol_offset)) = named.as_ref().filter(|_| !site.is_inlined) {
+        if let Some((text, symbol_offset)) = symbol_match.as_ref().filter(|_| !site.is_inlined) {
             frame.function = frame.function.or_else(|| Some(Arc::from(text.as_str())));
             frame.offset = *symbol_offset;
         } else if frame.function.is_none() {
@@ -175,33 +179,39 @@ pub(super) fn frames(
         frames.push(frame);
     }
     if frames.is_empty() {
-        let (function, offset) = named.map_or((None, offset), |(text, into)| (Some(Arc::from(text)), into));
-        frames.push(Frame { module: Some(Arc::clone(name)), function, offset, ..Frame::default() });
+        let (function, offset) =
+            symbol_match.map_or((None, offset), |(text, into)| (Some(Arc::from(text)), into));
+        frames.push(SymbolFrame {
+            module: Some(Arc::clone(name)),
+            function,
+            offset,
+            ..SymbolFrame::default()
+        });
     }
     frames
 }
 
 /// Returns whether no file is at a path.
-fn is_missing(options: &Options, path: &str) -> bool {
-    search::programs(options, path).iter().all(|candidate| candidate.open().is_none())
+fn is_program_missing(options: &SymbolOptions, path: &str) -> bool {
+    search::list_programs(options, path).iter().all(|candidate| candidate.open().is_none())
 }
 
 fn find_program(
-    options: &Options,
+    options: &SymbolOptions,
     (path, id): (&str, Option<&DebugId>),
-    size: u64,
+    min_size: u64,
     parts: ElfParts,
-    warnings: &mut Warnings,
+    warnings: &mut SymbolWarnings,
 ) -> Option<Elf> {
-    let builds = id.map(DebugId::possible_builds).unwrap_or_default();
-    let mut candidates = search::programs(options, path);
-    candidates.extend(builds.iter().flat_map(|build| search::executables(options, build)));
-    let mut other = None;
+    let builds = id.map(DebugId::possible_build_ids).unwrap_or_default();
+    let mut candidates = search::list_programs(options, path);
+    candidates.extend(builds.iter().flat_map(|build| search::list_executables(options, build)));
+    let mut mismatch = None;
     for candidate in candidates {
         let Some(file) = candidate.open() else { continue };
         let is_match = |identity: &ElfIdentity| match id {
-            Some(id) => id.is_build(&identity.build_id),
-            None => identity.extent >= size,
+            Some(id) => id.matches_build_id(&identity.build_id),
+            None => identity.extent >= min_size,
         };
         match Elf::read(file, parts, is_match) {
             Ok(Some(elf)) => {
@@ -210,11 +220,11 @@ fn find_program(
                 }
                 return Some(elf);
             }
-            Ok(None) => other = other.or(Some(candidate)),
+            Ok(None) => mismatch = mismatch.or(Some(candidate)),
             Err(_) => {}
         }
     }
-    if let Some(Candidate { path, .. }) = other {
+    if let Some(SymbolFile { path, .. }) = mismatch {
         let reason = "it is not the file that was traced, so its symbols do not apply; give the right one with --symbol-path";
         warnings.warn(&path.display().to_string(), reason);
     }
@@ -223,14 +233,14 @@ fn find_program(
 
 /// Finds the debug file of a program, by build id or by the checksum of its debug link.
 fn find_debug_file(
-    options: &Options,
+    options: &SymbolOptions,
     path: &str,
     (build_id, link): (&[u8], Option<(&str, u32)>),
     parts: ElfParts,
 ) -> Option<Elf> {
-    let candidates = search::debug_files(options, path, build_id, link.map(|(name, _)| name));
+    let candidates = search::list_debug_files(options, path, build_id, link.map(|(name, _)| name));
     candidates.into_iter().find_map(|candidate| {
-        if build_id.is_empty() && checksum(candidate.open()?)? != link?.1 {
+        if build_id.is_empty() && compute_checksum(candidate.open()?)? != link?.1 {
             return None;
         }
         Elf::read(candidate.open()?, parts, |identity| identity.build_id == build_id).ok()?
@@ -238,8 +248,8 @@ fn find_debug_file(
 }
 
 /// Returns the checksum of a file as in `.gnu_debuglink`.
-fn checksum(mut file: File) -> Option<u32> {
-    if file.metadata().ok()?.len() > MAX_CHECKED {
+fn compute_checksum(mut file: File) -> Option<u32> {
+    if file.metadata().ok()?.len() > MAX_CHECKSUM_FILE_BYTES {
         return None;
     }
     let (mut sum, mut buffer) = (Crc::new(), vec![0; 64 << 10]);

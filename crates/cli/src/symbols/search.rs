@@ -5,7 +5,7 @@
 //!                by build id: PATH/ID/executable
 //!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug
 //!                              debuginfod's cache: ID/debuginfo · PATH/ab/cdef.debug · PATH/ID/debuginfo
-//!                by link       beside the program · in .debug/ · /usr/lib/debug/its/folder/
+//!                by link       next to the program · in .debug/ · /usr/lib/debug/its/folder/
 //!                              PATH/ · PATH/its/folder/
 //!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
 //! ```
@@ -20,11 +20,11 @@ use traceweir::consumer::open_program;
 use traceweir_decode::plain;
 use traceweir_format::Guid;
 
-use super::Options;
+use super::SymbolOptions;
 
 /// The debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// Maximum size of a program or debug file, in bytes.
+/// Maximum size of a program or debug file.
 const MAX_FILE_BYTES: u64 = 4 << 30;
 
 /// Opens a file in a folder that the user or the system named.
@@ -48,23 +48,23 @@ fn relative_path(path: &str) -> Option<PathBuf> {
 }
 
 /// Returns the name if it contains no folder.
-fn plain_name(name: &str) -> Option<&str> {
+fn without_folder(name: &str) -> Option<&str> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
     is_plain.then_some(name)
 }
 
 /// Returns the paths where the program at `path` in the trace may be found.
-pub(super) fn programs(options: &Options, path: &str) -> Vec<Candidate> {
+pub(super) fn list_programs(options: &SymbolOptions, path: &str) -> Vec<SymbolFile> {
     let mut all = Vec::new();
     if path.starts_with('/') {
-        all.push(Candidate { path: options.local_path(path), is_named_by_trace: true });
+        all.push(SymbolFile { path: options.local_path(path), is_named_by_trace: true });
     }
-    let mut add = |path| all.push(Candidate { path, is_named_by_trace: false });
+    let mut add = |path| all.push(SymbolFile { path, is_named_by_trace: false });
     for folder in &options.paths {
         if let Some(clean) = relative_path(path) {
             add(folder.join(&clean));
         }
-        if let Some(name) = path.rsplit('/').next().and_then(plain_name) {
+        if let Some(name) = path.rsplit('/').next().and_then(without_folder) {
             add(folder.join(name));
         }
     }
@@ -72,36 +72,37 @@ pub(super) fn programs(options: &Options, path: &str) -> Vec<Candidate> {
 }
 
 /// Returns programs in caches, by their build id.
-pub(super) fn executables(options: &Options, build_id: &[u8]) -> Vec<Candidate> {
-    let id = hex(build_id);
-    let folders = caches(options).into_iter().chain(options.paths.iter().cloned());
+pub(super) fn list_executables(options: &SymbolOptions, build_id: &[u8]) -> Vec<SymbolFile> {
+    let id = format_hex(build_id);
+    let folders = list_caches(options).into_iter().chain(options.paths.iter().cloned());
     let path = |folder: PathBuf| folder.join(&id).join("executable");
-    folders.map(|folder| Candidate { path: path(folder), is_named_by_trace: false }).collect()
+    folders.map(|folder| SymbolFile { path: path(folder), is_named_by_trace: false }).collect()
 }
 
 /// Returns the files that may be the debug file of a program.
-pub(super) fn debug_files(
-    options: &Options,
+pub(super) fn list_debug_files(
+    options: &SymbolOptions,
     path: &str,
     build_id: &[u8],
     link: Option<&str>,
-) -> Vec<Candidate> {
-    let (mut all, mut beside) = (Vec::new(), Vec::new());
+) -> Vec<SymbolFile> {
+    let mut all = Vec::new();
+    let mut near_program = Vec::new();
     let system = options.local_path(DEBUG_FOLDER);
-    if let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) {
-        let by_id = Path::new(&hex(&[*first])).join(format!("{}.debug", hex(rest)));
+    if let Some((first, tail)) = build_id.split_first().filter(|(_, tail)| !tail.is_empty()) {
+        let by_id = Path::new(&format_hex(&[*first])).join(format!("{}.debug", format_hex(tail)));
         all.push(system.join(".build-id").join(&by_id));
-        for folder in caches(options).iter().chain(&options.paths) {
+        for folder in list_caches(options).iter().chain(&options.paths) {
             all.push(folder.join(".build-id").join(&by_id));
             all.push(folder.join(&by_id));
-            all.push(folder.join(hex(build_id)).join("debuginfo"));
+            all.push(folder.join(format_hex(build_id)).join("debuginfo"));
         }
     }
-    if let Some(link) = link.and_then(plain_name) {
+    if let Some(link) = link.and_then(without_folder) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         if path.starts_with('/') {
             let folder = options.local_path(&format!("{folder}/"));
-            beside.extend([folder.join(link), folder.join(".debug").join(link)]);
+            near_program.extend([folder.join(link), folder.join(".debug").join(link)]);
         }
         for base in std::iter::once(&system).chain(&options.paths) {
             if let Some(folder) = relative_path(folder) {
@@ -110,13 +111,13 @@ pub(super) fn debug_files(
             all.push(base.join(link));
         }
     }
-    let candidate = |is_named_by_trace| move |path| Candidate { path, is_named_by_trace };
-    beside.into_iter().map(candidate(true)).chain(all.into_iter().map(candidate(false))).collect()
+    let candidate = |is_named_by_trace| move |path| SymbolFile { path, is_named_by_trace };
+    near_program.into_iter().map(candidate(true)).chain(all.into_iter().map(candidate(false))).collect()
 }
 
 /// Returns the files that may be a PDB.
-pub(super) fn pdbs(options: &Options, path: &str, signature: Guid, age: u32) -> Vec<PathBuf> {
-    let Some(name) = path.rsplit(['\\', '/']).next().and_then(plain_name) else { return Vec::new() };
+pub(super) fn list_pdbs(options: &SymbolOptions, path: &str, signature: Guid, age: u32) -> Vec<PathBuf> {
+    let Some(name) = path.rsplit(['\\', '/']).next().and_then(without_folder) else { return Vec::new() };
     let signature = signature.to_string().replace(['-', '{', '}'], "").to_uppercase();
     let store = format!("{signature}{age:X}");
     let mut all = Vec::new();
@@ -130,34 +131,34 @@ pub(super) fn pdbs(options: &Options, path: &str, signature: Guid, age: u32) -> 
     all
 }
 
-/// A file that may be the one searched for.
-pub(super) struct Candidate {
+/// A file that may contain the symbols.
+pub(super) struct SymbolFile {
     pub(super) path: PathBuf,
-    /// Whether only the trace names it.
+    /// Whether the path comes from the trace, and not from the user or the system.
     pub(super) is_named_by_trace: bool,
 }
 
-impl Candidate {
+impl SymbolFile {
     pub(super) fn open(&self) -> Option<File> {
         if self.is_named_by_trace { open_program(&self.path) } else { open(&self.path) }
     }
 }
 
 /// Returns the caches of the debuginfod client.
-fn caches(options: &Options) -> Vec<PathBuf> {
+fn list_caches(options: &SymbolOptions) -> Vec<PathBuf> {
     if let Some(root) = &options.root {
         return vec![root.join("cache/debuginfod_client")];
     }
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = variable("HOME");
-    let named = variable("DEBUGINFOD_CACHE_PATH");
-    let usual = variable("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
-    let usual = usual.map(|cache| cache.join("debuginfod_client"));
+    let configured = variable("DEBUGINFOD_CACHE_PATH");
+    let default = variable("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
+    let default = default.map(|cache| cache.join("debuginfod_client"));
     let older = home.map(|home| home.join(".debuginfod_client_cache"));
-    [named, usual, older].into_iter().flatten().collect()
+    [configured, default, older].into_iter().flatten().collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn format_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -167,25 +168,27 @@ mod tests {
 
     #[test]
     fn untrusted_names_do_not_leave_a_folder() {
-        let options = Options { paths: vec!["/sym".into()], ..Options::default() };
-        let paths = |all: Vec<Candidate>| all.into_iter().map(|candidate| candidate.path).collect::<Vec<_>>();
+        let options = SymbolOptions { paths: vec!["/sym".into()], ..SymbolOptions::default() };
+        let to_paths =
+            |all: Vec<SymbolFile>| all.into_iter().map(|candidate| candidate.path).collect::<Vec<_>>();
         for path in ["/../etc/passwd", "../../x", "..", "/", "a/../../b", ".", ""] {
-            let all = paths(programs(&options, path));
-            let strays = all.iter().skip(usize::from(path.starts_with('/')));
-            assert!(strays.clone().all(|path| !path.to_string_lossy().contains("..")), "{path}: {all:?}");
+            let all = to_paths(list_programs(&options, path));
+            let in_folder = all.iter().skip(usize::from(path.starts_with('/')));
+            assert!(in_folder.clone().all(|path| !path.to_string_lossy().contains("..")), "{path}: {all:?}");
         }
         for link in ["../x", "a/b", "..", ".", "", "a\0b"] {
-            assert!(paths(debug_files(&options, "/bin/x", &[], Some(link))).is_empty(), "{link:?}");
+            assert!(to_paths(list_debug_files(&options, "/bin/x", &[], Some(link))).is_empty(), "{link:?}");
         }
         for name in ["c:\\a\\..", "..", "c:/x/"] {
-            assert!(pdbs(&options, name, Guid::NULL, 1).is_empty(), "{name}");
+            assert!(list_pdbs(&options, name, Guid::NULL, 1).is_empty(), "{name}");
         }
     }
 
     #[test]
     fn debug_files_are_searched_by_build_id_and_by_link() {
-        let options = Options { paths: vec!["/sym".into()], root: Some("/r".into()), ..Options::default() };
-        let all = debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
+        let options =
+            SymbolOptions { paths: vec!["/sym".into()], root: Some("/r".into()), ..SymbolOptions::default() };
+        let all = list_debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
         let all: Vec<_> = all.iter().map(|candidate| candidate.path.to_str().unwrap()).collect();
         for path in [
             "/r/usr/lib/debug/.build-id/ab/cdef.debug",
@@ -203,9 +206,9 @@ mod tests {
 
     #[test]
     fn pdbs_are_searched_in_symbol_store_layout() {
-        let options = Options { paths: vec!["/sym".into()], ..Options::default() };
+        let options = SymbolOptions { paths: vec!["/sym".into()], ..SymbolOptions::default() };
         let guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
-        let all = pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);
+        let all = list_pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);
         let first = Path::new("/sym/Shop.pdb/3844DBB920174967BE7AA4A2C20430FA1F/Shop.pdb");
         assert_eq!((all[0].as_path(), all[1].as_path()), (first, Path::new("/sym/Shop.pdb")));
     }

@@ -1,7 +1,7 @@
 //! The vDSO, the code that the kernel maps into each process.
 //!
-//! It is not a file: the vDSO of this process is used if its build id is that of the trace. Without
-//! a build id in the trace, nothing shows that they are the same.
+//! The vDSO is not a file. The vDSO of this process is used if its build id is that of the trace.
+//! Without a build id in the trace, it is not used.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor};
@@ -12,30 +12,31 @@ use traceweir_decode::symbols::elf::ElfParts;
 
 use crate::images::DebugId;
 
-/// Maximum size in bytes; it has a few pages.
-const MAX_BYTES: u64 = 1 << 20;
-/// Its name in the kernel's lists.
-const NAME: &str = "[vdso]";
+/// Maximum size; a vDSO has a few pages.
+const MAX_VDSO_BYTES: u64 = 1 << 20;
+/// The name of the vDSO in `/proc/PID/maps`.
+const VDSO_NAME: &str = "[vdso]";
 
 /// Returns whether an image is the vDSO.
 pub(super) fn is_vdso(path: &str) -> bool {
-    path == NAME
+    path == VDSO_NAME
 }
 
 /// Reads the vDSO of this process, if it is that of the trace.
-pub(super) fn read_own(id: &DebugId) -> Option<Elf> {
-    let bytes = bytes()?;
+pub(super) fn read_matching(id: &DebugId) -> Option<Elf> {
+    let bytes = read_bytes()?;
     let parts = ElfParts { symbols: true, dwarf: false };
-    Elf::read(Cursor::new(bytes), parts, |identity| id.is_build(&identity.build_id)).ok()?
+    Elf::read(Cursor::new(bytes), parts, |identity| id.matches_build_id(&identity.build_id)).ok()?
 }
 
 /// Returns the bytes of the vDSO in this process.
-pub(super) fn bytes() -> Option<Vec<u8>> {
+pub(super) fn read_bytes() -> Option<Vec<u8>> {
     let lines = BufReader::new(File::open("/proc/self/maps").ok()?).lines();
-    let line = lines.map_while(Result::ok).find(|line| line.ends_with(NAME))?;
+    let line = lines.map_while(Result::ok).find(|line| line.ends_with(VDSO_NAME))?;
     let (from, to) = line.split_once(' ')?.0.split_once('-')?;
     let from = u64::from_str_radix(from, 16).ok()?;
-    let length = u64::from_str_radix(to, 16).ok()?.checked_sub(from).filter(|length| *length <= MAX_BYTES)?;
+    let length =
+        u64::from_str_radix(to, 16).ok()?.checked_sub(from).filter(|length| *length <= MAX_VDSO_BYTES)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, from).ok()?;
     Some(bytes)

@@ -1,57 +1,58 @@
-//! Warnings about symbols, each printed once: at once if it is about one file, at the end in one
-//! line if it is about many.
+//! Warnings about symbols. Each is printed once: a warning about one file immediately, a warning
+//! that can concern many files in one line at the end.
 
 use std::collections::{BTreeSet, HashSet};
 
 use anstream::eprintln;
 use traceweir_decode::symbols::SymbolTable;
 
-use crate::text::plain;
+use crate::text::escape;
 
 /// Maximum number of warnings about single files.
 const MAX_WARNINGS: usize = 32;
 
-/// Maximum number of files of one kind to count, and to name.
-const MAX_FILES: usize = 1 << 14;
-const NAMED: usize = 3;
+/// Maximum number of files of one kind to count.
+const MAX_COUNTED_FILES: usize = 1 << 14;
+/// Maximum number of files of one kind to name.
+const MAX_NAMED_FILES: usize = 3;
 
 /// The warnings that were printed, and those for the end.
 #[derive(Default)]
-pub(super) struct Warnings {
+pub(super) struct SymbolWarnings {
     printed: HashSet<String>,
     is_full: bool,
-    /// Files that were taken for the traced ones by their path alone.
+    /// Files that are assumed to be the traced files, because of their path only.
     assumed: BTreeSet<String>,
     /// Files that do not exist.
     missing: BTreeSet<String>,
 }
 
-impl Drop for Warnings {
+impl Drop for SymbolWarnings {
     fn drop(&mut self) {
-        self.summary().iter().for_each(|line| eprintln!("{}", plain(line)));
+        self.summary_lines().iter().for_each(|line| eprintln!("{}", escape(line)));
     }
 }
 
-impl Warnings {
-    /// Records that a file is taken for the traced one although the trace has no build id.
+impl SymbolWarnings {
+    /// Records that a file is assumed to be the traced file, because the trace has no build id.
     pub(super) fn note_assumed(&mut self, path: &str) {
-        note(&mut self.assumed, path);
+        add_file(&mut self.assumed, path);
     }
 
     /// Records that neither a file nor a substitute exists.
     pub(super) fn note_missing(&mut self, path: &str) {
-        note(&mut self.missing, path);
+        add_file(&mut self.missing, path);
     }
 
     /// Returns the warnings about many files, one line each.
-    fn summary(&self) -> Vec<String> {
+    fn summary_lines(&self) -> Vec<String> {
         let (assumed, missing) = (&self.assumed, &self.missing);
         let mut lines = Vec::new();
-        if let Some(names) = some_of(assumed) {
+        if let Some(names) = format_file_list(assumed) {
             let paths = if assumed.len() == 1 { "the file at that path" } else { "the files at those paths" };
             lines.push(format!("warning: the trace does not contain the build id of {names}: using {paths}"));
         }
-        if let Some(names) = some_of(missing) {
+        if let Some(names) = format_file_list(missing) {
             let (verb, pronoun) = if missing.len() == 1 { ("does", "it") } else { ("do", "them") };
             lines.push(format!(
                 "warning: {names} {verb} not exist: functions in {pronoun} have no names; --symbol-path may help to find {pronoun}"
@@ -61,15 +62,15 @@ impl Warnings {
     }
 
     /// Warns if a file has more symbols than are kept.
-    pub(super) fn warn_if_truncated(&mut self, table: &SymbolTable, about: &str) {
+    pub(super) fn warn_if_truncated(&mut self, table: &SymbolTable, subject: &str) {
         if table.is_cut() {
-            self.warn(about, "it has more symbols than are kept; functions may have no name, or that of an earlier function");
+            self.warn(subject, "it has more symbols than are kept; functions may have no name, or that of an earlier function");
         }
     }
 
     /// Prints a warning about a file or the kernel, unless it was printed before.
-    pub(super) fn warn(&mut self, about: &str, reason: &str) {
-        let line = plain(&format!("warning: {about}: {reason}"));
+    pub(super) fn warn(&mut self, subject: &str, reason: &str) {
+        let line = escape(&format!("warning: {subject}: {reason}"));
         if self.printed.contains(&line) || self.is_full {
             return;
         }
@@ -83,17 +84,17 @@ impl Warnings {
     }
 }
 
-fn note(files: &mut BTreeSet<String>, path: &str) {
-    if files.len() < MAX_FILES {
+fn add_file(files: &mut BTreeSet<String>, path: &str) {
+    if files.len() < MAX_COUNTED_FILES {
         files.insert(path.to_owned());
     }
 }
 
 /// Returns the first file names, and how many more there are.
-fn some_of(files: &BTreeSet<String>) -> Option<String> {
-    let mut names: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
+fn format_file_list(files: &BTreeSet<String>) -> Option<String> {
+    let mut names: Vec<&str> = files.iter().take(MAX_NAMED_FILES).map(String::as_str).collect();
     let last = names.pop()?;
-    let more = files.len().saturating_sub(NAMED);
+    let more = files.len().saturating_sub(MAX_NAMED_FILES);
     Some(match (names.is_empty(), more) {
         (true, _) => last.to_owned(),
         (false, 0) => format!("{} and {last}", names.join(", ")),
@@ -107,15 +108,15 @@ mod tests {
 
     #[test]
     fn warnings_about_many_files_are_one_line() {
-        let mut warnings = Warnings::default();
-        assert!(warnings.summary().is_empty());
+        let mut warnings = SymbolWarnings::default();
+        assert!(warnings.summary_lines().is_empty());
         warnings.note_missing("/a");
-        assert!(warnings.summary()[0].contains("warning: /a does not exist"));
+        assert!(warnings.summary_lines()[0].contains("warning: /a does not exist"));
         for index in 0..9 {
             warnings.note_missing("/a");
             warnings.note_assumed(&format!("/lib/{index}"));
         }
-        let lines = warnings.summary();
+        let lines = warnings.summary_lines();
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("/lib/0, /lib/1, /lib/2 and 6 more"), "{lines:?}");
         warnings.assumed.clear();

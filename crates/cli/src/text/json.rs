@@ -2,23 +2,22 @@
 
 use traceweir_decode::format::json_string;
 
-/// The largest integer that is written as a number; JSON readers lose digits of larger ones, so
-/// those are strings.
-const EXACT: u64 = 1 << 53;
+/// The largest integer that is written as a number. JSON readers may lose digits of larger
+/// integers, so they are written as strings.
+const MAX_EXACT_NUMBER: u64 = 1 << 53;
 
 /// An object that is being written. Keys are constants and need no escapes.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub(crate) struct JsonObject {
     out: Vec<u8>,
 }
 
-impl Object {
-    /// Returns an empty object.
+impl JsonObject {
     pub(crate) fn new() -> Self {
         Self { out: b"{".to_vec() }
     }
 
-    fn key(&mut self, key: &str) -> &mut Vec<u8> {
+    fn push_key(&mut self, key: &str) -> &mut Vec<u8> {
         if self.out.len() > 1 {
             self.out.push(b',');
         }
@@ -27,9 +26,8 @@ impl Object {
         &mut self.out
     }
 
-    /// Adds a string.
     pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
-        json_string(value, self.key(key));
+        json_string(value, self.push_key(key));
         self
     }
 
@@ -41,10 +39,13 @@ impl Object {
         }
     }
 
-    /// Adds an integer.
     pub(crate) fn number(&mut self, key: &str, value: impl Into<u64>) -> &mut Self {
         let value = value.into();
-        if value <= EXACT { self.raw(key, &value.to_string()) } else { self.text(key, &value.to_string()) }
+        if value <= MAX_EXACT_NUMBER {
+            self.raw(key, &value.to_string())
+        } else {
+            self.text(key, &value.to_string())
+        }
     }
 
     /// Adds a mask, as a hexadecimal string.
@@ -54,11 +55,10 @@ impl Object {
 
     /// Adds a value that is JSON already.
     pub(crate) fn raw(&mut self, key: &str, json: &str) -> &mut Self {
-        self.key(key).extend_from_slice(json.as_bytes());
+        self.push_key(key).extend_from_slice(json.as_bytes());
         self
     }
 
-    /// Returns the text of the object.
     pub(crate) fn finish(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.out).into_owned();
         text.push('}');
@@ -67,7 +67,7 @@ impl Object {
 }
 
 /// Returns a JSON array of values that are JSON already.
-pub(crate) fn array(values: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn json_array(values: impl IntoIterator<Item = String>) -> String {
     let values: Vec<String> = values.into_iter().collect();
     format!("[{}]", values.join(","))
 }
@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn members_are_separated_and_large_numbers_are_strings() {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object.text("name", "a\"b").number("few", 3_u32).number("many", u64::MAX).mask("any", 255_u64);
-        object.optional("file", None).raw("list", &array(["1".to_owned(), "2".to_owned()]));
+        object.optional("file", None).raw("list", &json_array(["1".to_owned(), "2".to_owned()]));
         let expected =
             r#"{"name":"a\"b","few":3,"many":"18446744073709551615","any":"0xff","file":null,"list":[1,2]}"#;
         assert_eq!(object.finish(), expected);
-        assert_eq!(Object::new().finish(), "{}");
+        assert_eq!(JsonObject::new().finish(), "{}");
     }
 }

@@ -1,13 +1,13 @@
-//! Parses what users type: patterns, levels, masks, points in time and durations.
+//! Parses user input: patterns, levels, masks, points in time and durations.
 
 use std::time::Duration;
 
 use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 
 /// Returns whether a pattern with `*` and `?` matches a text.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
+    let (mut p, mut t) = (0, 0); // Positions in pattern and text.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -54,7 +54,6 @@ pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
     })
 }
 
-/// Parses a keyword mask.
 pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(&hex.replace('_', ""), 16),
@@ -66,15 +65,15 @@ pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
 /// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// The value is wall time.
+    /// Wall time.
     Utc(FileTime),
     /// Units of 100 ns since the start of the trace.
     Offset(i64),
 }
 
 impl Moment {
-    /// Returns its wall time in a trace that starts at `start`.
-    pub(crate) fn after(self, start: FileTime) -> FileTime {
+    /// Returns the wall time in a trace that starts at `start`.
+    pub(crate) fn to_wall_time(self, start: FileTime) -> FileTime {
         match self {
             Self::Utc(time) => time,
             Self::Offset(units) => FileTime(start.0.saturating_add(units)),
@@ -84,7 +83,7 @@ impl Moment {
 
 /// Parses a point in time: UTC, or an offset with a unit.
 pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
-    let units = parse_span(text).map(|n| (n / 100.0).round());
+    let units = parse_nanoseconds(text).map(|n| (n / 100.0).round());
     if let Some(units) = units.filter(|u| u.abs() < 9e18) {
         return Ok(Moment::Offset(units as i64));
     }
@@ -94,13 +93,13 @@ pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
 
 /// Parses a duration; a number without unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let seconds = text.trim().parse::<f64>().ok().or_else(|| parse_span(text).map(|n| n / 1e9));
+    let seconds = text.trim().parse::<f64>().ok().or_else(|| parse_nanoseconds(text).map(|n| n / 1e9));
     let duration = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     duration.ok_or_else(|| "use a time such as 10s, 500ms or 2min".to_owned())
 }
 
 /// Parses a number with a unit, in nanoseconds.
-fn parse_span(text: &str) -> Option<f64> {
+fn parse_nanoseconds(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 7] =
         [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9), ("min", 6e10), ("h", 3.6e12)];
     let mut spans = UNITS.iter().filter_map(|(unit, nanoseconds)| {
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn patterns_match_with_wildcards() {
-        for (pattern, text, covered) in [
+        for (pattern, text, is_match) in [
             ("perfview", "perfview", true),
             ("perf*", "perfview", true),
             ("*view", "perfview", true),
@@ -147,18 +146,24 @@ mod tests {
             ("*a*b", "xaxbxc", false),
             ("", "x", false),
         ] {
-            assert_eq!(matches(pattern, text), covered, "{pattern} on {text}");
+            assert_eq!(matches_pattern(pattern, text), is_match, "{pattern} on {text}");
         }
     }
 
     #[test]
     fn times_parse_as_utc_or_offset() {
         let start = FileTime::from_unix(1_000_000_000, 0);
-        assert_eq!(parse_moment("1.5s").unwrap().after(start).0 - start.0, 15_000_000);
-        assert_eq!(parse_moment("200ms").unwrap().after(start).0 - start.0, 2_000_000);
-        assert_eq!(parse_moment("2001-09-09T01:46:40Z").unwrap().after(start), start);
-        assert_eq!(parse_moment("2001-09-09 01:46:40.25").unwrap().after(start).0 - start.0, 2_500_000);
-        assert_eq!(parse_moment("2001-09-09").unwrap().after(start).0, start.0 - 6400 * UNITS_PER_SECOND);
+        assert_eq!(parse_moment("1.5s").unwrap().to_wall_time(start).0 - start.0, 15_000_000);
+        assert_eq!(parse_moment("200ms").unwrap().to_wall_time(start).0 - start.0, 2_000_000);
+        assert_eq!(parse_moment("2001-09-09T01:46:40Z").unwrap().to_wall_time(start), start);
+        assert_eq!(
+            parse_moment("2001-09-09 01:46:40.25").unwrap().to_wall_time(start).0 - start.0,
+            2_500_000
+        );
+        assert_eq!(
+            parse_moment("2001-09-09").unwrap().to_wall_time(start).0,
+            start.0 - 6400 * UNITS_PER_SECOND
+        );
         for bad in ["", "yesterday", "2001-02-30", "2001-09-09T25:00:00", "1.5"] {
             assert!(parse_moment(bad).is_err(), "{bad}");
         }

@@ -9,62 +9,62 @@ use anyhow::{Result, anyhow};
 use traceweir::controller::access::{Principal, Sid};
 use traceweir_daemon::accounts::{self, accounts};
 
-use crate::text::plain;
+use crate::text::escape;
 
 /// The user or the group database.
 #[derive(Clone, Copy)]
-struct Table {
+struct AccountDatabase {
     file: &'static str,
-    /// Database name for `getent`.
-    name: &'static str,
-    /// Noun for messages.
-    what: &'static str,
+    getent_name: &'static str,
+    noun: &'static str,
 }
 
-const USERS: Table = Table { file: accounts::USERS, name: "passwd", what: "user" };
-const GROUPS: Table = Table { file: accounts::GROUPS, name: "group", what: "group" };
+const USERS: AccountDatabase = AccountDatabase { file: accounts::USERS, getent_name: "passwd", noun: "user" };
+const GROUPS: AccountDatabase =
+    AccountDatabase { file: accounts::GROUPS, getent_name: "group", noun: "group" };
 
 /// Returns the SIDs of the named users and groups, and of everyone if asked for.
-pub(super) fn sids(users: &[String], groups: &[String], everyone: bool) -> Result<Vec<Sid>> {
+pub(super) fn resolve_sids(users: &[String], groups: &[String], everyone: bool) -> Result<Vec<Sid>> {
     let mut sids = Vec::new();
     for user in users {
-        sids.push(Sid::user(number(USERS, user)?));
+        sids.push(Sid::user(find_id(USERS, user)?));
     }
     for group in groups {
-        sids.push(Sid::group(number(GROUPS, group)?));
+        sids.push(Sid::group(find_id(GROUPS, group)?));
     }
     sids.extend(everyone.then_some(Sid::EVERYONE));
     Ok(sids)
 }
 
 /// Formats a SID for people, such as "user anna".
-pub(super) fn name(sid: &Sid) -> String {
-    let named = |table: Table, id: u32| {
-        let text = accounts::read(table.file);
-        let name = accounts(&text).find(|account| account.id == id).map(|account| plain(account.name));
-        format!("{} {}", table.what, name.unwrap_or_else(|| id.to_string()))
+pub(super) fn format_sid(sid: &Sid) -> String {
+    let format_account = |database: AccountDatabase, id: u32| {
+        let text = accounts::read(database.file);
+        let name = accounts(&text).find(|account| account.id == id).map(|account| escape(account.name));
+        format!("{} {}", database.noun, name.unwrap_or_else(|| id.to_string()))
     };
     match sid.principal() {
         Principal::Everyone => "everyone".to_owned(),
         Principal::System => "root".to_owned(),
-        Principal::User(uid) => named(USERS, uid),
-        Principal::Group(gid) => named(GROUPS, gid),
+        Principal::User(uid) => format_account(USERS, uid),
+        Principal::Group(gid) => format_account(GROUPS, gid),
         Principal::Other => sid.to_string(),
     }
 }
 
-fn number(table: Table, text: &str) -> Result<u32> {
+fn find_id(database: AccountDatabase, text: &str) -> Result<u32> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let by_name =
-        |table: &str| accounts(table).find(|account| account.name == text).map(|account| account.id);
-    let found = by_name(&accounts::read(table.file)).or_else(|| {
+    let find_by_name = |text_of_database: &str| {
+        accounts(text_of_database).find(|account| account.name == text).map(|account| account.id)
+    };
+    let found = find_by_name(&accounts::read(database.file)).or_else(|| {
         let mut getent = Command::new("getent");
-        getent.args([table.name, "--", text]).stdin(Stdio::null()).stderr(Stdio::null());
-        by_name(&String::from_utf8(getent.output().ok()?.stdout).ok()?)
+        getent.args([database.getent_name, "--", text]).stdin(Stdio::null()).stderr(Stdio::null());
+        find_by_name(&String::from_utf8(getent.output().ok()?.stdout).ok()?)
     });
-    found.ok_or_else(|| anyhow!("no {} {} on this machine", table.what, plain(text)))
+    found.ok_or_else(|| anyhow!("no {} {} on this machine", database.noun, escape(text)))
 }
 
 #[cfg(test)]
@@ -73,16 +73,21 @@ mod tests {
 
     #[test]
     fn users_and_groups_resolve_by_name_and_number() {
-        let some = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let found = sids(&some(&["root", "64399"]), &some(&["root"]), true).unwrap();
+        let to_strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let found = resolve_sids(&to_strings(&["root", "64399"]), &to_strings(&["root"]), true).unwrap();
         assert_eq!(found, [Sid::user(0), Sid::user(64_399), Sid::group(0), Sid::EVERYONE]);
-        let names: Vec<_> = found.iter().map(name).collect();
+        let names: Vec<_> = found.iter().map(format_sid).collect();
         assert_eq!(names, ["user root", "user 64399", "group root", "everyone"]);
         assert_eq!(
-            (name(&Sid::SYSTEM), name(&"S-1-5-32-544".parse().unwrap())),
+            (format_sid(&Sid::SYSTEM), format_sid(&"S-1-5-32-544".parse().unwrap())),
             ("root".into(), "S-1-5-32-544".into())
         );
-        assert!(sids(&some(&["no such user"]), &[], false).unwrap_err().to_string().contains("no such user"));
-        assert!(sids(&some(&["--help"]), &[], false).is_err());
+        assert!(
+            resolve_sids(&to_strings(&["no such user"]), &[], false)
+                .unwrap_err()
+                .to_string()
+                .contains("no such user")
+        );
+        assert!(resolve_sids(&to_strings(&["--help"]), &[], false).is_err());
     }
 }

@@ -2,8 +2,8 @@
 //! brews and ends.
 //!
 //! Its events are TraceLogging events, which carry their own schema. On a request for its state
-//! (`weir capture-state`) it writes the number of served orders: not in the callback, which should
-//! be quick, but in its main loop.
+//! (`weir capture-state`), it writes the number of served orders. The main loop does this, because
+//! a callback should return quickly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,34 +17,32 @@ use traceweir_format::spec::types::InType;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
-use crate::cli::DemoShop;
-use crate::exit::Outcome;
+use crate::cli::DemoShopArgs;
+use crate::exit::CommandOutcome;
 
-/// Name of the provider.
 pub(super) const PROVIDER: &str = "Traceweir.Demo.CoffeeShop";
 /// Events of one order.
 pub(super) const EVENTS_PER_ORDER: u64 = 3;
 
-const INFO: u8 = 4;
-const WARNING: u8 = 3;
+const LEVEL_INFO: u8 = 4;
+const LEVEL_WARNING: u8 = 3;
 const OPCODE_START: u8 = 1;
 const OPCODE_STOP: u8 = 2;
-/// The control code EVENT_CONTROL_CODE_CAPTURE_STATE.
-const CAPTURE_STATE: u32 = 2;
+const EVENT_CONTROL_CODE_CAPTURE_STATE: u32 = 2;
 /// How often a shop without orders checks for requests.
-const TICK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Out types: `TlgInBOOL8` and UTF-8.
 const OUT_BOOLEAN: u8 = 3;
 const OUT_UTF8: u8 = 35;
 
 /// Runs the sample program, in its own process.
-pub(crate) fn serve(options: &DemoShop) -> Result<Outcome> {
+pub(crate) fn run_shop(options: &DemoShopArgs) -> Result<CommandOutcome> {
     let traits = TraitsBuilder::new(PROVIDER).finish()?.to_vec();
     let is_state_requested = Arc::new(AtomicBool::new(false));
     let request = Arc::clone(&is_state_requested);
     let callback = Box::new(move |notice: &EnableNotice<'_>| {
-        if notice.code == CAPTURE_STATE {
+        if notice.code == EVENT_CONTROL_CODE_CAPTURE_STATE {
             request.store(true, Ordering::Relaxed);
         }
     });
@@ -54,19 +52,19 @@ pub(crate) fn serve(options: &DemoShop) -> Result<Outcome> {
     let shop = Shop { provider, pause: Duration::from_millis(options.pause), is_state_requested };
     for order in 0..options.orders {
         shop.write_requested_state(order)?;
-        shop.order(options.first.wrapping_add(order))?;
+        shop.serve_order(options.first.wrapping_add(order))?;
     }
     let last = Instant::now();
     let linger = Duration::from_millis(options.linger);
     loop {
         shop.write_requested_state(options.orders)?;
-        let left = linger.saturating_sub(last.elapsed());
-        if left.is_zero() {
+        let remaining = linger.saturating_sub(last.elapsed());
+        if remaining.is_zero() {
             break;
         }
-        std::thread::sleep(left.min(TICK));
+        std::thread::sleep(remaining.min(POLL_INTERVAL));
     }
-    Ok(Outcome::Status(options.exit))
+    Ok(CommandOutcome::Status(options.exit))
 }
 
 struct Shop {
@@ -84,10 +82,10 @@ impl Shop {
         }
         let mut metadata = MetadataBuilder::new("State", 0);
         metadata.add_field("served", InType::UINT32.0 as u8, 0, 0);
-        self.event(INFO, 0, &Guid::default(), &mut metadata, &served.to_le_bytes())
+        self.write_event(LEVEL_INFO, 0, &Guid::default(), &mut metadata, &served.to_le_bytes())
     }
 
-    fn order(&self, number: u32) -> Result<()> {
+    fn serve_order(&self, number: u32) -> Result<()> {
         let (drink, shots, grams, celsius) = match number % 4 {
             1 => ("espresso", 1_u8, 18.2_f64, 93.0_f32),
             2 => ("flat white", 2, 18.5, 92.5),
@@ -100,7 +98,7 @@ impl Shop {
         metadata.add_field("drink", InType::ANSISTRING.0 as u8, OUT_UTF8, 0);
         let mut payload = Vec::new();
         payload.put_u32(number).put_ansi_z(drink);
-        self.event(INFO, OPCODE_START, &activity, &mut metadata, &payload)?;
+        self.write_event(LEVEL_INFO, OPCODE_START, &activity, &mut metadata, &payload)?;
 
         let mut metadata = MetadataBuilder::new("Brew", 0);
         metadata.add_struct("dose", 2, 0);
@@ -111,18 +109,18 @@ impl Shop {
         let mut payload = Vec::new();
         payload.put(&grams.to_le_bytes()).put_u8(shots).put(&celsius.to_le_bytes());
         payload.put_u16(3).put_u16(2).put_u16(9).put_u16(6);
-        let level = if celsius < 90.0 { WARNING } else { INFO };
-        self.event(level, 0, &activity, &mut metadata, &payload)?;
+        let level = if celsius < 90.0 { LEVEL_WARNING } else { LEVEL_INFO };
+        self.write_event(level, 0, &activity, &mut metadata, &payload)?;
 
         let mut metadata = MetadataBuilder::new("Order", 0);
         metadata.add_field("number", InType::UINT32.0 as u8, 0, 0);
         metadata.add_field("paid", InType::UINT8.0 as u8, OUT_BOOLEAN, 0);
         let mut payload = Vec::new();
         payload.put_u32(number).put_u8(u8::from(number % 4 != 3));
-        self.event(INFO, OPCODE_STOP, &activity, &mut metadata, &payload)
+        self.write_event(LEVEL_INFO, OPCODE_STOP, &activity, &mut metadata, &payload)
     }
 
-    fn event(
+    fn write_event(
         &self,
         level: u8,
         opcode: u8,
@@ -132,7 +130,7 @@ impl Shop {
     ) -> Result<()> {
         let channel = CHANNEL_TRACELOGGING;
         let descriptor = EventDescriptor { channel, level, opcode, keyword: 1, ..Default::default() };
-        // The session counts an event that it loses; the shop continues.
+        // The session counts lost events, so the shop ignores a failed write.
         let event = self.provider.event(&descriptor).metadata(metadata.finish()?).activity(activity);
         let _ = event.write(&[payload]);
         std::thread::sleep(self.pause);

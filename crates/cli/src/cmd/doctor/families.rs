@@ -4,13 +4,13 @@
 //! and need no tracepoint. A missing tracepoint disables its own kind and no other.
 
 /// A kind of kernel event, and its tracepoints as `SYSTEM/NAME`.
-pub(super) struct Family {
+pub(super) struct TracepointFamily {
     pub(super) name: &'static str,
     pub(super) tracepoints: &'static [&'static str],
 }
 
-pub(super) const FAMILIES: [Family; 9] = [
-    Family {
+pub(super) const FAMILIES: [TracepointFamily; 9] = [
+    TracepointFamily {
         name: "processes and threads",
         tracepoints: &[
             "sched/sched_process_fork",
@@ -20,12 +20,12 @@ pub(super) const FAMILIES: [Family; 9] = [
             "task/task_rename",
         ],
     },
-    Family {
+    TracepointFamily {
         name: "context switches and ready threads",
         tracepoints: &["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"],
     },
-    Family { name: "priorities", tracepoints: &["sched/sched_pi_setprio"] },
-    Family {
+    TracepointFamily { name: "priorities", tracepoints: &["sched/sched_pi_setprio"] },
+    TracepointFamily {
         name: "interrupts and deferred calls",
         tracepoints: &[
             "irq/irq_handler_entry",
@@ -34,16 +34,16 @@ pub(super) const FAMILIES: [Family; 9] = [
             "irq/softirq_exit",
         ],
     },
-    Family {
+    TracepointFamily {
         name: "system calls and file I/O",
         tracepoints: &["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"],
     },
-    Family {
+    TracepointFamily {
         name: "page faults",
         tracepoints: &["exceptions/page_fault_user", "exceptions/page_fault_kernel"],
     },
-    Family { name: "disk I/O", tracepoints: &["block/block_rq_issue", "block/block_rq_complete"] },
-    Family {
+    TracepointFamily { name: "disk I/O", tracepoints: &["block/block_rq_issue", "block/block_rq_complete"] },
+    TracepointFamily {
         name: "TCP and UDP",
         tracepoints: &[
             "sock/inet_sock_set_state",
@@ -53,7 +53,10 @@ pub(super) const FAMILIES: [Family; 9] = [
             "udp/udp_fail_queue_rcv_skb",
         ],
     },
-    Family { name: "file locks", tracepoints: &["filelock/posix_lock_inode", "filelock/flock_lock_inode"] },
+    TracepointFamily {
+        name: "file locks",
+        tracepoints: &["filelock/posix_lock_inode", "filelock/flock_lock_inode"],
+    },
 ];
 
 /// Returns the tracepoints of all kinds.

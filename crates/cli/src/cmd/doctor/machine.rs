@@ -1,4 +1,5 @@
-//! Reads the state of the machine from files below a root folder; tests pass a root of their own.
+//! Reads the state of the machine from files below a root folder; tests pass a root folder with
+//! other files.
 //!
 //! ```text
 //!   ROOT/proc/sys/kernel/…            limits of perf events, and whether kernel pointers are shown
@@ -10,8 +11,8 @@
 //! ```
 //!
 //! 1. Reading changes nothing, and opens only these files.
-//! 2. A value that cannot be read is `None`, as distinct from one that is switched off.
-//! 3. At most [`MAX_FILE_BYTES`] bytes of a file are read, whatever its size claims.
+//! 2. A value that cannot be read is `None`. A feature that is switched off is a value.
+//! 3. At most [`MAX_FILE_BYTES`] bytes of a file are read, whatever size the file reports.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -20,9 +21,9 @@ use std::path::{Path, PathBuf};
 use traceweir_daemon::machine::{self, Counter, Perf};
 
 use super::families::{FAMILIES, tracepoints};
-use super::files::{Files, MAX_FILE_BYTES};
-use super::process::Process;
-use super::service::Folder;
+use super::files::{MAX_FILE_BYTES, RootFiles};
+use super::process::ProcessPrivileges;
+use super::service::RuntimeFolder;
 use crate::tracefs;
 
 /// Bytes of `/proc/kallsyms` that must contain a symbol with an address, if addresses are shown.
@@ -38,14 +39,14 @@ pub(super) struct SystemFacts {
     /// The clock that timestamps records.
     pub(super) counter: Counter,
     /// Number of counters that the processor reports.
-    pub(super) counters: Option<u32>,
+    pub(super) hardware_counters: Option<u32>,
     /// The folders in which a daemon is searched, in that order.
-    pub(super) folders: Vec<Folder>,
+    pub(super) folders: Vec<RuntimeFolder>,
 }
 
 /// Settings below `/proc/sys/kernel`.
 #[derive(Debug)]
-pub(super) struct Knobs {
+pub(super) struct KernelSettings {
     pub(super) paranoid: Option<i64>,
     pub(super) kptr_restrict: Option<i64>,
     pub(super) max_stack: Option<i64>,
@@ -57,7 +58,7 @@ pub(super) struct Knobs {
 
 /// Whether `/proc/kallsyms` shows addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Addresses {
+pub(super) enum AddressVisibility {
     Shown,
     Hidden,
     Absent,
@@ -65,82 +66,82 @@ pub(super) enum Addresses {
 
 /// How the kernel unwinds its own stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unwinder {
+pub(super) enum KernelUnwinder {
     Orc,
     FramePointers,
     Guess,
 }
 
-/// State of tracefs.
 #[derive(Debug, Default)]
-pub(super) struct Tracing {
+pub(super) struct TracefsState {
     /// Whether the kernel supports tracefs.
-    pub(super) is_known: bool,
+    pub(super) is_supported: bool,
     /// Where tracefs is mounted, as seen from the root of the machine that was read.
-    pub(super) mounted: Option<PathBuf>,
-    /// Whether this process can read it.
+    pub(super) mount: Option<PathBuf>,
+    /// Whether this process can read tracefs.
     pub(super) is_readable: bool,
-    /// Kinds of events that lack tracepoints, with the names of these.
-    pub(super) missing: Vec<(&'static str, Vec<&'static str>)>,
+    /// Kinds of events that lack tracepoints, with the names of the missing tracepoints.
+    pub(super) missing_tracepoints: Vec<(&'static str, Vec<&'static str>)>,
     /// Whether kprobes are available; `None` if unknown.
     pub(super) has_kprobes: Option<bool>,
 }
 
 /// Everything that the checks use.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct MachineState {
     pub(super) facts: SystemFacts,
     pub(super) perf: Perf,
-    pub(super) knobs: Knobs,
-    pub(super) own: Process,
-    pub(super) addresses: Addresses,
-    pub(super) unwinder: Option<Unwinder>,
+    pub(super) settings: KernelSettings,
+    pub(super) own_process: ProcessPrivileges,
+    pub(super) addresses: AddressVisibility,
+    pub(super) unwinder: Option<KernelUnwinder>,
     /// Whether samples can contain a copy of the user stack; `None` if unknown.
-    pub(super) dumps_stacks: Option<bool>,
-    pub(super) tracing: Tracing,
+    pub(super) can_copy_user_stacks: Option<bool>,
+    pub(super) tracing: TracefsState,
     /// The lockdown mode, if the kernel has lockdown.
     pub(super) lockdown: Option<String>,
-    pub(super) selinux_enforces: bool,
+    pub(super) is_selinux_enforcing: bool,
     pub(super) clock_source: Option<String>,
     pub(super) processors: u32,
 }
 
-impl Machine {
+impl MachineState {
     /// Reads the machine whose files are below `root`.
     pub(super) fn read(root: &Path, facts: SystemFacts) -> Self {
-        let files = Files(root);
-        let config = config(files);
-        let has = |option: &str| config.as_deref().map(|text| has_option(text, option));
-        let tracing = tracing(files, has("CONFIG_KPROBE_EVENTS"));
-        let selinux = files.text("sys/fs/selinux/enforce");
+        let files = RootFiles(root);
+        let config = read_kernel_config(files);
+        let config_has = |option: &str| config.as_deref().map(|text| has_option(text, option));
+        let tracing = read_tracefs_state(files, config_has("CONFIG_KPROBE_EVENTS"));
+        let selinux = files.read_text("sys/fs/selinux/enforce");
         Self {
-            perf: Perf::inspect_below(root, facts.counters),
-            knobs: knobs(files),
-            own: Process::read(root, "self"),
-            addresses: addresses(files),
-            unwinder: unwinder(files, config.as_deref()),
-            dumps_stacks: has("CONFIG_HAVE_PERF_USER_STACK_DUMP"),
+            perf: Perf::inspect_below(root, facts.hardware_counters),
+            settings: read_settings(files),
+            own_process: ProcessPrivileges::read(root, "self"),
+            addresses: read_address_visibility(files),
+            unwinder: detect_unwinder(files, config.as_deref()),
+            can_copy_user_stacks: config_has("CONFIG_HAVE_PERF_USER_STACK_DUMP"),
             tracing,
-            lockdown: files.text("sys/kernel/security/lockdown").as_deref().and_then(bracketed_mode),
-            selinux_enforces: selinux.is_some_and(|text| text.trim() == "1"),
-            clock_source: files.word("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            lockdown: files.read_text("sys/kernel/security/lockdown").as_deref().and_then(bracketed_mode),
+            is_selinux_enforcing: selinux.is_some_and(|text| text.trim() == "1"),
+            clock_source: files
+                .read_trimmed("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             processors: files
-                .text("sys/devices/system/cpu/online")
+                .read_text("sys/devices/system/cpu/online")
                 .and_then(|list| machine::count_in_list(&list))
                 .unwrap_or(1),
             facts,
         }
     }
 
-    /// Returns the process that would open kernel events: the daemon that would be used if it runs,
-    /// else this one, because a daemon that it starts has the same privileges.
-    pub(super) fn server(&self) -> &Process {
-        self.facts.folders.iter().find_map(Folder::process).unwrap_or(&self.own)
+    /// Returns the process that would open kernel events: the selected daemon if it runs, else this
+    /// process, because a daemon that it starts has the same privileges.
+    pub(super) fn server(&self) -> &ProcessPrivileges {
+        self.facts.folders.iter().find_map(RuntimeFolder::process).unwrap_or(&self.own_process)
     }
 
-    /// Returns whether that process has one of these capabilities, valid for perf events.
-    pub(super) fn server_has(&self, capabilities: &[u32]) -> bool {
-        self.server().has(capabilities)
+    /// Returns whether the process that would open kernel events has one of these capabilities.
+    pub(super) fn server_has_any(&self, capabilities: &[u32]) -> bool {
+        self.server().has_any(capabilities)
     }
 
     /// Returns whether lockdown is in confidentiality mode, which binds root too.
@@ -149,9 +150,9 @@ impl Machine {
     }
 }
 
-fn knobs(files: Files<'_>) -> Knobs {
-    let number = |name: &str| files.number(&format!("proc/sys/kernel/{name}"));
-    Knobs {
+fn read_settings(files: RootFiles<'_>) -> KernelSettings {
+    let number = |name: &str| files.read_number(&format!("proc/sys/kernel/{name}"));
+    KernelSettings {
         paranoid: number("perf_event_paranoid"),
         kptr_restrict: number("kptr_restrict"),
         max_stack: number("perf_event_max_stack"),
@@ -162,26 +163,26 @@ fn knobs(files: Files<'_>) -> Knobs {
     }
 }
 
-/// The kernel shows addresses of all symbols or of none; symbols whose address is 0 anyway are only
-/// at the beginning.
-fn addresses(files: Files<'_>) -> Addresses {
+/// Reads whether `/proc/kallsyms` shows addresses. The kernel shows addresses of all symbols or of
+/// no symbol. Symbols whose real address is 0 are only at the beginning.
+fn read_address_visibility(files: RootFiles<'_>) -> AddressVisibility {
     let mut bytes = Vec::new();
     let file = File::open(files.0.join("proc/kallsyms"));
     if file.and_then(|file| file.take(ADDRESS_SEARCH_BYTES).read_to_end(&mut bytes)).is_err()
         || bytes.is_empty()
     {
-        return Addresses::Absent;
+        return AddressVisibility::Absent;
     }
     let text = String::from_utf8_lossy(&bytes);
-    let shows = |line: &str| {
+    let has_address = |line: &str| {
         let address = line.split(' ').next().and_then(|word| u64::from_str_radix(word, 16).ok());
         address.is_some_and(|address| address != 0)
     };
-    if text.lines().any(shows) { Addresses::Shown } else { Addresses::Hidden }
+    if text.lines().any(has_address) { AddressVisibility::Shown } else { AddressVisibility::Hidden }
 }
 
 /// Returns the build options of the kernel, if they can be read.
-fn config(files: Files<'_>) -> Option<String> {
+fn read_kernel_config(files: RootFiles<'_>) -> Option<String> {
     if let Ok(packed) = File::open(files.0.join("proc/config.gz")) {
         let mut text = Vec::new();
         let unpacked = flate2::read::GzDecoder::new(packed.take(MAX_FILE_BYTES))
@@ -191,9 +192,9 @@ fn config(files: Files<'_>) -> Option<String> {
             return Some(String::from_utf8_lossy(&text).into_owned());
         }
     }
-    let release = files.word("proc/sys/kernel/osrelease").filter(|release| !release.contains('/'))?;
+    let release = files.read_trimmed("proc/sys/kernel/osrelease").filter(|release| !release.contains('/'))?;
     let paths = [format!("boot/config-{release}"), format!("lib/modules/{release}/config")];
-    paths.iter().find_map(|path| files.text(path))
+    paths.iter().find_map(|path| files.read_text(path))
 }
 
 fn has_option(config: &str, option: &str) -> bool {
@@ -202,59 +203,61 @@ fn has_option(config: &str, option: &str) -> bool {
 
 /// Detects the unwinder from the build options, else from functions that only one kind has: their
 /// names are readable even where addresses are hidden.
-fn unwinder(files: Files<'_>, config: Option<&str>) -> Option<Unwinder> {
-    const KINDS: [(&str, Unwinder); 5] = [
-        ("CONFIG_UNWINDER_ORC", Unwinder::Orc),
-        ("CONFIG_UNWINDER_FRAME_POINTER", Unwinder::FramePointers),
-        ("CONFIG_UNWINDER_GUESS", Unwinder::Guess),
-        // Architectures other than x86 name no unwinder; these always keep frame pointers.
-        ("CONFIG_ARM64", Unwinder::FramePointers),
-        ("CONFIG_FRAME_POINTER", Unwinder::FramePointers),
+fn detect_unwinder(files: RootFiles<'_>, config: Option<&str>) -> Option<KernelUnwinder> {
+    const UNWINDER_OPTIONS: [(&str, KernelUnwinder); 5] = [
+        ("CONFIG_UNWINDER_ORC", KernelUnwinder::Orc),
+        ("CONFIG_UNWINDER_FRAME_POINTER", KernelUnwinder::FramePointers),
+        ("CONFIG_UNWINDER_GUESS", KernelUnwinder::Guess),
+        // Other architectures than x86 have no unwinder option; these always keep frame pointers.
+        ("CONFIG_ARM64", KernelUnwinder::FramePointers),
+        ("CONFIG_FRAME_POINTER", KernelUnwinder::FramePointers),
     ];
     match config {
-        Some(text) => KINDS.iter().find(|(option, _)| has_option(text, option)).map(|(_, kind)| *kind),
+        Some(text) => {
+            UNWINDER_OPTIONS.iter().find(|(option, _)| has_option(text, option)).map(|(_, kind)| *kind)
+        }
         None => {
             let symbols = File::open(files.0.join("proc/kallsyms")).ok()?.take(UNWINDER_SEARCH_BYTES);
             let mut names = BufReader::new(symbols).split(b'\n').map_while(Result::ok);
-            names.any(|line| line.ends_with(b" __orc_find")).then_some(Unwinder::Orc)
+            names.any(|line| line.ends_with(b" __orc_find")).then_some(KernelUnwinder::Orc)
         }
     }
 }
 
 /// Returns the mode in brackets of a line such as `none [integrity] confidentiality`.
 fn bracketed_mode(modes: &str) -> Option<String> {
-    let (_, rest) = modes.split_once('[')?;
-    Some(rest.split_once(']')?.0.to_owned())
+    let (_, after_bracket) = modes.split_once('[')?;
+    Some(after_bracket.split_once(']')?.0.to_owned())
 }
 
-fn tracing(files: Files<'_>, kprobes_built: Option<bool>) -> Tracing {
-    let filesystems = files.text("proc/filesystems").unwrap_or_default();
-    let mut tracing = Tracing {
-        is_known: filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "tracefs"),
-        mounted: tracefs::find_mount(&files.text("proc/self/mounts").unwrap_or_default()),
+fn read_tracefs_state(files: RootFiles<'_>, kprobes_built: Option<bool>) -> TracefsState {
+    let filesystems = files.read_text("proc/filesystems").unwrap_or_default();
+    let mut tracing = TracefsState {
+        is_supported: filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "tracefs"),
+        mount: tracefs::find_mount(&files.read_text("proc/self/mounts").unwrap_or_default()),
         has_kprobes: kprobes_built,
-        ..Tracing::default()
+        ..TracefsState::default()
     };
-    let Some(mount) = &tracing.mounted else { return tracing };
-    let below = mount.strip_prefix("/").unwrap_or(mount);
-    let folder = files.0.join(below);
+    let Some(mount) = &tracing.mount else { return tracing };
+    let relative_mount = mount.strip_prefix("/").unwrap_or(mount);
+    let folder = files.0.join(relative_mount);
     let events = folder.join("events");
     tracing.is_readable = fs::read_dir(&events).is_ok_and(|mut entries| entries.next().is_some());
     if tracing.is_readable {
         tracing.has_kprobes = Some(folder.join("kprobe_events").exists());
-        let lacks = |name: &&&str| !events.join(name).exists();
+        let is_missing = |name: &&&str| !events.join(name).exists();
         let missing_points =
-            |points: &[&'static str]| points.iter().filter(lacks).copied().collect::<Vec<_>>();
+            |points: &[&'static str]| points.iter().filter(is_missing).copied().collect::<Vec<_>>();
         let kinds = FAMILIES.iter().map(|family| (family.name, missing_points(family.tracepoints)));
-        tracing.missing = kinds.filter(|(_, missing)| !missing.is_empty()).collect();
+        tracing.missing_tracepoints = kinds.filter(|(_, missing)| !missing.is_empty()).collect();
     }
     tracing
 }
 
 /// Returns the number of perf file descriptors of a system session with every kind of event, on
 /// each processor: tracepoints, the clock, faults, switches and the event that carries the records.
-pub(super) fn descriptors(processors: u32) -> u64 {
-    const OTHERS: usize = 4;
-    let per_processor = u64::try_from(tracepoints().count().saturating_add(OTHERS)).unwrap_or(u64::MAX);
+pub(super) fn needed_descriptors(processors: u32) -> u64 {
+    const OTHER_EVENTS: usize = 4;
+    let per_processor = u64::try_from(tracepoints().count().saturating_add(OTHER_EVENTS)).unwrap_or(u64::MAX);
     per_processor.saturating_mul(processors.into())
 }

@@ -2,53 +2,53 @@
 
 use std::fmt::Write;
 
-use super::check::{Check, State, blocking_checks};
+use super::check::{CheckState, DoctorCheck, blocking_checks};
 use crate::cli::Need;
-use crate::text::{Object, array, plain};
+use crate::text::{JsonObject, escape, json_array};
 
 /// Formats the page: needs first, then checks. Passed checks are explained only if `shows_all`.
-pub(super) fn page(checks: &[Check], asked: &[Need], shows_all: bool) -> String {
+pub(super) fn format_page(checks: &[DoctorCheck], requested: &[Need], shows_all: bool) -> String {
     let mut text = String::new();
     for need in Need::ALL {
         let blocking: Vec<&str> = blocking_checks(checks, need).collect();
-        let mark = if asked.contains(&need) { '*' } else { ' ' };
+        let mark = if requested.contains(&need) { '*' } else { ' ' };
         let (is_met, reason) = match blocking.as_slice() {
             [] => ("yes", String::new()),
             blocking => ("no", format!(" ({})", blocking.join(", "))),
         };
-        let _ = writeln!(text, "{mark} {:<8} {is_met:<4} {}{reason}", need.name(), need.about());
+        let _ = writeln!(text, "{mark} {:<8} {is_met:<4} {}{reason}", need.name(), need.description());
     }
     let width = checks.iter().map(|check| check.subject.name.len()).max().unwrap_or(0);
     text.push('\n');
     for check in checks {
         let name = check.subject.name;
-        let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), plain(&check.found));
-        if shows_all || check.state != State::Fine {
+        let _ = writeln!(text, "{:<8} {name:<width$}  {}", check.state.name(), escape(&check.found));
+        if shows_all || check.state != CheckState::Fine {
             write_reasons(check, &mut text);
         }
     }
     text
 }
 
-fn write_reasons(check: &Check, text: &mut String) {
-    let mut line = |label: &str, value: &str| {
-        let _ = writeln!(text, "           {label:<8} {}", plain(value));
+fn write_reasons(check: &DoctorCheck, text: &mut String) {
+    let mut add_line = |label: &str, value: &str| {
+        let _ = writeln!(text, "           {label:<8} {}", escape(value));
     };
-    line("for", check.subject.purpose);
-    line("without", check.subject.without);
+    add_line("for", check.subject.purpose);
+    add_line("without", check.subject.without);
     if let Some(advice) = &check.advice {
-        line("now", &advice.now);
+        add_line("now", &advice.now);
         if let Some(lasting) = &advice.lasting {
-            line("to last", lasting);
+            add_line("to last", lasting);
         }
     }
 }
 
 /// Formats one JSON object per check, then one per need.
-pub(super) fn objects(checks: &[Check], asked: &[Need]) -> String {
-    let quoted = |name: &'static str| format!("\"{name}\"");
+pub(super) fn format_objects(checks: &[DoctorCheck], requested: &[Need]) -> String {
+    let quote = |name: &'static str| format!("\"{name}\"");
     let check_lines = checks.iter().map(|check| {
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         object
             .text("check", check.subject.name)
             .text("state", check.state.name())
@@ -57,16 +57,16 @@ pub(super) fn objects(checks: &[Check], asked: &[Need]) -> String {
         let advice = check.advice.as_ref();
         object.optional("now", advice.map(|advice| advice.now.as_str()));
         object.optional("lasting", advice.and_then(|advice| advice.lasting.as_deref()));
-        object.raw("blocks", &array(check.blocks.iter().map(|need| quoted(need.name()))));
+        object.raw("blocks", &json_array(check.blocks.iter().map(|need| quote(need.name()))));
         object.finish() + "\n"
     });
     let need_lines = Need::ALL.into_iter().map(|need| {
-        let blocking: Vec<String> = blocking_checks(checks, need).map(quoted).collect();
-        let word = |is_so: bool| if is_so { "true" } else { "false" };
-        let mut object = Object::new();
-        object.text("need", need.name()).text("about", need.about());
-        object.raw("met", word(blocking.is_empty())).raw("asked", word(asked.contains(&need)));
-        object.raw("in_the_way", &array(blocking));
+        let blocking: Vec<String> = blocking_checks(checks, need).map(quote).collect();
+        let json_bool = |value: bool| if value { "true" } else { "false" };
+        let mut object = JsonObject::new();
+        object.text("need", need.name()).text("about", need.description());
+        object.raw("met", json_bool(blocking.is_empty())).raw("asked", json_bool(requested.contains(&need)));
+        object.raw("in_the_way", &json_array(blocking));
         object.finish() + "\n"
     });
     check_lines.chain(need_lines).collect()

@@ -2,8 +2,8 @@
 //!
 //! To read the environment and the libraries of a process, the kernel takes a lock that the process
 //! may hold while it waits for something else. The metadata of its program comes from the file
-//! system that the program is on. A thread of its own runs each such query. A thread that gets no
-//! answer is abandoned; it ends with this program.
+//! system that the program is on. Each such query runs in a separate thread. A thread that
+//! gets no answer is abandoned, and ends with this program.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 /// How long to wait for an answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a query has no result.
+/// The reason why a query has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// The query took too long.
     Late,
     /// No thread could be started.
-    NotAsked,
+    NotStarted,
     /// The thread ended without a result.
     Failed,
 }
 
-/// Formatted to follow "is".
+/// Formats the reason so that it can follow "is".
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -34,7 +34,7 @@ impl fmt::Display for NoAnswer {
                     ANSWER_TIMEOUT.as_secs()
                 )
             }
-            Self::NotAsked => f.write_str("not known: no thread could be started (a limit of processes?)"),
+            Self::NotStarted => f.write_str("not known: no thread could be started (a limit of processes?)"),
             Self::Failed => f.write_str("not known: weir failed while reading"),
         }
     }
@@ -53,10 +53,11 @@ impl<T: Send + 'static> PendingQuery<T> {
         Self(std::thread::Builder::new().spawn(answer).ok().map(|_| receiver))
     }
 
-    /// Waits for the result until a point in time.
-    pub(super) fn answer(self, until: Instant) -> Result<T, NoAnswer> {
-        let receiver = self.0.ok_or(NoAnswer::NotAsked)?;
-        receiver.recv_timeout(until.saturating_duration_since(Instant::now())).map_err(|error| match error {
+    /// Waits for the result until a deadline.
+    pub(super) fn wait_for_answer(self, deadline: Instant) -> Result<T, NoAnswer> {
+        let receiver = self.0.ok_or(NoAnswer::NotStarted)?;
+        receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|error| match error
+        {
             RecvTimeoutError::Timeout => NoAnswer::Late,
             RecvTimeoutError::Disconnected => NoAnswer::Failed,
         })
@@ -69,17 +70,21 @@ mod tests {
 
     #[test]
     fn missing_answer_reports_its_cause() {
-        let soon = || Instant::now() + Duration::from_secs(60);
-        assert_eq!(PendingQuery::start(|| 7).answer(soon()), Ok(7));
-        let (hold, held) = sync_channel::<()>(0);
-        let hangs = PendingQuery::start(move || held.recv().is_ok());
-        let hangs = hangs.answer(Instant::now()).expect_err("it is held");
-        drop(hold);
-        let failed =
-            PendingQuery::<()>::start(|| panic!("a test makes it")).answer(soon()).expect_err("it panics");
-        let not_asked = PendingQuery::<()>(None).answer(soon()).expect_err("nobody asks");
-        assert_eq!((hangs, failed, not_asked), (NoAnswer::Late, NoAnswer::Failed, NoAnswer::NotAsked));
+        let far_deadline = || Instant::now() + Duration::from_secs(60);
+        assert_eq!(PendingQuery::start(|| 7).wait_for_answer(far_deadline()), Ok(7));
+        let (release, blocked) = sync_channel::<()>(0);
+        let blocked_query = PendingQuery::start(move || blocked.recv().is_ok());
+        let hangs =
+            blocked_query.wait_for_answer(Instant::now()).expect_err("a query that blocks must time out");
+        drop(release);
+        let failed = PendingQuery::<()>::start(|| panic!("the query of this test panics"))
+            .wait_for_answer(far_deadline())
+            .expect_err("a query that panics must fail");
+        let not_started = PendingQuery::<()>(None)
+            .wait_for_answer(far_deadline())
+            .expect_err("a query without a thread must fail");
+        assert_eq!((hangs, failed, not_started), (NoAnswer::Late, NoAnswer::Failed, NoAnswer::NotStarted));
         assert!(hangs.to_string().contains("within 2 s") && hangs.to_string().contains("hangs"));
-        assert!(![failed, not_asked].iter().any(|silence| silence.to_string().contains("hangs")));
+        assert!(![failed, not_started].iter().any(|no_answer| no_answer.to_string().contains("hangs")));
     }
 }

@@ -1,127 +1,130 @@
-//! Checks of where this process runs, and which daemon serves it.
+//! Checks of the container and sandbox of this process, and of the daemons that may serve it.
 
 use traceweir::controller::Scope;
 
-use super::check::{Advice, Check, Subject};
-use super::machine::Machine;
-use super::service::{Daemon, Folder, FolderState};
+use super::check::{Advice, CheckSubject, DoctorCheck};
+use super::machine::MachineState;
+use super::service::{FolderState, RunningDaemon, RuntimeFolder};
 use crate::cli::Need::{Events, Kernel};
 
-/// Runs the checks of this module.
-pub(super) fn checks(machine: &Machine) -> Vec<Check> {
-    let mut all = vec![namespace(machine), sandbox(machine)];
+pub(super) fn checks(machine: &MachineState) -> Vec<DoctorCheck> {
+    let mut all = vec![check_namespace(machine), check_sandbox(machine)];
     let is_last = |index: usize| index.saturating_add(1) == machine.facts.folders.len();
     all.extend(
-        machine.facts.folders.iter().enumerate().map(|(index, folder)| daemon(folder, is_last(index))),
+        machine.facts.folders.iter().enumerate().map(|(index, folder)| check_daemon(folder, is_last(index))),
     );
     all
 }
 
-const NAMESPACE: Subject = Subject {
+const NAMESPACE: CheckSubject = CheckSubject {
     name: "pid_namespace",
     purpose: "kernel events identify processes by the pids of the machine, which cannot be matched with the pids that a container sees",
     without: "events of programs in the same container, and those of a daemon outside that is reached through a shared folder",
 };
 
-fn namespace(machine: &Machine) -> Check {
+fn check_namespace(machine: &MachineState) -> DoctorCheck {
     let server = machine.server();
-    let container = machine.own.container.as_deref();
-    let inside = container.map_or_else(String::new, |name| format!(" (container {name})"));
-    match server.sees_all.or(machine.own.sees_all) {
-        Some(true) => NAMESPACE.fine(format!("the machine's own{inside}")),
+    let container = machine.own_process.container.as_deref();
+    let container_text = container.map_or_else(String::new, |name| format!(" (container {name})"));
+    match server.is_in_initial_pid_namespace.or(machine.own_process.is_in_initial_pid_namespace) {
+        Some(true) => NAMESPACE.passed(format!("the machine's own{container_text}")),
         Some(false) => {
-            let advice = Advice::once(
+            let advice = Advice::with_command(
                 "start the container with --pid=host --cap-add PERFMON --cap-add SYS_PTRACE -v /sys/kernel/tracing:/sys/kernel/tracing:ro, or record on the host",
             );
-            let found = format!("its own{inside}: processes outside are invisible");
-            NAMESPACE.missing(found).advise(advice).blocking(&[Kernel])
+            let found = format!("its own{container_text}: processes outside are invisible");
+            NAMESPACE.missing(found).with_advice(advice).with_blocked_needs(&[Kernel])
         }
-        None => NAMESPACE.limited(format!("not readable{inside}")),
+        None => NAMESPACE.limited(format!("not readable{container_text}")),
     }
 }
 
-const SANDBOX: Subject = Subject {
+const SANDBOX: CheckSubject = CheckSubject {
     name: "system_call_filter",
     purpose: "a seccomp filter, as containers and sandboxes install it, may refuse perf_event_open, memfd_create and other calls",
     without: "what the filter lets through",
 };
 
-fn sandbox(machine: &Machine) -> Check {
-    if machine.own.is_filtered {
+fn check_sandbox(machine: &MachineState) -> DoctorCheck {
+    if machine.own_process.is_filtered {
         let found = "this process has one; that of Docker and Podman refuses perf_event_open unless CAP_PERFMON is added";
-        SANDBOX.limited(found).advise(Advice::once(
+        SANDBOX.limited(found).with_advice(Advice::with_command(
             "start the container with --cap-add PERFMON, or --security-opt seccomp=unconfined",
         ))
     } else {
-        SANDBOX.fine("none")
+        SANDBOX.passed("none")
     }
 }
 
-const SYSTEM: Subject = Subject {
+const SYSTEM_DAEMON: CheckSubject = CheckSubject {
     name: "system_daemon",
     purpose: "sessions for programs of all users and for the whole machine, from boot on",
     without: "your own daemon, which is started on demand and serves your own programs",
 };
-const OWN: Subject = Subject {
+const OWN_DAEMON: CheckSubject = CheckSubject {
     name: "own_daemon",
     purpose: "your own sessions; it is started on demand",
     without: "the system's daemon, if it runs and accepts you",
 };
-const NAMED: Subject = Subject {
+const NAMED_DAEMON: CheckSubject = CheckSubject {
     name: "named_daemon",
     purpose: "TRACEWEIR_RUNTIME_DIR is set: only the daemon of that folder is used, and only by programs that have the same setting",
     without: "unset TRACEWEIR_RUNTIME_DIR to use the usual daemons",
 };
 
 /// Checks one folder. Events work if the last folder that is tried is usable.
-fn daemon(folder: &Folder, is_last: bool) -> Check {
+fn check_daemon(folder: &RuntimeFolder, is_last: bool) -> DoctorCheck {
     let subject = match folder.scope {
-        Scope::System => SYSTEM,
-        Scope::User => OWN,
-        Scope::Named => NAMED,
+        Scope::System => SYSTEM_DAEMON,
+        Scope::User => OWN_DAEMON,
+        Scope::Named => NAMED_DAEMON,
     };
-    let place = folder.path.display();
+    let path = folder.path.display();
     match &folder.state {
-        FolderState::Running(daemon) => running(subject, folder, daemon),
-        FolderState::Startable => subject.fine(format!(
-            "none runs in {place}; it is started when it is needed, because you are root, and serves programs of all users"
+        FolderState::Running(daemon) => check_running_daemon(subject, folder, daemon),
+        FolderState::Startable => subject.passed(format!(
+            "none runs in {path}; it is started when it is needed, because you are root, and serves programs of all users"
         )),
-        // Only root starts the system's daemon on demand. Another user who asked for it alone gets
-        // none.
+        // Only root starts the system's daemon on demand. Another user who requested only the
+        // system's daemon gets no daemon.
         FolderState::Absent if folder.scope == Scope::System && is_last => {
-            subject.missing(format!("none runs in {place}")).advise(start_system()).blocking(&[Events])
+            subject.missing(format!("none runs in {path}")).with_advice(advise_system_start()).with_blocked_needs(&[Events])
         }
         FolderState::Absent if folder.scope == Scope::System => {
-            let found = format!("none runs in {place}: your own serves your own programs");
-            subject.fine(found).advise(start_system())
+            let found = format!("none runs in {path}: your own serves your own programs");
+            subject.passed(found).with_advice(advise_system_start())
         }
-        FolderState::Absent => subject.fine(format!("none runs in {place}; it is started when it is needed")),
+        FolderState::Absent => subject.passed(format!("none runs in {path}; it is started when it is needed")),
         FolderState::Refused(reason) => {
-            let check = subject.limited(format!("runs in {place}, and refuses you: {reason}"));
-            let check = check.advise(Advice::once("sudo usermod -aG traceweir \"$USER\", then log in again"));
-            if is_last { check.blocking(&[Events]) } else { check }
+            let check = subject.limited(format!("runs in {path}, and refuses you: {reason}"));
+            let check = check.with_advice(Advice::with_command("sudo usermod -aG traceweir \"$USER\", then log in again"));
+            if is_last { check.with_blocked_needs(&[Events]) } else { check }
         }
         // A daemon that does not answer is not skipped in favour of the next folder.
         FolderState::Unusable(reason) => {
             let now = format!(
-                "ls -ld {place}: the folder must belong to you alone (chmod 700) or to root; to end a daemon that hangs, kill the pid in daemon.lock"
+                "ls -ld {path}: the folder must belong to you alone (chmod 700) or to root; to end a daemon that hangs, kill the pid in daemon.lock"
             );
             subject
-                .missing(format!("{place} cannot be used: {reason}"))
-                .advise(Advice::once(now))
-                .blocking(&[Events])
+                .missing(format!("{path} cannot be used: {reason}"))
+                .with_advice(Advice::with_command(now))
+                .with_blocked_needs(&[Events])
         }
     }
 }
 
-fn start_system() -> Option<Advice> {
-    Advice::both(
+fn advise_system_start() -> Option<Advice> {
+    Advice::with_commands(
         "sudo systemctl start traceweir.socket (or sudo weir daemon --system)",
         "sudo systemctl enable traceweir.socket",
     )
 }
 
-fn running(subject: Subject, folder: &Folder, daemon: &Daemon) -> Check {
+fn check_running_daemon(
+    subject: CheckSubject,
+    folder: &RuntimeFolder,
+    daemon: &RunningDaemon,
+) -> DoctorCheck {
     let process =
         daemon.pid.map_or_else(|| "a process with unknown pid".to_owned(), |pid| format!("process {pid}"));
     let program = daemon.program.as_deref().unwrap_or("a program that cannot be read");
@@ -133,10 +136,10 @@ fn running(subject: Subject, folder: &Folder, daemon: &Daemon) -> Check {
             );
             subject
                 .limited(format!("{found}: not the file of this weir, maybe another release"))
-                .advise(Advice::once(now))
+                .with_advice(Advice::with_command(now))
         }
-        (Some(true), _) => subject.fine(format!("{found}: this very weir, {}", env!("CARGO_PKG_VERSION"))),
+        (Some(true), _) => subject.passed(format!("{found}: this very weir, {}", env!("CARGO_PKG_VERSION"))),
         _ => subject
-            .fine(format!("{found}; it speaks the protocol of this weir, {}", env!("CARGO_PKG_VERSION"))),
+            .passed(format!("{found}; it speaks the protocol of this weir, {}", env!("CARGO_PKG_VERSION"))),
     }
 }

@@ -1,14 +1,15 @@
 //! Privileges and limits of a process, read from `/proc`.
 //!
 //! Capabilities count for perf events and kernel addresses only in the initial user namespace: root
-//! in a container has all capabilities there, but none of effect here.
+//! in a container may have all capabilities in its namespace, but they have no effect on perf
+//! events.
 
 use std::fs;
 use std::path::Path;
 
 use traceweir_daemon::machine::container;
 
-use super::files::Files;
+use super::files::RootFiles;
 
 pub(super) const CAP_DAC_OVERRIDE: u32 = 1;
 pub(super) const CAP_DAC_READ_SEARCH: u32 = 2;
@@ -19,7 +20,7 @@ pub(super) const CAP_SYSLOG: u32 = 34;
 pub(super) const CAP_PERFMON: u32 = 38;
 
 /// The capabilities that tracing uses, with their names.
-pub(super) const NAMED: [(u32, &str); 7] = [
+pub(super) const CAPABILITY_NAMES: [(u32, &str); 7] = [
     (CAP_PERFMON, "CAP_PERFMON"),
     (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
     (CAP_SYS_PTRACE, "CAP_SYS_PTRACE"),
@@ -30,70 +31,71 @@ pub(super) const NAMED: [(u32, &str); 7] = [
 ];
 
 /// The initial namespaces have these inode numbers in every kernel (`linux/proc_ns.h`).
-const FIRST_PIDS: &str = "pid:[4026531836]";
-const FIRST_USERS: &str = "user:[4026531837]";
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Privileges and limits of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct ProcessPrivileges {
     /// The effective set of capabilities.
     capabilities: u64,
-    /// Whether it is in the initial user namespace; `None` if unreadable.
-    pub(super) is_of_first_users: Option<bool>,
-    /// Whether it is in the initial PID namespace; `None` if unreadable.
-    pub(super) sees_all: Option<bool>,
-    /// The container named by its control group.
+    /// Whether the process is in the initial user namespace; `None` if unreadable.
+    pub(super) is_in_initial_user_namespace: Option<bool>,
+    /// Whether the process is in the initial PID namespace; `None` if unreadable.
+    pub(super) is_in_initial_pid_namespace: Option<bool>,
+    /// The container that the control group names.
     pub(super) container: Option<String>,
-    /// Whether seccomp filters its system calls.
+    /// Whether seccomp filters the system calls of the process.
     pub(super) is_filtered: bool,
-    /// Bytes that it may lock; `None` if unlimited.
+    /// Memory that the process may lock; `None` if unlimited.
     pub(super) locked_bytes: Option<u64>,
     /// Soft and hard limit of open files; `None` if unlimited.
-    pub(super) files: (Option<u64>, Option<u64>),
+    pub(super) open_files: (Option<u64>, Option<u64>),
 }
 
-impl Process {
+impl ProcessPrivileges {
     /// Reads a process by its pid, or `self`, of the machine whose files are below `root`.
     pub(super) fn read(root: &Path, id: &str) -> Self {
-        let files = Files(root);
-        let status = files.text(&format!("proc/{id}/status")).unwrap_or_default();
-        let limits = files.text(&format!("proc/{id}/limits")).unwrap_or_default();
-        let groups = files.text(&format!("proc/{id}/cgroup")).unwrap_or_default();
-        let namespace = |kind: &str, first: &str| {
+        let files = RootFiles(root);
+        let status = files.read_text(&format!("proc/{id}/status")).unwrap_or_default();
+        let limits = files.read_text(&format!("proc/{id}/limits")).unwrap_or_default();
+        let groups = files.read_text(&format!("proc/{id}/cgroup")).unwrap_or_default();
+        let is_in_namespace = |kind: &str, initial: &str| {
             let link = fs::read_link(root.join(format!("proc/{id}/ns/{kind}"))).ok()?;
-            Some(link.as_os_str() == first)
+            Some(link.as_os_str() == initial)
         };
-        let capabilities = field(&status, "CapEff:").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let capabilities =
+            find_status_field(&status, "CapEff:").and_then(|digits| u64::from_str_radix(digits, 16).ok());
         Self {
             capabilities: capabilities.unwrap_or(0),
-            is_of_first_users: namespace("user", FIRST_USERS),
-            sees_all: namespace("pid", FIRST_PIDS),
+            is_in_initial_user_namespace: is_in_namespace("user", INITIAL_USER_NAMESPACE),
+            is_in_initial_pid_namespace: is_in_namespace("pid", INITIAL_PID_NAMESPACE),
             container: container(&groups),
-            is_filtered: field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
-            locked_bytes: limit(&limits, "Max locked memory").0,
-            files: limit(&limits, "Max open files"),
+            is_filtered: find_status_field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
+            locked_bytes: find_limits(&limits, "Max locked memory").0,
+            open_files: find_limits(&limits, "Max open files"),
         }
     }
 
-    /// Returns whether it has one of these capabilities, valid for perf events.
-    pub(super) fn has(&self, capabilities: &[u32]) -> bool {
-        let has = |bit: &u32| self.capabilities.checked_shr(*bit).is_some_and(|rest| rest & 1 != 0);
-        self.is_of_first_users != Some(false) && capabilities.iter().any(has)
+    /// Returns whether the process has one of these capabilities in the initial user namespace.
+    pub(super) fn has_any(&self, capabilities: &[u32]) -> bool {
+        let has_bit = |bit: &u32| self.capabilities.checked_shr(*bit).is_some_and(|shifted| shifted & 1 != 0);
+        self.is_in_initial_user_namespace != Some(false) && capabilities.iter().any(has_bit)
     }
 
-    /// Returns the names of its capabilities.
-    pub(super) fn named(&self) -> Vec<&'static str> {
-        NAMED.iter().filter(|(bit, _)| self.has(&[*bit])).map(|(_, name)| *name).collect()
+    /// Returns the names of the capabilities of the process.
+    pub(super) fn capability_names(&self) -> Vec<&'static str> {
+        CAPABILITY_NAMES.iter().filter(|(bit, _)| self.has_any(&[*bit])).map(|(_, name)| *name).collect()
     }
 }
 
 /// Returns the value of a line of `/proc/PID/status`.
-pub(super) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn find_status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// Returns soft and hard limit of a line of `/proc/PID/limits`; a missing line means unlimited.
-fn limit(limits: &str, name: &str) -> (Option<u64>, Option<u64>) {
+fn find_limits(limits: &str, name: &str) -> (Option<u64>, Option<u64>) {
     let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
     (numbers.next().flatten(), numbers.next().flatten())

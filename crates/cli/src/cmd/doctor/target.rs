@@ -5,8 +5,8 @@
 //!        library           user, folder, namespace         right daemon?         weir enable
 //! ```
 //!
-//! Each step is checked as far as it is visible: a process of another user shows neither its
-//! environment nor its libraries, and one that hangs may never show them
+//! Each step is checked as far as possible. The environment and the libraries of another user's
+//! process cannot be read, and reading those of a process that hangs may never return
 //! ([`pending_query`](super::pending_query)).
 
 use std::ffi::OsStr;
@@ -16,154 +16,160 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use traceweir_daemon::RUNTIME_VARIABLE as VARIABLE;
+use traceweir_daemon::RUNTIME_VARIABLE;
 use traceweir_daemon::machine::container;
 
-use super::check::{Advice, Check, Subject};
-use super::files::{Files, MAX_FILE_BYTES};
+use super::check::{Advice, CheckSubject, DoctorCheck};
+use super::files::{MAX_FILE_BYTES, RootFiles};
 use super::pending_query::{ANSWER_TIMEOUT, NoAnswer, PendingQuery};
-use super::process::field;
-use crate::text::{counted, shell};
+use super::process::find_status_field;
+use crate::text::{format_count, quote_for_shell};
 
-/// Maximum number of providers to name.
-const SHOWN: usize = 8;
+const MAX_SHOWN_PROVIDERS: usize = 8;
 /// File mode bits that make a program run as another user or group.
-const SET_ID: u32 = 0o6000;
+const SET_ID_MODE_BITS: u32 = 0o6000;
 
 /// A process, as `/proc` shows it.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct TargetProcess {
     pid: u32,
-    is_there: bool,
+    exists: bool,
     owner: Option<u32>,
-    /// Its pid in its own namespace.
-    inner: u32,
-    has_other_ids: Option<bool>,
-    has_other_folders: Option<bool>,
-    /// The folder in its `TRACEWEIR_RUNTIME_DIR`; the outer `None` if its environment is
+    /// Pid in the PID namespace of the process.
+    inner_pid: u32,
+    has_other_pid_namespace: Option<bool>,
+    has_other_mount_namespace: Option<bool>,
+    /// The value of `TRACEWEIR_RUNTIME_DIR` of the process; the outer `None` if its environment is
     /// unreadable.
-    named: Option<Option<PathBuf>>,
-    library: Option<Library>,
-    /// Whether its program is set-user-id or set-group-id.
+    runtime_dir: Option<Option<PathBuf>>,
+    library: Option<LoadedLibrary>,
+    /// Whether the program is set-user-id or set-group-id.
     is_set_id: Result<bool, NoAnswer>,
     is_filtered: bool,
-    /// The container named by its control group.
+    /// The container that the control group names.
     container: Option<String>,
-    silent: Silent,
+    missing_answers: MissingAnswers,
 }
 
 /// Queries without an answer.
 #[derive(Clone, Copy, Debug, Default)]
-struct Silent {
+struct MissingAnswers {
     environment: Option<NoAnswer>,
     library: Option<NoAnswer>,
 }
 
 /// The traceweir library of C programs; Rust programs contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Library {
+enum LoadedLibrary {
     Loaded(String),
     /// The file has been replaced or removed since it was loaded.
     Replaced(String),
     NotLoaded,
 }
 
-/// The daemon that would be used, and what it knows about the process.
+/// The selected daemon, and what it knows about the process.
 #[derive(Debug, Default)]
 pub(super) struct DaemonView {
     pub(super) own_user: u32,
     /// The folder in `TRACEWEIR_RUNTIME_DIR` of this process.
-    pub(super) named: Option<PathBuf>,
-    /// The folder of the daemon that would be used.
+    pub(super) runtime_dir: Option<PathBuf>,
+    /// The folder of the selected daemon.
     pub(super) folder: PathBuf,
-    /// Whether that daemon serves all users.
+    /// Whether the selected daemon serves all users.
     pub(super) is_system: bool,
     /// Pid and uid of the sockets in that folder; `None` if it is unreadable.
     pub(super) sockets: Option<Vec<(u32, u32)>>,
     /// Providers of the process that the daemon knows; `None` if no daemon answers.
-    pub(super) registered: Option<Vec<String>>,
+    pub(super) provider_names: Option<Vec<String>>,
     /// Whether the daemon treats the process as running in a container; `None` if it does not know
     /// the process.
     pub(super) is_contained: Option<bool>,
 }
 
-impl Target {
+impl TargetProcess {
     /// Reads a process of the machine whose files are below `root`.
     pub(super) fn read(root: &Path, pid: u32) -> Self {
-        let files = Files(root);
-        let own = format!("proc/{pid}");
-        let status = files.text(&format!("{own}/status")).unwrap_or_default();
+        let files = RootFiles(root);
+        let process_folder = format!("proc/{pid}");
+        let status = files.read_text(&format!("{process_folder}/status")).unwrap_or_default();
         let ids = |name: &str| -> Vec<u32> {
-            let words = field(&status, name).unwrap_or_default().split_whitespace();
+            let words = find_status_field(&status, name).unwrap_or_default().split_whitespace();
             words.filter_map(|word| word.parse().ok()).collect()
         };
         let link = |pid: &str, kind: &str| fs::read_link(root.join(format!("proc/{pid}/ns/{kind}"))).ok();
         let differs = |kind: &str| Some(link(&pid.to_string(), kind)? != link("self", kind)?);
-        let path = |name: &str| (root.to_owned(), format!("{own}/{name}"));
-        let ask = |(root, path): (PathBuf, String)| PendingQuery::start(move || Files(&root).bytes(&path));
-        let (environment, maps) = (ask(path("environ")), ask(path("maps")));
-        let exe = root.join(format!("{own}/exe"));
+        let path = |name: &str| (root.to_owned(), format!("{process_folder}/{name}"));
+        let start_read =
+            |(root, path): (PathBuf, String)| PendingQuery::start(move || RootFiles(&root).read_bytes(&path));
+        let (environment, maps) = (start_read(path("environ")), start_read(path("maps")));
+        let exe = root.join(format!("{process_folder}/exe"));
         let program = PendingQuery::start(move || {
-            fs::metadata(exe).is_ok_and(|metadata| metadata.mode() & SET_ID != 0)
+            fs::metadata(exe).is_ok_and(|metadata| metadata.mode() & SET_ID_MODE_BITS != 0)
         });
-        let until = Instant::now().checked_add(ANSWER_TIMEOUT).unwrap_or_else(Instant::now);
-        let (environment, maps) = (environment.answer(until), maps.answer(until));
-        let silent = Silent {
+        let deadline = Instant::now().checked_add(ANSWER_TIMEOUT).unwrap_or_else(Instant::now);
+        let (environment, maps) = (environment.wait_for_answer(deadline), maps.wait_for_answer(deadline));
+        let missing_answers = MissingAnswers {
             environment: environment.as_ref().err().copied(),
             library: maps.as_ref().err().copied(),
         };
         Self {
             pid,
-            is_there: !status.is_empty(),
+            exists: !status.is_empty(),
             owner: ids("Uid:").get(1).copied(),
-            inner: ids("NSpid:").last().copied().unwrap_or(pid),
-            has_other_ids: differs("pid"),
-            has_other_folders: differs("mnt"),
-            named: environment.ok().flatten().map(|environment| folder_in(&environment)),
-            library: maps.ok().flatten().and_then(|maps| library_in(&String::from_utf8_lossy(&maps))),
-            is_set_id: program.answer(until),
-            is_filtered: field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
-            container: container(&files.text(&format!("{own}/cgroup")).unwrap_or_default()),
-            silent,
+            inner_pid: ids("NSpid:").last().copied().unwrap_or(pid),
+            has_other_pid_namespace: differs("pid"),
+            has_other_mount_namespace: differs("mnt"),
+            runtime_dir: environment.ok().flatten().map(|environment| find_runtime_dir(&environment)),
+            library: maps.ok().flatten().and_then(|maps| find_library(&String::from_utf8_lossy(&maps))),
+            is_set_id: program.wait_for_answer(deadline),
+            is_filtered: find_status_field(&status, "Seccomp:").is_some_and(|mode| mode != "0"),
+            container: container(&files.read_text(&format!("{process_folder}/cgroup")).unwrap_or_default()),
+            missing_answers,
         }
     }
 
-    /// Checks everything that may keep its events away.
-    pub(super) fn checks(&self, daemon: &DaemonView) -> Vec<Check> {
-        if !self.is_there {
+    /// Runs all checks about the process.
+    pub(super) fn checks(&self, daemon: &DaemonView) -> Vec<DoctorCheck> {
+        if !self.exists {
             return vec![PROCESS.missing(format!("there is no process {}, or /proc hides it", self.pid))];
         }
-        let mut all =
-            vec![self.registered(daemon), self.socket(daemon), self.user(daemon), self.folder(daemon)];
-        all.extend([self.namespace(), self.library(), self.sandbox()]);
-        all.extend(daemon.is_contained.map(|is_contained| self.container(is_contained)));
+        let mut all = vec![
+            self.check_providers(daemon),
+            self.check_socket(daemon),
+            self.check_user(daemon),
+            self.check_folder(daemon),
+        ];
+        all.extend([self.check_namespace(), self.check_library(), self.check_sandbox()]);
+        all.extend(daemon.is_contained.map(|is_contained| self.check_container(is_contained)));
         all
     }
 
-    fn registered(&self, daemon: &DaemonView) -> Check {
+    fn check_providers(&self, daemon: &DaemonView) -> DoctorCheck {
         let pid = self.pid;
-        match &daemon.registered {
+        match &daemon.provider_names {
             None => PROCESS.limited("no daemon is running; a daemon that starts finds running programs"),
             Some(names) if names.is_empty() => PROCESS
                 .missing(format!("the daemon knows of no provider in process {pid}"))
-                .advise(Advice::once("weir providers shows the known ones; the program must register one (EventRegister, TraceLoggingRegister, define_provider!)")),
+                .with_advice(Advice::with_command("weir providers shows the known ones; the program must register one (EventRegister, TraceLoggingRegister, define_provider!)")),
             Some(names) => {
-                let number = counted(u64::try_from(names.len()).unwrap_or(0), "provider");
-                let named: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
+                let number = format_count(u64::try_from(names.len()).unwrap_or(0), "provider");
+                let shown_names: Vec<&str> = names.iter().take(MAX_SHOWN_PROVIDERS).map(String::as_str).collect();
                 PROCESS
-                    .fine(format!("the daemon knows {number} of process {pid}: {}", named.join(", ")))
-                    .advise(Advice::once("weir providers NAME shows which sessions enable one; events that level and keywords exclude are not written"))
+                    .passed(format!("the daemon knows {number} of process {pid}: {}", shown_names.join(", ")))
+                    .with_advice(Advice::with_command("weir providers NAME shows which sessions enable one; events that level and keywords exclude are not written"))
             }
         }
     }
 
-    fn socket(&self, daemon: &DaemonView) -> Check {
+    fn check_socket(&self, daemon: &DaemonView) -> DoctorCheck {
         let folder = daemon.folder.join("providers");
         let folder = folder.display();
         match &daemon.sockets {
             None => SOCKET.limited(format!("{folder} cannot be read")),
-            Some(all) if all.iter().any(|(pid, user)| *pid == self.inner && Some(*user) == self.owner) => {
-                SOCKET.fine(format!("there is one in {folder}"))
+            Some(all)
+                if all.iter().any(|(pid, user)| *pid == self.inner_pid && Some(*user) == self.owner) =>
+            {
+                SOCKET.passed(format!("there is one in {folder}"))
             }
             Some(_) => SOCKET.limited(format!(
                 "there is none in {folder}: the process has not registered a provider, or uses another folder"
@@ -171,63 +177,68 @@ impl Target {
         }
     }
 
-    fn user(&self, daemon: &DaemonView) -> Check {
+    fn check_user(&self, daemon: &DaemonView) -> DoctorCheck {
         match (self.owner, self.is_set_id) {
-            _ if daemon.is_system => USER.fine("the system's daemon serves all users"),
-            (Some(owner), Err(silence)) if owner == daemon.own_user => {
-                USER.limited(format!("yours (uid {owner}); whether its program is set-user-id is {silence}"))
-            }
+            _ if daemon.is_system => USER.passed("the system's daemon serves all users"),
+            (Some(owner), Err(no_answer)) if owner == daemon.own_user => USER
+                .limited(format!("yours (uid {owner}); whether its program is set-user-id is {no_answer}")),
             (Some(owner), Ok(true)) if owner == daemon.own_user => USER
                 .missing(
                     "its program is set-user-id or set-group-id: it connects to the system's daemon only",
                 )
-                .advise(Advice::once("sudo systemctl start traceweir.socket, and record with --system")),
-            (Some(owner), Ok(false)) if owner == daemon.own_user => USER.fine(format!("yours (uid {owner})")),
+                .with_advice(Advice::with_command(
+                    "sudo systemctl start traceweir.socket, and record with --system",
+                )),
+            (Some(owner), Ok(false)) if owner == daemon.own_user => {
+                USER.passed(format!("yours (uid {owner})"))
+            }
             (Some(owner), _) => USER
                 .missing(format!("another user's (uid {owner}): your own daemon serves only your programs"))
-                .advise(Advice::once("sudo systemctl start traceweir.socket, and record with --system")),
+                .with_advice(Advice::with_command(
+                    "sudo systemctl start traceweir.socket, and record with --system",
+                )),
             (None, _) => USER.limited("not readable"),
         }
     }
 
-    fn folder(&self, daemon: &DaemonView) -> Check {
-        if let Some(silence) = self.silent.environment {
-            return FOLDER.limited(format!("its environment is {silence}"));
+    fn check_folder(&self, daemon: &DaemonView) -> DoctorCheck {
+        if let Some(no_answer) = self.missing_answers.environment {
+            return FOLDER.limited(format!("its environment is {no_answer}"));
         }
-        match &self.named {
+        match &self.runtime_dir {
             None => FOLDER.limited("its environment is not shown to you (sudo weir doctor --pid shows it)"),
-            Some(named) if *named == daemon.named => FOLDER.fine("same as yours"),
+            Some(named) if *named == daemon.runtime_dir => FOLDER.passed("same as yours"),
             Some(Some(named)) => {
                 let named = named.display().to_string();
-                let now = format!("{VARIABLE}={} weir …", shell(&named));
+                let now = format!("{RUNTIME_VARIABLE}={} weir …", quote_for_shell(&named));
                 FOLDER
-                    .missing(format!("its {VARIABLE} is {named}, yours differs or is not set"))
-                    .advise(Advice::once(now))
+                    .missing(format!("its {RUNTIME_VARIABLE} is {named}, yours differs or is not set"))
+                    .with_advice(Advice::with_command(now))
             }
             Some(None) => FOLDER
-                .missing(format!("its {VARIABLE} is not set, and yours is set"))
-                .advise(Advice::once(format!("unset {VARIABLE}"))),
+                .missing(format!("its {RUNTIME_VARIABLE} is not set, and yours is set"))
+                .with_advice(Advice::with_command(format!("unset {RUNTIME_VARIABLE}"))),
         }
     }
 
-    fn namespace(&self) -> Check {
-        match (self.has_other_folders, self.has_other_ids) {
+    fn check_namespace(&self) -> DoctorCheck {
+        match (self.has_other_mount_namespace, self.has_other_pid_namespace) {
             (Some(true), _) => NAMESPACE
                 .limited("it has a mount namespace of its own (a container, or a service with its own /tmp or /run): it may not see the daemon's folder")
-                .advise(Advice::once("share the daemon's folder with the container: -v /run/traceweir:/run/traceweir")),
+                .with_advice(Advice::with_command("share the daemon's folder with the container: -v /run/traceweir:/run/traceweir")),
             (_, Some(true)) => {
-                NAMESPACE.fine(format!("it has a PID namespace of its own, in which its pid is {}; the daemon translates pids", self.inner))
+                NAMESPACE.passed(format!("it has a PID namespace of its own, in which its pid is {}; the daemon translates pids", self.inner_pid))
             }
             (None, _) | (_, None) => NAMESPACE.limited("not shown to you"),
-            _ => NAMESPACE.fine("the same"),
+            _ => NAMESPACE.passed("the same"),
         }
     }
 
-    fn container(&self, is_contained: bool) -> Check {
+    fn check_container(&self, is_contained: bool) -> DoctorCheck {
         if !is_contained {
-            return CONTAINER.fine("the daemon does not see it in a container other than its own");
+            return CONTAINER.passed("the daemon does not see it in a container other than its own");
         }
-        let (named, one) = match &self.container {
+        let (reason, container_option) = match &self.container {
             Some(id) => (
                 format!("its control group names container {id}"),
                 format!(", NAME@container={id} for this one"),
@@ -235,98 +246,105 @@ impl Target {
             None => ("it is in another PID namespace than the daemon".to_owned(), String::new()),
         };
         CONTAINER
-            .missing(format!("{named}, and the daemon runs outside it: only sessions that include containers trace it"))
-            .advise(Advice::once(format!(
-                "enable the provider with NAME@silos for all containers{one}, or record with --pid {}; or run the daemon in the \
+            .missing(format!("{reason}, and the daemon runs outside it: only sessions that include containers trace it"))
+            .with_advice(Advice::with_command(format!(
+                "enable the provider with NAME@silos for all containers{container_option}, or record with --pid {}; or run the daemon in the \
                  same control group",
                 self.pid
             )))
     }
 
-    fn library(&self) -> Check {
-        if let Some(silence) = self.silent.library {
-            return LIBRARY.limited(silence.to_string());
+    fn check_library(&self) -> DoctorCheck {
+        if let Some(no_answer) = self.missing_answers.library {
+            return LIBRARY.limited(no_answer.to_string());
         }
         match &self.library {
             None => LIBRARY.limited("not shown to you, or too long a list of mappings"),
-            Some(Library::Loaded(path)) => LIBRARY.fine(path.clone()),
-            Some(Library::Replaced(path)) => LIBRARY
+            Some(LoadedLibrary::Loaded(path)) => LIBRARY.passed(path.clone()),
+            Some(LoadedLibrary::Replaced(path)) => LIBRARY
                 .limited(format!("{path} was replaced or removed since the program loaded it"))
-                .advise(Advice::once("restart the program, so that it loads the library of the daemon's release")),
-            Some(Library::NotLoaded) => {
-                LIBRARY.fine("libtraceweir is not loaded: correct for a Rust program, which contains it; a C program cannot write events")
+                .with_advice(Advice::with_command("restart the program, so that it loads the library of the daemon's release")),
+            Some(LoadedLibrary::NotLoaded) => {
+                LIBRARY.passed("libtraceweir is not loaded: correct for a Rust program, which contains it; a C program cannot write events")
             }
         }
     }
 
-    fn sandbox(&self) -> Check {
+    fn check_sandbox(&self) -> DoctorCheck {
         if self.is_filtered {
             SANDBOX.limited("its system calls are filtered (seccomp): the filter must permit socket, connect, sendmsg, recvmsg, mmap and membarrier")
         } else {
-            SANDBOX.fine("its system calls are not filtered")
+            SANDBOX.passed("its system calls are not filtered")
         }
     }
 }
 
-const NOTHING: &str = "events of other processes";
-const PROCESS: Subject = Subject {
+const OTHER_PROCESSES: &str = "events of other processes";
+const PROCESS: CheckSubject = CheckSubject {
     name: "process_providers",
     purpose: "a daemon enables only providers that it knows",
-    without: NOTHING,
+    without: OTHER_PROCESSES,
 };
-const SOCKET: Subject = Subject {
+const SOCKET: CheckSubject = CheckSubject {
     name: "process_socket",
     purpose: "a daemon that starts later finds the process through its socket in the folder providers",
     without: "a daemon that ran when the process registered",
 };
-const USER: Subject =
-    Subject { name: "process_user", purpose: "your own daemon serves your own programs", without: NOTHING };
-const FOLDER: Subject = Subject {
+const USER: CheckSubject = CheckSubject {
+    name: "process_user",
+    purpose: "your own daemon serves your own programs",
+    without: OTHER_PROCESSES,
+};
+const FOLDER: CheckSubject = CheckSubject {
     name: "process_folder",
     purpose: "process and daemon must use the same folder, which TRACEWEIR_RUNTIME_DIR can set",
-    without: NOTHING,
+    without: OTHER_PROCESSES,
 };
-const NAMESPACE: Subject = Subject {
+const NAMESPACE: CheckSubject = CheckSubject {
     name: "process_namespace",
     purpose: "a process in a container sees other folders and pids",
-    without: NOTHING,
+    without: OTHER_PROCESSES,
 };
-const CONTAINER: Subject = Subject {
+const CONTAINER: CheckSubject = CheckSubject {
     name: "process_container",
     purpose: "sessions trace processes outside the daemon's container only on request",
-    without: NOTHING,
+    without: OTHER_PROCESSES,
 };
-const LIBRARY: Subject = Subject {
+const LIBRARY: CheckSubject = CheckSubject {
     name: "process_library",
     purpose: "library and daemon of the same release use the same protocol",
     without: "other releases with the same protocol version",
 };
-const SANDBOX: Subject = Subject {
+const SANDBOX: CheckSubject = CheckSubject {
     name: "process_sandbox",
     purpose: "a process needs system calls to reach its daemon",
-    without: NOTHING,
+    without: OTHER_PROCESSES,
 };
 
 /// Returns the value of `TRACEWEIR_RUNTIME_DIR` in an environment block.
-fn folder_in(environment: &[u8]) -> Option<PathBuf> {
-    let named = environment.split(|byte| *byte == 0).find_map(|variable| {
-        variable.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+fn find_runtime_dir(environment: &[u8]) -> Option<PathBuf> {
+    let value = environment.split(|byte| *byte == 0).find_map(|variable| {
+        variable
+            .strip_prefix(RUNTIME_VARIABLE.as_bytes())
+            .and_then(|assignment| assignment.strip_prefix(b"="))
     });
-    named.filter(|value| !value.is_empty()).map(|value| PathBuf::from(OsStr::from_bytes(value)))
+    value.filter(|value| !value.is_empty()).map(|value| PathBuf::from(OsStr::from_bytes(value)))
 }
 
-/// Finds the library in a list of mappings. A truncated list without it returns `None`, because the
-/// rest may contain it.
-fn library_in(maps: &str) -> Option<Library> {
+/// Finds the library in a list of mappings. A truncated list without the library returns `None`,
+/// because the missing part may contain it.
+fn find_library(maps: &str) -> Option<LoadedLibrary> {
     // The path follows addresses, permissions, offset, device and inode.
     let mut files = maps.lines().filter_map(|line| line.find('/').and_then(|start| line.get(start..)));
     let is_traceweir =
         |path: &&str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libtraceweir"));
     match files.find(is_traceweir) {
-        None => u64::try_from(maps.len()).is_ok_and(|len| len < MAX_FILE_BYTES).then_some(Library::NotLoaded),
+        None => u64::try_from(maps.len())
+            .is_ok_and(|len| len < MAX_FILE_BYTES)
+            .then_some(LoadedLibrary::NotLoaded),
         Some(path) => Some(match path.strip_suffix(" (deleted)") {
-            Some(path) => Library::Replaced(path.to_owned()),
-            None => Library::Loaded(path.to_owned()),
+            Some(path) => LoadedLibrary::Replaced(path.to_owned()),
+            None => LoadedLibrary::Loaded(path.to_owned()),
         }),
     }
 }

@@ -8,28 +8,28 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use traceweir::controller::Scope;
 
-use super::check::State::{self, Fine, Limited, Missing};
+use super::check::CheckState::{self, Fine, Limited, Missing};
 use super::families::tracepoints;
-use super::process::{CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG, Process};
-use super::service::Daemon;
+use super::process::{CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG, ProcessPrivileges};
+use super::service::RunningDaemon;
 use super::*;
 
-/// A machine made of files: an ordinary user of a usual distribution, without a daemon. Each test
-/// changes what it checks.
-struct Fake {
+/// A machine made of files: an unprivileged user of a typical distribution, without a daemon. Each
+/// test changes the files that it is about.
+struct FakeMachine {
     root: TempDir,
-    folders: Vec<Folder>,
+    folders: Vec<RuntimeFolder>,
     is_restartable: bool,
     counter: Counter,
 }
 
-const USER: &str = "CapEff:\t0000000000000000\nSeccomp:\t0\n";
+const UNPRIVILEGED_STATUS: &str = "CapEff:\t0000000000000000\nSeccomp:\t0\n";
 
-impl Fake {
+impl FakeMachine {
     fn new() -> Self {
         let folders = vec![
-            Folder { scope: Scope::System, path: "/run/traceweir".into(), state: FolderState::Absent },
-            Folder {
+            RuntimeFolder { scope: Scope::System, path: "/run/traceweir".into(), state: FolderState::Absent },
+            RuntimeFolder {
                 scope: Scope::User,
                 path: "/run/user/1000/traceweir".into(),
                 state: FolderState::Absent,
@@ -47,29 +47,33 @@ impl Fake {
             ("perf_cpu_time_max_percent", "25"),
             ("osrelease", "6.1.0-test"),
         ] {
-            fake.set(name, value);
+            fake.set_sysctl(name, value);
         }
-        fake.put("proc/self/status", USER).put(
+        fake.write("proc/self/status", UNPRIVILEGED_STATUS).write(
             "proc/self/limits",
             "Max open files            1024                 524288               files     \n\
              Max locked memory         8388608              8388608              bytes     \n",
         );
-        fake.link("proc/self/ns/pid", "pid:[4026531836]").link("proc/self/ns/user", "user:[4026531837]");
-        fake.put("proc/kallsyms", "0000000000000000 A fixed\n0000000000000000 T _stext\n");
-        fake.put("boot/config-6.1.0-test", "CONFIG_UNWINDER_ORC=y\nCONFIG_HAVE_PERF_USER_STACK_DUMP=y\n");
-        fake.put("proc/filesystems", "nodev\tproc\nnodev\ttracefs\n\text4\n");
-        fake.put("proc/self/mounts", "proc /proc proc rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n");
-        fake.put("sys/devices/system/cpu/online", "0-3\n");
-        fake.put("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
-        tracepoints().for_each(|point| _ = fake.folder(&format!("sys/kernel/tracing/events/{point}")));
-        fake.put("sys/kernel/tracing/kprobe_events", "");
+        fake.create_link("proc/self/ns/pid", "pid:[4026531836]")
+            .create_link("proc/self/ns/user", "user:[4026531837]");
+        fake.write("proc/kallsyms", "0000000000000000 A fixed\n0000000000000000 T _stext\n");
+        fake.write("boot/config-6.1.0-test", "CONFIG_UNWINDER_ORC=y\nCONFIG_HAVE_PERF_USER_STACK_DUMP=y\n");
+        fake.write("proc/filesystems", "nodev\tproc\nnodev\ttracefs\n\text4\n");
+        fake.write(
+            "proc/self/mounts",
+            "proc /proc proc rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n",
+        );
+        fake.write("sys/devices/system/cpu/online", "0-3\n");
+        fake.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
+        tracepoints().for_each(|point| _ = fake.create_folder(&format!("sys/kernel/tracing/events/{point}")));
+        fake.write("sys/kernel/tracing/kprobe_events", "");
         fake
     }
 
     /// Returns the same machine for root.
     fn for_root() -> Self {
         let fake = Self::new();
-        fake.capable("000001ffffffffff").put("proc/kallsyms", "ffffffff81000000 T _stext\n");
+        fake.set_capabilities("000001ffffffffff").write("proc/kallsyms", "ffffffff81000000 T _stext\n");
         fake
     }
 
@@ -77,83 +81,83 @@ impl Fake {
         self.root.path().join(path)
     }
 
-    fn put(&self, path: &str, text: &str) -> &Self {
-        self.folder(PathBuf::from(path).parent().unwrap().to_str().unwrap());
+    fn write(&self, path: &str, text: &str) -> &Self {
+        self.create_folder(PathBuf::from(path).parent().unwrap().to_str().unwrap());
         fs::write(self.path(path), text).unwrap();
         self
     }
 
-    fn set(&self, name: &str, value: &str) -> &Self {
-        self.put(&format!("proc/sys/kernel/{name}"), &format!("{value}\n"))
+    fn set_sysctl(&self, name: &str, value: &str) -> &Self {
+        self.write(&format!("proc/sys/kernel/{name}"), &format!("{value}\n"))
     }
 
-    fn capable(&self, mask: &str) -> &Self {
-        self.put("proc/self/status", &format!("CapEff:\t{mask}\nSeccomp:\t0\n"))
+    fn set_capabilities(&self, mask: &str) -> &Self {
+        self.write("proc/self/status", &format!("CapEff:\t{mask}\nSeccomp:\t0\n"))
     }
 
-    fn folder(&self, path: &str) -> &Self {
+    fn create_folder(&self, path: &str) -> &Self {
         fs::create_dir_all(self.path(path)).unwrap();
         self
     }
 
-    fn link(&self, path: &str, to: &str) -> &Self {
-        self.folder(PathBuf::from(path).parent().unwrap().to_str().unwrap());
+    fn create_link(&self, path: &str, to: &str) -> &Self {
+        self.create_folder(PathBuf::from(path).parent().unwrap().to_str().unwrap());
         let _ = fs::remove_file(self.path(path));
         symlink(to, self.path(path)).unwrap();
         self
     }
 
-    fn without(&self, path: &str) -> &Self {
+    fn remove_path(&self, path: &str) -> &Self {
         let path = self.path(path);
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
         self
     }
 
-    fn run_checks(self) -> Checks {
+    fn run_checks(self) -> CheckResults {
         let Self { root, folders, is_restartable, counter } = self;
-        let facts = SystemFacts { is_restartable, counter, counters: None, folders };
-        Checks(checks(&Machine::read(root.path(), facts)))
+        let facts = SystemFacts { is_restartable, counter, hardware_counters: None, folders };
+        CheckResults(check_machine(&MachineState::read(root.path(), facts)))
     }
 }
 
-struct Checks(Vec<Check>);
+struct CheckResults(Vec<DoctorCheck>);
 
-impl Checks {
-    fn check(&self, name: &str) -> &Check {
+impl CheckResults {
+    fn find_check(&self, name: &str) -> &DoctorCheck {
         self.0.iter().find(|check| check.subject.name == name).unwrap_or_else(|| panic!("{name} is checked"))
     }
 
-    fn now(&self, name: &str) -> &str {
-        self.check(name).advice.as_ref().map_or("", |advice| &advice.now)
+    fn advised_command(&self, name: &str) -> &str {
+        self.find_check(name).advice.as_ref().map_or("", |advice| &advice.now)
     }
 
     #[track_caller]
-    fn expect(&self, name: &str, state: State, text: &str) -> &Self {
-        let check = self.check(name);
+    fn expect(&self, name: &str, state: CheckState, text: &str) -> &Self {
+        let check = self.find_check(name);
         assert_eq!(check.state, state, "{name}: {}", check.found);
         assert!(check.found.contains(text), "{name}: {} does not contain {text:?}", check.found);
         self
     }
 
-    fn met(&self) -> String {
+    fn met_needs(&self) -> String {
         let met = Need::ALL.into_iter().filter(|need| blocking_checks(&self.0, *need).next().is_none());
         met.map(Need::name).collect::<Vec<_>>().join(" ")
     }
 }
 
-fn daemon(scope: Scope, process: Process) -> Folder {
-    let daemon = Daemon {
+fn running_daemon(scope: Scope, process: ProcessPrivileges) -> RuntimeFolder {
+    let daemon = RunningDaemon {
         pid: Some(77),
         program: Some("/usr/bin/weir".to_owned()),
         is_same_program: Some(true),
         process: Some(process),
     };
-    Folder { scope, path: "/run/traceweir".into(), state: FolderState::Running(daemon) }
+    RuntimeFolder { scope, path: "/run/traceweir".into(), state: FolderState::Running(daemon) }
 }
 
 #[test]
 fn paranoid_levels_limit_ordinary_users() {
-    for (level, state, says, met) in [
+    for (level, state, expected_text, met) in [
         ("-1", Fine, "with kernel frames", "events samples stacks"),
         ("0", Fine, "with kernel frames", "events samples stacks"),
         ("1", Fine, "with kernel frames", "events samples stacks"),
@@ -161,119 +165,127 @@ fn paranoid_levels_limit_ordinary_users() {
         ("3", Missing, "Debian (3)", "events"),
         ("4", Missing, "no perf events for users at all", "events"),
     ] {
-        let fake = Fake::new();
-        fake.set("perf_event_paranoid", level);
+        let fake = FakeMachine::new();
+        fake.set_sysctl("perf_event_paranoid", level);
         let found = fake.run_checks();
-        found.expect("perf_event_paranoid", state, says);
-        assert!(found.check("perf_event_paranoid").found.starts_with(level));
-        assert_eq!(found.met(), met, "{level}");
-        let advice = found.now("perf_event_paranoid");
+        found.expect("perf_event_paranoid", state, expected_text);
+        assert!(found.find_check("perf_event_paranoid").found.starts_with(level));
+        assert_eq!(found.met_needs(), met, "{level}");
+        let advice = found.advised_command("perf_event_paranoid");
         assert_eq!(advice == "sudo sysctl kernel.perf_event_paranoid=1", state != Fine, "{level}: {advice}");
     }
-    let fake = Fake::new();
-    fake.without("proc/sys/kernel/perf_event_paranoid");
-    assert_eq!(fake.run_checks().expect("perf_event_paranoid", Missing, "no perf events").met(), "events");
+    let fake = FakeMachine::new();
+    fake.remove_path("proc/sys/kernel/perf_event_paranoid");
+    assert_eq!(
+        fake.run_checks().expect("perf_event_paranoid", Missing, "no perf events").met_needs(),
+        "events"
+    );
 }
 
 #[test]
 fn root_is_limited_only_by_the_kernel() {
-    let fake = Fake::for_root();
-    fake.set("perf_event_paranoid", "4");
+    let fake = FakeMachine::for_root();
+    fake.set_sysctl("perf_event_paranoid", "4");
     let found = fake.run_checks();
     found.expect("perf_event_paranoid", Fine, "does not bind").expect("capabilities", Fine, "CAP_PERFMON");
-    assert_eq!(found.met(), "events samples kernel stacks symbols");
-    assert_eq!(outcome(&found.0, &Need::ALL), Outcome::Fine);
+    assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
+    assert_eq!(exit_outcome(&found.0, &Need::ALL), CommandOutcome::Fine);
     assert!(found.0.iter().all(|check| check.blocks.is_empty()));
 }
 
 #[test]
 fn unmet_need_exits_with_status_not_permitted() {
-    let found = Fake::new().run_checks();
-    assert_eq!(outcome(&found.0, &[]), Outcome::Fine, "events of programs need no privilege");
-    assert_eq!(outcome(&found.0, &[Need::Samples]), Outcome::Fine);
+    let found = FakeMachine::new().run_checks();
+    assert_eq!(exit_outcome(&found.0, &[]), CommandOutcome::Fine, "events of programs need no privilege");
+    assert_eq!(exit_outcome(&found.0, &[Need::Samples]), CommandOutcome::Fine);
     for need in [Need::Kernel, Need::Stacks, Need::Symbols] {
-        assert_eq!(outcome(&found.0, &[Need::Samples, need]), Outcome::Status(77), "{need:?}");
+        assert_eq!(
+            exit_outcome(&found.0, &[Need::Samples, need]),
+            CommandOutcome::Status(NOT_PERMITTED),
+            "{need:?}"
+        );
     }
 }
 
 #[test]
 fn privileges_of_the_daemon_count() {
-    let rights = |bits: &[u32]| {
-        let machine = Fake::new();
+    let process_with = |bits: &[u32]| {
+        let machine = FakeMachine::new();
         let mask = bits.iter().fold(0_u64, |mask, bit| mask | 1 << bit);
-        machine.capable(&format!("{mask:016x}"));
-        Process::read(machine.root.path(), "self")
+        machine.set_capabilities(&format!("{mask:016x}"));
+        ProcessPrivileges::read(machine.root.path(), "self")
     };
-    let mut fake = Fake::new();
-    fake.folders[0] = daemon(Scope::System, rights(&[CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG]));
+    let mut fake = FakeMachine::new();
+    fake.folders[0] = running_daemon(Scope::System, process_with(&[CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG]));
     let found = fake.run_checks();
     found.expect("capabilities", Fine, "this process: none; the system's daemon: CAP_PERFMON");
     found.expect("system_daemon", Fine, "process 77").expect("kernel_symbols", Fine, "not from the daemon");
-    assert_eq!(found.met(), "events samples kernel stacks symbols");
+    assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
 
-    let mut fake = Fake::new();
-    fake.folders[0] = daemon(Scope::System, rights(&[CAP_SYS_PTRACE]));
+    let mut fake = FakeMachine::new();
+    fake.folders[0] = running_daemon(Scope::System, process_with(&[CAP_SYS_PTRACE]));
     let found = fake.run_checks();
-    let advice = found.expect("capabilities", Missing, "CAP_SYS_PTRACE").check("capabilities").advice.clone();
+    let advice =
+        found.expect("capabilities", Missing, "CAP_SYS_PTRACE").find_check("capabilities").advice.clone();
     let lasting = advice.unwrap().lasting.unwrap();
     assert!(lasting.contains("systemctl edit traceweir.service"), "{lasting}");
 
-    let advice = Fake::new().run_checks().check("capabilities").advice.clone().unwrap();
+    let advice = FakeMachine::new().run_checks().find_check("capabilities").advice.clone().unwrap();
     assert!(advice.now.contains("--ambient-caps +perfmon") && advice.lasting.unwrap().contains("setcap"));
 }
 
 #[test]
 fn advice_names_the_settings_that_hide_addresses() {
-    for (kptr, paranoid, now) in [
+    for (kptr, paranoid, command) in [
         ("0", "2", "sudo sysctl kernel.perf_event_paranoid=1"),
         ("1", "2", "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"),
         ("2", "1", "sudo sysctl kernel.kptr_restrict=0"),
     ] {
-        let fake = Fake::new();
-        fake.set("kptr_restrict", kptr).set("perf_event_paranoid", paranoid);
+        let fake = FakeMachine::new();
+        fake.set_sysctl("kptr_restrict", kptr).set_sysctl("perf_event_paranoid", paranoid);
         let found = fake.run_checks();
         found.expect("kernel_symbols", Missing, &format!("kptr_restrict is {kptr}"));
-        assert_eq!(found.now("kernel_symbols"), now);
+        assert_eq!(found.advised_command("kernel_symbols"), command);
     }
-    let fake = Fake::new();
-    fake.without("proc/kallsyms");
+    let fake = FakeMachine::new();
+    fake.remove_path("proc/kallsyms");
     fake.run_checks().expect("kernel_symbols", Missing, "CONFIG_KALLSYMS");
-    let fake = Fake::new();
-    fake.put("proc/kallsyms", "0000000000000000 A fixed\nffffffff81000000 T _stext\n");
+    let fake = FakeMachine::new();
+    fake.write("proc/kallsyms", "0000000000000000 A fixed\nffffffff81000000 T _stext\n");
     fake.run_checks().expect("kernel_symbols", Fine, "shows addresses");
 }
 
 #[test]
 fn tracepoints_are_searched_where_tracefs_is_mounted() {
-    let fake = Fake::for_root();
-    fake.put("proc/self/mounts", "proc /proc proc rw 0 0\n");
+    let fake = FakeMachine::for_root();
+    fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     let found = fake.run_checks();
     found.expect("tracefs", Fine, "a mount of its own").expect("tracepoints", Limited, "not known");
-    assert_eq!(found.met(), "events samples kernel stacks symbols");
-    let fake = Fake::for_root();
-    fake.put("proc/self/mounts", "proc /proc proc rw 0 0\n");
+    assert_eq!(found.met_needs(), "events samples kernel stacks symbols");
+    let fake = FakeMachine::for_root();
+    fake.write("proc/self/mounts", "proc /proc proc rw 0 0\n");
     // All capabilities except CAP_SYS_ADMIN, which is bit 21.
-    fake.capable("000001ffffdfffff");
+    fake.set_capabilities("000001ffffdfffff");
     let found = fake.run_checks();
     found.expect("tracefs", Missing, "not mounted").expect("tracepoints", Limited, "not known");
-    assert_eq!(found.now("tracefs"), "sudo mount -t tracefs tracefs /sys/kernel/tracing");
-    assert_eq!(found.met(), "events samples stacks symbols");
+    assert_eq!(found.advised_command("tracefs"), "sudo mount -t tracefs tracefs /sys/kernel/tracing");
+    assert_eq!(found.met_needs(), "events samples stacks symbols");
 
-    let fake = Fake::for_root();
-    fake.put("proc/self/mounts", "").put("proc/filesystems", "nodev\tproc\n");
-    assert_eq!(fake.run_checks().expect("tracefs", Missing, "CONFIG_TRACING").now("tracefs"), "");
+    let fake = FakeMachine::for_root();
+    fake.write("proc/self/mounts", "").write("proc/filesystems", "nodev\tproc\n");
+    assert_eq!(fake.run_checks().expect("tracefs", Missing, "CONFIG_TRACING").advised_command("tracefs"), "");
 
     // As on old kernels, in a path with a blank.
-    let fake = Fake::for_root();
-    fake.put("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
-    fake.folder("sys/debug files/tracing/events/sched/sched_switch");
+    let fake = FakeMachine::for_root();
+    fake.write("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
+    fake.create_folder("sys/debug files/tracing/events/sched/sched_switch");
     let found = fake.run_checks();
     found.expect("tracefs", Fine, "/sys/debug files/tracing").expect("kprobes", Limited, "built without");
     found.expect("tracepoints", Limited, "disk I/O (block/block_rq_issue block/block_rq_complete)");
-    assert!(!found.check("tracepoints").found.contains("sched_switch"));
+    assert!(!found.find_check("tracepoints").found.contains("sched_switch"));
 
-    let fake = Fake::for_root();
-    fake.without("sys/kernel/tracing/events/sock/sock_send_length");
+    let fake = FakeMachine::for_root();
+    fake.remove_path("sys/kernel/tracing/events/sock/sock_send_length");
     fake.run_checks().expect(
         "tracepoints",
         Limited,
@@ -283,33 +295,33 @@ fn tracepoints_are_searched_where_tracefs_is_mounted() {
 
 #[test]
 fn unreadable_tracefs_needs_privileges_of_the_daemon() {
-    let fake = Fake::new();
-    fake.without("sys/kernel/tracing/events").folder("sys/kernel/tracing/events");
+    let fake = FakeMachine::new();
+    fake.remove_path("sys/kernel/tracing/events").create_folder("sys/kernel/tracing/events");
     let found = fake.run_checks();
     found.expect("tracefs", Missing, "not readable for you").expect("kprobes", Limited, "without them");
-    assert!(found.now("tracefs").contains("remount,gid=$(id -g),mode=750 /sys/kernel/tracing"));
-    let fake = Fake::for_root();
-    fake.without("sys/kernel/tracing/events").folder("sys/kernel/tracing/events");
+    assert!(found.advised_command("tracefs").contains("remount,gid=$(id -g),mode=750 /sys/kernel/tracing"));
+    let fake = FakeMachine::for_root();
+    fake.remove_path("sys/kernel/tracing/events").create_folder("sys/kernel/tracing/events");
     fake.run_checks().expect("tracefs", Fine, "the daemon may read it");
 }
 
 #[test]
 fn unwinder_of_the_kernel_is_detected() {
-    let built = |config: &str| {
-        let fake = Fake::for_root();
-        fake.put("boot/config-6.1.0-test", config);
+    let check_config = |config: &str| {
+        let fake = FakeMachine::for_root();
+        fake.write("boot/config-6.1.0-test", config);
         fake.run_checks()
     };
-    built("CONFIG_UNWINDER_ORC=y\n").expect("kernel_stacks", Fine, "CONFIG_UNWINDER_ORC");
-    let found = built("# CONFIG_UNWINDER_ORC is not set\nCONFIG_UNWINDER_FRAME_POINTER=y\n");
+    check_config("CONFIG_UNWINDER_ORC=y\n").expect("kernel_stacks", Fine, "CONFIG_UNWINDER_ORC");
+    let found = check_config("# CONFIG_UNWINDER_ORC is not set\nCONFIG_UNWINDER_FRAME_POINTER=y\n");
     found.expect("kernel_stacks", Fine, "frame pointers").expect("user_stacks", Limited, "pointers only");
-    built("CONFIG_ARM64=y\n").expect("kernel_stacks", Fine, "frame pointers");
-    let found = built("CONFIG_UNWINDER_GUESS=y\n");
+    check_config("CONFIG_ARM64=y\n").expect("kernel_stacks", Fine, "frame pointers");
+    let found = check_config("CONFIG_UNWINDER_GUESS=y\n");
     found.expect("kernel_stacks", Limited, "guessing");
-    assert_eq!(found.met(), "events samples kernel symbols");
-    assert!(found.check("kernel_stacks").subject.purpose.contains("DisablePagingExecutive"));
+    assert_eq!(found.met_needs(), "events samples kernel symbols");
+    assert!(found.find_check("kernel_stacks").subject.purpose.contains("DisablePagingExecutive"));
 
-    let fake = Fake::for_root();
+    let fake = FakeMachine::for_root();
     let packed = fs::File::create(fake.path("proc/config.gz")).unwrap();
     let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
     packed.write_all(b"CONFIG_UNWINDER_GUESS=y\n").unwrap();
@@ -317,42 +329,44 @@ fn unwinder_of_the_kernel_is_detected() {
     fake.run_checks().expect("kernel_stacks", Limited, "guessing");
 
     // Without build options, the names of kernel functions decide.
-    let fake = Fake::for_root();
-    fake.without("boot").put("proc/kallsyms", "ffffffff81000000 T _stext\n0000000000000000 t __orc_find\n");
+    let fake = FakeMachine::for_root();
+    fake.remove_path("boot")
+        .write("proc/kallsyms", "ffffffff81000000 T _stext\n0000000000000000 t __orc_find\n");
     fake.run_checks().expect("kernel_stacks", Fine, "unwind tables");
-    let fake = Fake::for_root();
-    fake.without("boot");
+    let fake = FakeMachine::for_root();
+    fake.remove_path("boot");
     let found = fake.run_checks();
     found.expect("kernel_stacks", Limited, "not known");
-    assert!(found.met().contains("stacks"), "an unknown unwinder blocks nothing");
+    assert!(found.met_needs().contains("stacks"), "an unknown unwinder must block nothing");
 }
 
 #[test]
 fn lockdown_mode_limits_kernel_events() {
-    for (modes, state, says) in [
+    for (modes, state, expected_text) in [
         ("[none] integrity confidentiality\n", Fine, "none"),
         ("none [integrity] confidentiality\n", Fine, "integrity"),
         ("none integrity [confidentiality]\n", Limited, "another boot"),
     ] {
-        let fake = Fake::for_root();
-        fake.put("sys/kernel/security/lockdown", modes);
+        let fake = FakeMachine::for_root();
+        fake.write("sys/kernel/security/lockdown", modes);
         let found = fake.run_checks();
-        found.expect("lockdown", state, says);
-        assert_eq!(found.met().contains("kernel"), state == Fine, "{modes}");
-        assert_eq!(found.check("tracefs").state == Fine, state == Fine);
+        found.expect("lockdown", state, expected_text);
+        assert_eq!(found.met_needs().contains("kernel"), state == Fine, "{modes}");
+        assert_eq!(found.find_check("tracefs").state == Fine, state == Fine);
     }
-    let fake = Fake::for_root();
-    fake.put("sys/fs/selinux/enforce", "1");
+    let fake = FakeMachine::for_root();
+    fake.write("sys/fs/selinux/enforce", "1");
     fake.run_checks().expect("selinux", Limited, "enforcing");
 }
 
 #[test]
 fn root_in_a_container_has_no_privileges() {
-    let fake = Fake::for_root();
-    fake.link("proc/self/ns/pid", "pid:[4026532111]").link("proc/self/ns/user", "user:[4026532110]");
-    fake.put("proc/self/status", "CapEff:\t000001ffffffffff\nSeccomp:\t2\n");
+    let fake = FakeMachine::for_root();
+    fake.create_link("proc/self/ns/pid", "pid:[4026532111]")
+        .create_link("proc/self/ns/user", "user:[4026532110]");
+    fake.write("proc/self/status", "CapEff:\t000001ffffffffff\nSeccomp:\t2\n");
     let id = "0123456789abcdef".repeat(4);
-    fake.put("proc/self/cgroup", &format!("0::/system.slice/docker-{id}.scope\n"));
+    fake.write("proc/self/cgroup", &format!("0::/system.slice/docker-{id}.scope\n"));
     let found = fake.run_checks();
     found.expect("pid_namespace", Missing, "(container 0123456789ab").expect(
         "capabilities",
@@ -360,18 +374,18 @@ fn root_in_a_container_has_no_privileges() {
         "do not count",
     );
     found.expect("perf_event_paranoid", Limited, "2:").expect("system_call_filter", Limited, "Docker");
-    assert!(found.now("pid_namespace").contains("--pid=host --cap-add PERFMON"));
-    assert_eq!(found.met(), "events samples symbols");
+    assert!(found.advised_command("pid_namespace").contains("--pid=host --cap-add PERFMON"));
+    assert_eq!(found.met_needs(), "events samples symbols");
 }
 
 #[test]
 fn limits_are_compared_with_needs_of_a_system_session() {
-    let fake = Fake::new();
-    fake.set("perf_event_mlock_kb", "64")
-        .set("perf_event_max_stack", "127")
-        .set("perf_cpu_time_max_percent", "1");
-    fake.set("perf_event_max_sample_rate", "500").set("perf_event_max_contexts_per_stack", "1");
-    fake.put(
+    let fake = FakeMachine::new();
+    fake.set_sysctl("perf_event_mlock_kb", "64")
+        .set_sysctl("perf_event_max_stack", "127")
+        .set_sysctl("perf_cpu_time_max_percent", "1");
+    fake.set_sysctl("perf_event_max_sample_rate", "500").set_sysctl("perf_event_max_contexts_per_stack", "1");
+    fake.write(
         "proc/self/limits",
         "Max open files            64                   100                  files     \n\
          Max locked memory         65536                65536                bytes     \n",
@@ -389,35 +403,37 @@ fn limits_are_compared_with_needs_of_a_system_session() {
         "1:",
     );
     found.expect("open_files", Limited, "100 at most (64 to begin with)");
-    assert_eq!(found.now("perf_event_max_stack"), "sudo sysctl kernel.perf_event_max_stack=192");
-    assert_eq!(found.now("perf_event_mlock_kb"), "sudo sysctl kernel.perf_event_mlock_kb=516");
-    assert!(found.check("open_files").blocks.contains(&Need::Kernel));
+    assert_eq!(found.advised_command("perf_event_max_stack"), "sudo sysctl kernel.perf_event_max_stack=192");
+    assert_eq!(found.advised_command("perf_event_mlock_kb"), "sudo sysctl kernel.perf_event_mlock_kb=516");
+    assert!(found.find_check("open_files").blocks.contains(&Need::Kernel));
 
-    let fake = Fake::new();
-    fake.set("perf_event_mlock_kb", "64").set("perf_event_paranoid", "-1").set("perf_event_max_stack", "0");
+    let fake = FakeMachine::new();
+    fake.set_sysctl("perf_event_mlock_kb", "64")
+        .set_sysctl("perf_event_paranoid", "-1")
+        .set_sysctl("perf_event_max_stack", "0");
     let found = fake.run_checks();
     found.expect("perf_event_mlock_kb", Fine, "not limited").expect(
         "perf_event_max_stack",
         Missing,
         "no stacks",
     );
-    assert!(!found.met().contains("stacks"));
+    assert!(!found.met_needs().contains("stacks"));
 }
 
 #[test]
 fn processor_and_clocks_are_reported() {
-    let found = Fake::new().run_checks();
+    let found = FakeMachine::new().run_checks();
     found.expect("hardware_counters", Limited, "none").expect("branch_records", Limited, "no branches");
     found.expect("rseq", Fine, "registered").expect("invariant_counter", Fine, "used").expect(
         "clock_source",
         Fine,
         "tsc",
     );
-    let mut fake = Fake::new();
+    let mut fake = FakeMachine::new();
     (fake.is_restartable, fake.counter) = (false, Counter::Monotonic);
-    fake.put("sys/bus/event_source/devices/cpu/events/cpu-cycles", "event=0x3c\n");
-    fake.put("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
-    fake.put("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
+    fake.write("sys/bus/event_source/devices/cpu/events/cpu-cycles", "event=0x3c\n");
+    fake.write("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
+    fake.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
     let found = fake.run_checks();
     found.expect("hardware_counters", Fine, "4 counters at a time; 12 profile sources").expect(
         "branch_records",
@@ -430,37 +446,43 @@ fn processor_and_clocks_are_reported() {
 
 #[test]
 fn events_need_a_reachable_daemon() {
-    let with = |folders: Vec<Folder>| {
-        let fake = Fake { folders, ..Fake::new() };
+    let check_folders = |folders: Vec<RuntimeFolder>| {
+        let fake = FakeMachine { folders, ..FakeMachine::new() };
         fake.run_checks()
     };
-    let folder = |scope, state| Folder { scope, path: "/x".into(), state };
+    let folder = |scope, state| RuntimeFolder { scope, path: "/x".into(), state };
     let refused = || FolderState::Refused("uid 5 may not".to_owned());
-    let found = with(vec![folder(Scope::System, refused()), folder(Scope::User, FolderState::Absent)]);
+    let found =
+        check_folders(vec![folder(Scope::System, refused()), folder(Scope::User, FolderState::Absent)]);
     found.expect("system_daemon", Limited, "uid 5 may not").expect("own_daemon", Fine, "started when");
-    assert_eq!(outcome(&found.0, &[]), Outcome::Fine);
+    assert_eq!(exit_outcome(&found.0, &[]), CommandOutcome::Fine);
     for folders in [
         vec![folder(Scope::System, refused())],
         vec![folder(Scope::System, FolderState::Absent)],
         vec![folder(Scope::Named, FolderState::Unusable("open to others".to_owned()))],
     ] {
-        let found = with(folders);
-        assert_eq!(outcome(&found.0, &[]), Outcome::Status(77), "{:?}", found.met());
+        let found = check_folders(folders);
+        assert_eq!(
+            exit_outcome(&found.0, &[]),
+            CommandOutcome::Status(NOT_PERMITTED),
+            "{:?}",
+            found.met_needs()
+        );
     }
-    let fake = Fake::new();
-    let mut old = daemon(Scope::User, Process::read(fake.root.path(), "self"));
+    let fake = FakeMachine::new();
+    let mut old = running_daemon(Scope::User, ProcessPrivileges::read(fake.root.path(), "self"));
     if let FolderState::Running(daemon) = &mut old.state {
         daemon.is_same_program = Some(false);
     }
-    let found = with(vec![old]);
+    let found = check_folders(vec![old]);
     found.expect("own_daemon", Limited, "another release");
-    assert!(found.now("own_daemon").starts_with("kill 77"));
+    assert!(found.advised_command("own_daemon").starts_with("kill 77"));
 }
 
 #[test]
 fn unreadable_or_invalid_files_do_not_fail_the_checks() {
     for text in [None, Some(""), Some("\u{0}\u{1b}[31m[[[]]] -9999999999999999999999 \n\n")] {
-        let fake = Fake::new();
+        let fake = FakeMachine::new();
         let files = [
             "proc/self/status",
             "proc/self/limits",
@@ -476,25 +498,26 @@ fn unreadable_or_invalid_files_do_not_fail_the_checks() {
         ];
         fs::remove_dir_all(fake.path("proc")).unwrap();
         for (path, text) in files.iter().filter_map(|path| Some((path, text?))) {
-            fake.put(path, text);
+            fake.write(path, text);
         }
         let found = fake.run_checks();
         found.expect("perf_event_paranoid", Missing, "").expect("tracefs", Missing, "");
-        assert_eq!(found.met(), "events");
-        let page = page::page(&found.0, &[], true);
+        assert_eq!(found.met_needs(), "events");
+        let page = page::format_page(&found.0, &[], true);
         assert!(!page.contains('\u{1b}'), "{page}");
     }
 }
 
 #[test]
 fn page_explains_failed_checks_and_all_on_request() {
-    let found = Fake::new().run_checks();
-    let (usual, all) = (page::page(&found.0, &[Need::Kernel], false), page::page(&found.0, &[], true));
+    let found = FakeMachine::new().run_checks();
+    let (usual, all) =
+        (page::format_page(&found.0, &[Need::Kernel], false), page::format_page(&found.0, &[], true));
     assert!(usual.starts_with("  events   yes  events of programs"), "{usual}");
     assert!(usual.contains("* kernel   no   kernel events of the whole machine (capabilities)\n"), "{usual}");
     assert!(usual.contains("\n           to last  echo 'kernel.perf_event_paranoid = 1' | sudo tee -a /etc/sysctl.d/60-traceweir.conf\n"));
     assert!(!usual.contains("DisablePagingExecutive") && all.contains("DisablePagingExecutive"));
-    // Each check says what it is for and what works without, in words.
+    // Each check explains its purpose, and what works without its subject.
     for check in &found.0 {
         assert!(
             check.subject.purpose.len() > 20 && !check.subject.without.is_empty(),
@@ -506,12 +529,12 @@ fn page_explains_failed_checks_and_all_on_request() {
 
 #[test]
 fn checks_and_json_fields_are_documented() {
-    let found = Fake::new().run_checks();
+    let found = FakeMachine::new().run_checks();
     let table = include_str!("../../../../../docs/doctor.md");
-    let named = [Folder { scope: Scope::Named, path: PathBuf::new(), state: FolderState::Absent }];
-    let mut fake = Fake::new();
+    let named = [RuntimeFolder { scope: Scope::Named, path: PathBuf::new(), state: FolderState::Absent }];
+    let mut fake = FakeMachine::new();
     fake.folders.extend(named);
-    let process = Target::read(Path::new("/"), std::process::id()).checks(&DaemonView::default());
+    let process = TargetProcess::read(Path::new("/"), std::process::id()).checks(&DaemonView::default());
     for check in fake.run_checks().0.iter().chain(&process) {
         assert!(table.contains(&format!("| `{}` |", check.subject.name)), "{}", check.subject.name);
     }
@@ -520,7 +543,7 @@ fn checks_and_json_fields_are_documented() {
     }
     let documented = include_str!("../../../../../docs/cli-json.md");
     let (_, chapter) = documented.split_once("weir doctor --json").unwrap();
-    for line in page::objects(&found.0, &[Need::Kernel]).lines() {
+    for line in page::format_objects(&found.0, &[Need::Kernel]).lines() {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         for name in object.as_object().unwrap().keys() {
             assert!(chapter.contains(&format!("| `{name}` |")), "{name} is not documented");

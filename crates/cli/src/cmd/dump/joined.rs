@@ -1,9 +1,9 @@
 //! Prints each event together with the stack events that follow it.
 //!
 //! ```text
-//!   event ──Printer──▶ its line ──┐
-//!   stack of that event ──────────┴──Joiner──▶ line, kernel frames, user frames
-//!   stack without a shown event ──▶ its own line, as without --stacks, if it passes the filters
+//!   event ──Printer──▶ text ──────┐
+//!   stack of that event ──────────┴──Joiner──▶ text, kernel frames, user frames
+//!   stack without a shown event ──▶ its own text, as without --stacks, if it passes the filters
 //! ```
 
 use traceweir_decode::stack::{Claim, Joined, Joiner, WINDOW};
@@ -11,89 +11,93 @@ use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::FileTime;
 
-use crate::event::{Event, Flow};
+use crate::event::{DescribedEvent, ReadFlow};
 use crate::export::push_frame;
-use crate::filter::Filter;
-use crate::printer::Printer;
+use crate::filter::EventFilter;
+use crate::printer::EventPrinter;
 
 /// The printed lines of an event and of its stack.
 #[derive(Default)]
-struct Line {
+struct EventText {
     event: Vec<u8>,
     kernel: Vec<u8>,
     user: Vec<u8>,
 }
 
 /// Prints events with the stacks that follow them.
-pub(super) struct Lines<'f> {
-    printer: Printer<'f>,
-    filter: &'f Filter,
-    joiner: Joiner<Line>,
-    /// Once `--head` is reached: the time until which stacks of the last events are still read.
-    until: Option<i64>,
+pub(super) struct JoinedPrinter<'f> {
+    printer: EventPrinter<'f>,
+    filter: &'f EventFilter,
+    joiner: Joiner<EventText>,
+    /// After `--head` events: the time until which stacks of the last events are still read.
+    read_until: Option<i64>,
 }
 
-impl<'f> Lines<'f> {
-    pub(super) fn new(printer: Printer<'f>, filter: &'f Filter) -> Self {
-        Self { printer, filter, joiner: Joiner::default(), until: None }
+impl<'f> JoinedPrinter<'f> {
+    pub(super) fn new(printer: EventPrinter<'f>, filter: &'f EventFilter) -> Self {
+        Self { printer, filter, joiner: Joiner::default(), read_until: None }
     }
 
-    /// Returns whether to read a record. Stacks are read whatever the filters are, because their
-    /// event may be wanted.
-    pub(super) fn wants(&self, record: &Record<'_>, time: FileTime) -> bool {
-        StackWalk::is_stack_walk(record) || self.until.is_some() || self.filter.wants(record, time)
+    /// Returns whether to read a record. Stacks are always read, because their event may pass the
+    /// filters.
+    pub(super) fn needs_record(&self, record: &Record<'_>, time: FileTime) -> bool {
+        StackWalk::is_stack_walk(record)
+            || self.read_until.is_some()
+            || self.filter.accepts_header(record, time)
     }
 
-    /// Adds an event, and prints the events that can have no further stack.
-    pub(super) fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Flow {
-        let is_separate = !self.attach_stack(event);
-        if is_separate && self.until.is_none() && self.filter.wants(&event.record, event.time) {
-            self.add_line(event);
+    /// Adds an event, and prints the earlier events that can get no further stack.
+    pub(super) fn add_event(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) -> ReadFlow {
+        let is_own_event = !self.attach_stack(event);
+        if is_own_event && self.read_until.is_none() && self.filter.accepts_header(&event.record, event.time)
+        {
+            self.add_text(event);
         }
         while let Some(joined) = self.joiner.next_ready() {
             write_joined(&joined, out);
         }
-        match self.until {
-            Some(until) if event.time.0 > until || self.joiner.is_empty() => Flow::Stop,
-            _ => Flow::Continue,
+        match self.read_until {
+            Some(until) if event.time.0 > until || self.joiner.is_empty() => ReadFlow::Stop,
+            _ => ReadFlow::Continue,
         }
     }
 
-    /// Attaches the event if it is the stack of an event that waits; returns whether it is.
-    fn attach_stack(&mut self, event: &Event<'_>) -> bool {
+    /// Attaches a stack to its event; returns whether the record was such a stack.
+    fn attach_stack(&mut self, event: &DescribedEvent<'_>) -> bool {
         let record = &event.record;
         let Some(walk) = StackWalk::parse(record) else { return false };
         let position = (event.file, record.cpu(), event.time.0);
-        self.joiner.attach(&walk, position, event.definitions(), |line| {
-            let part = if walk.is_kernel() { &mut line.kernel } else { &mut line.user };
-            let before = part.len();
+        self.joiner.attach(&walk, position, event.definitions(), |text| {
+            let frames_text = if walk.is_kernel() { &mut text.kernel } else { &mut text.user };
+            let old_len = frames_text.len();
             let process_and_time = (walk.process_id, walk.event_time);
             for (index, address) in walk.frames(event.definitions()).into_iter().flatten().enumerate() {
-                push_frame(event, process_and_time, (address, index == 0), part);
+                push_frame(event, process_and_time, (address, index == 0), frames_text);
             }
-            part.len().saturating_sub(before)
+            frames_text.len().saturating_sub(old_len)
         })
     }
 
-    fn add_line(&mut self, event: &Event<'_>) {
-        let mut line = Line::default();
-        if self.printer.event(event, &mut line.event) == Flow::Stop {
-            self.until = Some(event.time.0.saturating_add(WINDOW));
+    fn add_text(&mut self, event: &DescribedEvent<'_>) {
+        let mut text = EventText::default();
+        if self.printer.print_event(event, &mut text.event) == ReadFlow::Stop {
+            self.read_until = Some(event.time.0.saturating_add(WINDOW));
         }
-        if line.event.is_empty() {
+        if text.event.is_empty() {
             return;
         }
-        let (record, claim) = (&event.record, Claim::from_record(&event.record, event.file, event.time.0));
-        let own: Vec<u64> = event.frames().into_iter().flatten().collect();
+        let record = &event.record;
+        let claim = Claim::from_record(record, event.file, event.time.0);
+        let frames: Vec<u64> = event.frames().into_iter().flatten().collect();
         // With symbols, the printer has already printed these frames.
-        for address in own.iter().filter(|_| event.symbols.is_none()) {
-            push_frame(event, (record.process_id(), record.time()), (*address, false), &mut line.user);
+        for address in frames.iter().filter(|_| event.symbols.is_none()) {
+            push_frame(event, (record.process_id(), record.time()), (*address, false), &mut text.user);
         }
-        let bytes = line.event.len().saturating_add(line.user.len());
+        let bytes = text.event.len().saturating_add(text.user.len());
         if StackWalk::is_stack_walk(record) {
-            self.joiner.pass(claim, line, bytes);
+            self.joiner.pass(claim, text, bytes);
         } else {
-            self.joiner.expect(claim, line, bytes, own.into_iter());
+            self.joiner.expect(claim, text, bytes, frames.into_iter());
         }
     }
 
@@ -103,11 +107,11 @@ impl<'f> Lines<'f> {
         while let Some(joined) = self.joiner.next_ready() {
             write_joined(&joined, out);
         }
-        self.printer.report();
+        self.printer.report_undecoded();
     }
 }
 
-fn write_joined(joined: &Joined<Line>, out: &mut Vec<u8>) {
-    let Line { event, kernel, user } = &joined.what;
+fn write_joined(joined: &Joined<EventText>, out: &mut Vec<u8>) {
+    let EventText { event, kernel, user } = &joined.what;
     [event, kernel, user].into_iter().for_each(|part| out.extend_from_slice(part));
 }

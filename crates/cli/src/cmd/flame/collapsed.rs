@@ -3,68 +3,68 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{Graph, Measure};
-use crate::text::plain;
+use super::graph::{FlameGraph, StackMeasure};
+use crate::text::escape;
 
-/// Maximum size of all lines in bytes: a stack of a thousand long names can take a few hundred
-/// thousand, and there can be a million stacks.
-const MAX_TEXT: usize = 128 << 20;
+/// Maximum size of all lines. One stack of a thousand long names can take a few hundred kilobytes,
+/// and there can be a million stacks.
+const MAX_OUTPUT_BYTES: usize = 128 << 20;
 
-/// Writes the heaviest stacks, sorted, and returns the number of the others, which are merged into
-/// one line.
-pub(super) fn write(graph: &Graph, out: &mut Vec<u8>) -> usize {
-    write_within(graph, MAX_TEXT, out)
+/// Writes the heaviest stacks, sorted, merges the others into one line, and returns the number of
+/// merged stacks.
+pub(super) fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
+    write_within(graph, MAX_OUTPUT_BYTES, out)
 }
 
-fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
+fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usize {
     let labels: Vec<String> =
-        graph.paths.functions.all().iter().map(|function| word(&function.label())).collect();
+        graph.paths.functions.all().iter().map(|function| escape_label(&function.label())).collect();
     let label = |index: usize| labels.get(index).map_or("", String::as_str);
-    let ends = graph.tree.ends_within(most, |id| label(id.index()).len().saturating_add(1));
+    let ends = graph.tree.stack_ends_within(max_bytes, |id| label(id.index()).len().saturating_add(1));
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for (node, weight) in ends.kept {
         let names: Vec<&str> = graph.tree.path(node).iter().map(|id| label(id.index())).collect();
         let sum = lines.entry(names.join(";")).or_default();
         *sum = sum.saturating_add(weight);
     }
-    if ends.folded > 0 {
+    if ends.merged_stacks > 0 {
         let sum = lines.entry(label(0).to_owned()).or_default();
-        *sum = sum.saturating_add(ends.folded_weight);
+        *sum = sum.saturating_add(ends.merged_weight);
     }
     for (line, weight) in lines {
-        let weight = if graph.measure == Measure::Waits { weight.div_ceil(1000) } else { weight };
+        let weight = if graph.measure == StackMeasure::Waits { weight.div_ceil(1000) } else { weight };
         out.extend_from_slice(format!("{line} {weight}\n").as_bytes());
     }
-    ends.folded
+    ends.merged_stacks
 }
 
-/// Returns a name that ends neither its frame nor its line.
-fn word(label: &str) -> String {
-    let word = plain(label).replace(';', ":");
-    if word.is_empty() { "?".to_owned() } else { word }
+/// Replaces characters that would end the frame or the line.
+fn escape_label(label: &str) -> String {
+    let escaped = escape(label).replace(';', ":");
+    if escaped.is_empty() { "?".to_owned() } else { escaped }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::tests::graph_of;
+    use super::super::graph::tests::graph_with_stacks;
     use super::*;
 
     #[test]
     fn names_stay_in_their_frame() {
-        assert_eq!(word("a;b\nc 12"), word("a:b\nc 12"));
-        assert!(!word("a;b\r\nc\u{2028}").contains([';', '\n', '\r']));
-        assert_eq!(word(""), "?");
+        assert_eq!(escape_label("a;b\nc 12"), escape_label("a:b\nc 12"));
+        assert!(!escape_label("a;b\r\nc\u{2028}").contains([';', '\n', '\r']));
+        assert_eq!(escape_label(""), "?");
     }
 
     #[test]
     fn stacks_beyond_the_limit_become_one_line() {
-        let graph = graph_of(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
-        let lines = |most| {
+        let graph = graph_with_stacks(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
+        let write_lines = |max_bytes| {
             let mut out = Vec::new();
-            let folded = write_within(&graph, most, &mut out);
-            (String::from_utf8(out).unwrap(), folded)
+            let merged = write_within(&graph, max_bytes, &mut out);
+            (String::from_utf8(out).unwrap(), merged)
         };
-        assert_eq!(lines(10), ("a;b 3\na;c 2\nd 1\n".to_owned(), 0));
-        assert_eq!(lines(4), ("(other) 3\na;b 3\n".to_owned(), 2));
+        assert_eq!(write_lines(10), ("a;b 3\na;c 2\nd 1\n".to_owned(), 0));
+        assert_eq!(write_lines(4), ("(other) 3\na;b 3\n".to_owned(), 2));
     }
 }

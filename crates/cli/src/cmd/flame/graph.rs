@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use traceweir_decode::stack::{Joined, Stack};
 
 use crate::analysis::{
-    Back, Kind, NodeId, Occurrence, Paths, ProcessId, ReportEvent, Scheduler, Switch, TRUNCATED,
-    ThreadSelection, TraceFacts, Tree, Window, is_truncated,
+    CodeKind, ContextSwitch, EventThread, NodeId, Occurrence, Paths, ReportEvent, Scheduler, StackTree,
+    TRUNCATED, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
-use crate::cli::Flame;
-use crate::text::{counted, grouped};
+use crate::cli::FlameArgs;
+use crate::text::{format_count, format_number};
 
-/// What a stack is weighted by.
+/// The unit of a stack's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
+pub(super) enum StackMeasure {
     /// Number of samples.
     Samples,
     /// Duration of waits, in nanoseconds.
@@ -22,9 +22,9 @@ pub(super) enum Measure {
     Events,
 }
 
-impl Measure {
-    /// Returns the noun for one of them.
-    pub(super) const fn event(self) -> &'static str {
+impl StackMeasure {
+    /// Returns the noun for one counted event.
+    pub(super) const fn noun(self) -> &'static str {
         match self {
             Self::Samples => "sample",
             Self::Waits => "wait",
@@ -43,152 +43,160 @@ impl Measure {
 }
 
 /// Stacks and their weights.
-pub(super) struct Graph {
+pub(super) struct FlameGraph {
     pub(super) paths: Paths,
-    pub(super) tree: Tree,
-    pub(super) measure: Measure,
-    pub(super) total: u64,
+    pub(super) tree: StackTree,
+    pub(super) measure: StackMeasure,
+    pub(super) total_weight: u64,
     /// Number of samples, waits or events.
-    pub(super) events: u64,
+    pub(super) event_count: u64,
     pub(super) without_stack: u64,
     /// Number of stacks that were truncated at the frame limit.
     pub(super) truncated: u64,
-    idle: u64,
-    others: u64,
+    /// Weight of samples of idle processors that were left out.
+    idle_weight: u64,
+    /// Weight of processes and threads that were not selected.
+    unselected_weight: u64,
     with_idle: bool,
-    wanted: ThreadSelection,
-    window: Window,
+    thread_selection: ThreadSelection,
+    window: TimeWindow,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
 }
 
-impl Graph {
-    pub(super) fn new(options: &Flame, measure: Measure, window: Window) -> Self {
+impl FlameGraph {
+    pub(super) fn new(options: &FlameArgs, measure: StackMeasure, window: TimeWindow) -> Self {
         let mut paths = Paths::new(options.by_thread);
         paths.marks_truncated = true;
         Self {
             paths,
-            tree: Tree::new(Tree::LIMIT),
+            tree: StackTree::new(StackTree::DEFAULT_MAX_NODES),
             measure,
-            total: 0,
-            events: 0,
+            total_weight: 0,
+            event_count: 0,
             without_stack: 0,
             truncated: 0,
-            idle: 0,
-            others: 0,
+            idle_weight: 0,
+            unselected_weight: 0,
             with_idle: options.idle,
-            wanted: ThreadSelection::new(&options.selection.process, &options.selection.thread),
+            thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
             schedulers: HashMap::new(),
         }
     }
 
-    pub(super) fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let (seen, stack) = (&joined.what, &joined.stack);
-        let is_inside = self.window.contains(seen.time);
-        match seen.what {
-            Occurrence::Switch(switch) => self.switch(known, joined, switch),
+    /// Adds an event of the trace with its stack.
+    pub(super) fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
+        let (event, stack) = (&joined.what, &joined.stack);
+        let is_inside = self.window.contains(event.time_ns);
+        match event.what {
+            Occurrence::Switch(switch) => self.add_switch(facts, joined, switch),
             Occurrence::Ready { thread } => {
-                self.schedulers.entry(seen.file).or_default().ready(seen.time, thread)
+                self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread)
             }
             Occurrence::Sample { is_idle: true, weight, .. } if is_inside && !self.with_idle => {
-                self.idle += weight
+                self.idle_weight += weight
             }
             Occurrence::Sample { thread, address, weight, .. } if is_inside => {
-                let (pid, process) = self.paths.process(known, seen, stack, thread);
-                self.count(known, joined, (process, pid, thread), Some(address), weight);
+                let thread = self.paths.find_thread(facts, event, stack, thread);
+                self.add_stack(facts, joined, thread, Some(address), weight);
             }
             Occurrence::Chosen { pid, thread } if is_inside => {
                 // The owner of the stack caused the event, whichever thread the event is about.
-                let (pid, thread) = stack.owner.unwrap_or((pid, thread));
-                let process = self.paths.process_by_pid(known, seen, pid);
-                self.count(known, joined, (process, pid, thread), None, 1);
+                let (pid, tid) = stack.owner.unwrap_or((pid, thread));
+                let process = self.paths.find_process(facts, event, pid);
+                self.add_stack(facts, joined, EventThread { process, pid, tid }, None, 1);
             }
             _ => {}
         }
     }
 
-    fn count(
+    fn add_stack(
         &mut self,
-        known: &mut TraceFacts,
+        facts: &mut TraceFacts,
         joined: &Joined<ReportEvent>,
-        owner: (ProcessId, u32, u32),
+        thread: EventThread,
         innermost: Option<u64>,
         weight: u64,
     ) {
-        if !self.wanted.wants(&self.paths.processes, owner.0, owner.2) {
-            self.others += weight;
+        if !self.thread_selection.contains(&self.paths.processes, thread.process, thread.tid) {
+            self.unselected_weight += weight;
             return;
         }
-        let path = self.paths.resolve(known, joined, owner, innermost);
-        let node = self.tree.node(path);
+        let path = self.paths.resolve(facts, joined, thread, innermost);
+        let node = self.tree.find_or_add(path);
         self.truncated += u64::from(is_truncated(&joined.stack));
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
     fn add_weight(&mut self, node: NodeId, is_without_stack: bool, weight: u64) {
         self.tree.add_weight(node, weight);
-        self.total = self.total.saturating_add(weight);
-        self.events += 1;
+        self.total_weight = self.total_weight.saturating_add(weight);
+        self.event_count += 1;
         self.without_stack += u64::from(is_without_stack);
     }
 
-    /// Counts a wait: a thread that comes back has waited at the stack where it left, or at its
-    /// current stack.
-    fn switch(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: Switch) {
-        let seen = &joined.what;
+    /// Adds the wait of the thread that the switch resumes. The thread waited at the stack where it
+    /// left or, if that stack is unknown, at its current stack.
+    fn add_switch(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: ContextSwitch) {
+        let event = &joined.what;
         let owner = joined.stack.owner.map(|(_, thread)| thread);
-        let leaves = if owner == Some(switch.old) && switch.old != 0 && self.wants(known, joined, switch.old)
-        {
-            Some(self.node(known, joined, switch.old))
+        let old_node =
+            if owner == Some(switch.old) && switch.old != 0 && self.is_selected(facts, joined, switch.old) {
+                Some(self.find_stack_node(facts, joined, switch.old))
+            } else {
+                None
+            };
+        let (_, back) =
+            self.schedulers.entry(event.file).or_default().record_switch(event.time_ns, switch, old_node);
+        let Some(ThreadReturn { thread, to, absence: Some(absence), .. }) = back else { return };
+        let waited_ns = self.window.overlap_ns(absence.from, to);
+        if absence.reason.is_none() || waited_ns == 0 {
+            return;
+        }
+        if !self.is_selected(facts, joined, thread) {
+            self.unselected_weight = self.unselected_weight.saturating_add(waited_ns);
+            return;
+        }
+        let new_node = if owner == Some(switch.new) {
+            Some(self.find_stack_node(facts, joined, switch.new))
         } else {
             None
         };
-        let (_, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, switch, leaves);
-        let Some(Back { thread, to, away: Some(away), .. }) = back else { return };
-        let waited = self.window.part(away.from, to);
-        if away.reason.is_none() || waited == 0 {
-            return;
-        }
-        if !self.wants(known, joined, thread) {
-            self.others = self.others.saturating_add(waited);
-            return;
-        }
-        let comes = if owner == Some(switch.new) { Some(self.node(known, joined, switch.new)) } else { None };
-        let wait_node = away.stack.or(comes);
+        let wait_node = absence.stack.or(new_node);
         let node = wait_node.unwrap_or_else(|| {
-            let without_stack = Joined { what: seen.clone(), stack: Stack::default() };
-            self.node(known, &without_stack, thread)
+            let without_stack = Joined { what: event.clone(), stack: Stack::default() };
+            self.find_stack_node(facts, &without_stack, thread)
         });
-        // The tree knows the stack even if the thread left long ago.
+        // The node shows whether the stack was truncated, even if the thread left long ago.
         self.truncated += u64::from(wait_node.is_some() && self.is_marked_truncated(node));
-        self.add_weight(node, wait_node.is_none(), waited);
+        self.add_weight(node, wait_node.is_none(), waited_ns);
     }
 
-    fn wants(&mut self, known: &TraceFacts, joined: &Joined<ReportEvent>, thread: u32) -> bool {
-        let (_, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
-        self.wanted.wants(&self.paths.processes, process, thread)
+    fn is_selected(&mut self, facts: &TraceFacts, joined: &Joined<ReportEvent>, tid: u32) -> bool {
+        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        self.thread_selection.contains(&self.paths.processes, thread.process, tid)
     }
 
-    fn node(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, thread: u32) -> NodeId {
-        let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
-        let path = self.paths.resolve(known, joined, (process, pid, thread), None);
-        self.tree.node(path)
+    fn find_stack_node(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>, tid: u32) -> NodeId {
+        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        let path = self.paths.resolve(facts, joined, thread, None);
+        self.tree.find_or_add(path)
     }
 
-    /// Formats the total.
-    pub(super) fn amount(&self) -> String {
-        let left_out = match (self.idle, self.others) {
+    /// Formats the total weight.
+    pub(super) fn format_total(&self) -> String {
+        let left_out = match (self.idle_weight, self.unselected_weight) {
             (0, 0) => String::new(),
-            (idle, 0) => format!("; {} of idle processors left out", grouped(idle)),
+            (idle, 0) => format!("; {} of idle processors left out", format_number(idle)),
             (_, _) => "; other processes and threads left out".to_owned(),
         };
         match self.measure {
-            Measure::Samples => counted(self.total, "sample") + &left_out,
-            Measure::Waits => {
-                let seconds = self.total as f64 / 1e9;
-                format!("{seconds:.3} s in {}{left_out}", counted(self.events, "wait"))
+            StackMeasure::Samples => format_count(self.total_weight, "sample") + &left_out,
+            StackMeasure::Waits => {
+                let seconds = self.total_weight as f64 / 1e9;
+                format!("{seconds:.3} s in {}{left_out}", format_count(self.event_count, "wait"))
             }
-            Measure::Events => counted(self.total, "event") + &left_out,
+            StackMeasure::Events => format_count(self.total_weight, "event") + &left_out,
         }
     }
 
@@ -196,33 +204,35 @@ impl Graph {
     /// process and thread.
     fn is_marked_truncated(&self, node: NodeId) -> bool {
         let path = self.tree.path(node);
-        let mut begin = path.iter().take(3).map(|id| self.paths.functions.get(*id));
-        begin.any(|function| function.kind == Kind::Other && function.name.as_deref() == Some(TRUNCATED))
+        let mut first_functions = path.iter().take(3).map(|id| self.paths.functions.get(*id));
+        first_functions
+            .any(|function| function.kind == CodeKind::Other && function.name.as_deref() == Some(TRUNCATED))
     }
 
     /// Formats how many stacks were truncated.
     pub(super) fn truncation_note(&self) -> String {
-        let (truncated, all) = (grouped(self.truncated), counted(self.events, self.measure.event()));
+        let (truncated, all) =
+            (format_number(self.truncated), format_count(self.event_count, self.measure.noun()));
         format!("truncated at the frame limit: the stacks of {truncated} of {all}, marked (cut)")
     }
 
     /// Explains why there is nothing to draw.
     pub(super) fn empty_reason(&self) -> String {
-        if self.others > 0 && self.wanted.is_limited() {
+        if self.unselected_weight > 0 && self.thread_selection.is_limited() {
             return self
-                .wanted
-                .no_match_message(&self.paths.processes, &(self.measure.event().to_owned() + "s"));
+                .thread_selection
+                .no_match_message(&self.paths.processes, &(self.measure.noun().to_owned() + "s"));
         }
-        if self.idle > 0 {
+        if self.idle_weight > 0 {
             return format!(
                 "no samples except {} of idle processors, which --idle draws",
-                grouped(self.idle)
+                format_number(self.idle_weight)
             );
         }
         match self.measure {
-            Measure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu records; --kind off-cpu and --event NAME draw other events",
-            Measure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524), which weir record --kernel sched records",
-            Measure::Events => "no such event: weir stats FILE lists the events of a trace",
+            StackMeasure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu records; --kind off-cpu and --event NAME draw other events",
+            StackMeasure::Waits => "no waits: the trace has no context switches (CSWITCH, 0x0524), which weir record --kernel sched records",
+            StackMeasure::Events => "no such event: weir stats FILE lists the events of a trace",
         }
         .to_owned()
     }
@@ -232,27 +242,28 @@ impl Graph {
 pub(super) mod tests {
     use super::*;
 
-    /// Returns a graph of these stacks.
-    pub(in super::super) fn graph_of(stacks: &[(&[&str], u64)]) -> Graph {
-        let mut graph = Graph {
+    pub(in super::super) fn graph_with_stacks(stacks: &[(&[&str], u64)]) -> FlameGraph {
+        let mut graph = FlameGraph {
             paths: Paths::new(false),
-            tree: Tree::new(Tree::LIMIT),
-            measure: Measure::Samples,
-            total: 0,
-            events: 0,
+            tree: StackTree::new(StackTree::DEFAULT_MAX_NODES),
+            measure: StackMeasure::Samples,
+            total_weight: 0,
+            event_count: 0,
             without_stack: 0,
             truncated: 0,
-            idle: 0,
-            others: 0,
+            idle_weight: 0,
+            unselected_weight: 0,
             with_idle: false,
-            wanted: ThreadSelection::default(),
-            window: Window::default(),
+            thread_selection: ThreadSelection::default(),
+            window: TimeWindow::default(),
             schedulers: HashMap::new(),
         };
         for (stack, weight) in stacks {
-            let path: Vec<_> =
-                stack.iter().map(|name| graph.paths.functions.named(name, Kind::Program)).collect();
-            let node = graph.tree.node(&path);
+            let path: Vec<_> = stack
+                .iter()
+                .map(|name| graph.paths.functions.add_placeholder(name, CodeKind::Program))
+                .collect();
+            let node = graph.tree.find_or_add(&path);
             graph.add_weight(node, false, *weight);
         }
         graph

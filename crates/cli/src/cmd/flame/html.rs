@@ -6,17 +6,17 @@
 //!                "nodes": [[function, parent, own, total]] }
 //! ```
 //!
-//! H1 The page loads nothing and runs only our own script: its security policy allows the script by
-//! its hash, and no other source.
+//! H1 The page loads nothing and runs one script. Its security policy allows this script by hash,
+//! and no other source.
 //!
-//! H2 Names from the trace are in the data and nowhere else. There `<` is written as `\u003c`, so
+//! H2 Names from the trace are only in the data. In the data, `<` is written as `\u003c`, so
 //! that no name can end the element, and the script passes names to the page only as text.
 
 use traceweir_decode::format::json_string;
 
-use super::graph::{Graph, Measure};
-use crate::analysis::{Kind, ShownNode};
-use crate::text::{Object, array, counted};
+use super::graph::{FlameGraph, StackMeasure};
+use crate::analysis::{CodeKind, ShownNode};
+use crate::text::{JsonObject, format_count, json_array};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -25,30 +25,30 @@ const SCRIPT: &str = include_str!("page.js");
 /// SHA-256 of the script in base 64; a test checks it.
 const SCRIPT_HASH: &str = "hx9fIwozgzJUWIK4MyW2qbY/W9HAPBBSXL6dR5CKIkM=";
 
-/// Writes the page with the heaviest nodes, and returns the number of the others.
-pub(super) fn write(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
-    let (nodes, hidden) = graph.tree.shown(most);
-    let data = data(graph, &nodes, hidden).replace('<', "\\u003c");
-    let filled = [
+/// Writes the page with the heaviest nodes, and returns the number of the other nodes.
+pub(super) fn write(graph: &FlameGraph, max_nodes: usize, out: &mut Vec<u8>) -> usize {
+    let (nodes, hidden) = graph.tree.heaviest_nodes(max_nodes);
+    let data = page_data(graph, &nodes, hidden).replace('<', "\\u003c");
+    let values = [
         ("{{title}}", graph.measure.title()),
         ("{{hash}}", SCRIPT_HASH),
         ("{{style}}", STYLE),
         ("{{data}}", &data),
         ("{{script}}", SCRIPT),
     ];
-    // Each placeholder occurs once and in this order, so a name is never taken for one.
-    let mut rest = PAGE;
-    for (placeholder, text) in filled {
-        let Some((before, after)) = rest.split_once(placeholder) else { continue };
+    // Each placeholder occurs once and in this order, so a name in the data is never replaced.
+    let mut template = PAGE;
+    for (placeholder, text) in values {
+        let Some((before, after)) = template.split_once(placeholder) else { continue };
         out.extend_from_slice(before.as_bytes());
         out.extend_from_slice(text.as_bytes());
-        rest = after;
+        template = after;
     }
-    out.extend_from_slice(rest.as_bytes());
+    out.extend_from_slice(template.as_bytes());
     hidden
 }
 
-fn data(graph: &Graph, nodes: &[ShownNode], hidden: usize) -> String {
+fn page_data(graph: &FlameGraph, nodes: &[ShownNode], hidden: usize) -> String {
     let mut used: Vec<usize> = nodes.iter().map(|node| node.function.index()).collect();
     used.sort_unstable();
     used.dedup();
@@ -56,65 +56,67 @@ fn data(graph: &Graph, nodes: &[ShownNode], hidden: usize) -> String {
     let functions = used.iter().filter_map(|index| all.get(*index)).map(|function| {
         let mut label = Vec::new();
         json_string(&function.label(), &mut label);
-        let kind = kind(function.kind);
+        let kind = kind_name(function.kind);
         format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
     });
     let function_index = |node: &ShownNode| used.binary_search(&node.function.index()).unwrap_or(0);
-    let rows = nodes
-        .iter()
-        .map(|node| format!("[{},{},{},{}]", function_index(node), node.parent, node.own, node.total));
-    let mut note = graph.amount();
+    let rows = nodes.iter().map(|node| {
+        format!("[{},{},{},{}]", function_index(node), node.parent, node.own_weight, node.total_weight)
+    });
+    let mut note = graph.format_total();
     if graph.without_stack > 0 {
-        note += &format!("; {} without a stack", counted(graph.without_stack, graph.measure.event()));
+        note += &format!("; {} without a stack", format_count(graph.without_stack, graph.measure.noun()));
     }
     if graph.truncated > 0 {
         note += &format!("; {}", graph.truncation_note());
     }
     if hidden > 0 {
-        note += &format!("; {} merged into (other)", counted(hidden as u64, "light node"));
+        note += &format!("; {} merged into (other)", format_count(hidden as u64, "light node"));
     }
-    let mut data = Object::new();
+    let mut data = JsonObject::new();
     data.text("title", graph.measure.title()).text("note", &note);
-    data.text("unit", if graph.measure == Measure::Waits { "ns" } else { graph.measure.event() });
-    data.raw("functions", &array(functions)).raw("nodes", &array(rows));
+    data.text("unit", if graph.measure == StackMeasure::Waits { "ns" } else { graph.measure.noun() });
+    data.raw("functions", &json_array(functions)).raw("nodes", &json_array(rows));
     data.finish()
 }
 
-const fn kind(kind: Kind) -> &'static str {
+const fn kind_name(kind: CodeKind) -> &'static str {
     match kind {
-        Kind::Other => "other",
-        Kind::Kernel => "kernel",
-        Kind::Program => "program",
-        Kind::Library => "library",
-        Kind::Unknown => "unknown",
-        Kind::Process => "process",
-        Kind::Thread => "thread",
+        CodeKind::Other => "other",
+        CodeKind::Kernel => "kernel",
+        CodeKind::Program => "program",
+        CodeKind::Library => "library",
+        CodeKind::Unknown => "unknown",
+        CodeKind::Process => "process",
+        CodeKind::Thread => "thread",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::tests::graph_of;
+    use super::super::graph::tests::graph_with_stacks;
     use super::*;
 
-    /// The placeholders of the page, in the order in which they are filled.
     #[test]
     fn placeholders_occur_once_and_in_order() {
         let mut last = 0;
-        for mark in ["{{title}}", "{{hash}}", "{{style}}", "{{data}}", "{{script}}"] {
-            assert_eq!(PAGE.matches(mark).count(), 1, "{mark}");
-            let at = PAGE.find(mark).unwrap();
-            assert!(at >= last, "{mark}");
-            last = at;
+        for placeholder in ["{{title}}", "{{hash}}", "{{style}}", "{{data}}", "{{script}}"] {
+            assert_eq!(PAGE.matches(placeholder).count(), 1, "{placeholder}");
+            let position = PAGE.find(placeholder).unwrap();
+            assert!(position >= last, "{placeholder}");
+            last = position;
         }
-        assert!(!SCRIPT.contains("</") && !STYLE.contains("</"), "neither ends its element");
+        assert!(
+            !SCRIPT.contains("</") && !STYLE.contains("</"),
+            "script and style must not contain an end tag"
+        );
     }
 
     #[test]
     fn names_stay_in_the_data() {
         let hostile = "</script><script>alert(1)</script><!--\u{2028}\u{2029}{{script}}\"\\\u{1b}[31m";
         let mut out = Vec::new();
-        write(&graph_of(&[(&[hostile], 1)]), 99, &mut out);
+        write(&graph_with_stacks(&[(&[hostile], 1)]), 99, &mut out);
         let page = String::from_utf8(out).unwrap();
         let (_, data) = page.split_once("id=\"data\">").unwrap();
         let (data, script) = data.split_once("</script>").unwrap();

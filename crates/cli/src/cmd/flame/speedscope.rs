@@ -11,9 +11,9 @@
 //! The long lists are written directly into the output, at the ends of objects, because each can
 //! take hundreds of megabytes.
 
-use super::graph::{Graph, Measure};
+use super::graph::{FlameGraph, StackMeasure};
 use crate::analysis::FunctionId;
-use crate::text::Object;
+use crate::text::JsonObject;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// Maximum size of all stacks in bytes.
@@ -21,50 +21,50 @@ const MAX_STACKS_BYTES: usize = 128 << 20;
 /// Estimated size of a frame of a stack: up to six digits of a function index, and a comma.
 const FRAME_BYTES: usize = 7;
 
-/// Writes the heaviest stacks, and returns the number of the others, which are merged into one.
-pub(super) fn write(graph: &Graph, out: &mut Vec<u8>) -> usize {
+/// Writes the heaviest stacks, merges the others into one, and returns the number of merged stacks.
+pub(super) fn write(graph: &FlameGraph, out: &mut Vec<u8>) -> usize {
     write_within(graph, MAX_STACKS_BYTES, out)
 }
 
-fn write_within(graph: &Graph, max_bytes: usize, out: &mut Vec<u8>) -> usize {
-    let mut file = Object::new();
+fn write_within(graph: &FlameGraph, max_bytes: usize, out: &mut Vec<u8>) -> usize {
+    let mut file = JsonObject::new();
     file.text("$schema", SCHEMA).raw("activeProfileIndex", "0");
     file.text("name", graph.measure.title()).text("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")));
     write_unclosed(&file, out);
     out.extend_from_slice(b",\"shared\":{\"frames\":[");
     write_list(out, graph.paths.functions.all(), |out, function| {
-        let mut frame = Object::new();
+        let mut frame = JsonObject::new();
         frame.text("name", &function.label());
         if let Some(module) = &function.module {
             frame.text("file", module);
         }
         out.extend_from_slice(frame.finish().as_bytes());
     });
-    let ends = graph.tree.ends_within(max_bytes, |_| FRAME_BYTES);
-    let mut profile = Object::new();
+    let ends = graph.tree.stack_ends_within(max_bytes, |_| FRAME_BYTES);
+    let mut profile = JsonObject::new();
     profile.text("type", "sampled").text("name", graph.measure.title());
-    profile.text("unit", if graph.measure == Measure::Waits { "nanoseconds" } else { "none" });
+    profile.text("unit", if graph.measure == StackMeasure::Waits { "nanoseconds" } else { "none" });
     // The schema requires numbers, however large.
-    profile.raw("startValue", "0").raw("endValue", &graph.total.to_string());
+    profile.raw("startValue", "0").raw("endValue", &graph.total_weight.to_string());
     out.extend_from_slice(b"]},\"profiles\":[");
     write_unclosed(&profile, out);
-    let rest = (ends.folded > 0).then_some(ends.folded_weight);
-    let weights = ends.kept.iter().map(|(_, weight)| *weight).chain(rest);
+    let merged_weight = (ends.merged_stacks > 0).then_some(ends.merged_weight);
+    let weights = ends.kept.iter().map(|(_, weight)| *weight).chain(merged_weight);
     out.extend_from_slice(b",\"weights\":[");
     write_list(out, weights, |out, weight| out.extend_from_slice(weight.to_string().as_bytes()));
     out.extend_from_slice(b"],\"samples\":[");
     let stacks = ends.kept.iter().map(|(node, _)| graph.tree.path(*node));
-    write_list(out, stacks.chain(rest.map(|_| vec![FunctionId::default()])), |out, path| {
+    write_list(out, stacks.chain(merged_weight.map(|_| vec![FunctionId::default()])), |out, path| {
         out.push(b'[');
         write_list(out, path, |out, id| out.extend_from_slice(id.index().to_string().as_bytes()));
         out.push(b']');
     });
     out.extend_from_slice(b"]}]}\n");
-    ends.folded
+    ends.merged_stacks
 }
 
 /// Writes an object without its closing brace, so that more members can follow.
-fn write_unclosed(object: &Object, out: &mut Vec<u8>) {
+fn write_unclosed(object: &JsonObject, out: &mut Vec<u8>) {
     let text = object.finish();
     out.extend_from_slice(text.strip_suffix('}').unwrap_or(&text).as_bytes());
 }
@@ -81,25 +81,25 @@ fn write_list<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::tests::graph_of;
+    use super::super::graph::tests::graph_with_stacks;
     use super::*;
 
-    fn read(graph: &Graph, max_bytes: usize) -> (serde_json::Value, usize) {
+    fn write_and_parse(graph: &FlameGraph, max_bytes: usize) -> (serde_json::Value, usize) {
         let mut out = Vec::new();
-        let folded = write_within(graph, max_bytes, &mut out);
-        (serde_json::from_slice(&out).unwrap(), folded)
+        let merged = write_within(graph, max_bytes, &mut out);
+        (serde_json::from_slice(&out).unwrap(), merged)
     }
 
     #[test]
     fn stacks_beyond_the_limit_become_one() {
-        let graph = graph_of(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
-        let (all, folded) = read(&graph, 99 * FRAME_BYTES);
+        let graph = graph_with_stacks(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
+        let (all, merged) = write_and_parse(&graph, 99 * FRAME_BYTES);
         let profile = &all["profiles"][0];
-        assert_eq!((folded, profile["samples"].as_array().unwrap().len()), (0, 3));
+        assert_eq!((merged, profile["samples"].as_array().unwrap().len()), (0, 3));
         assert_eq!(profile["weights"], serde_json::json!([3, 2, 1]));
-        let (truncated, folded) = read(&graph, 2 * FRAME_BYTES);
+        let (truncated, merged) = write_and_parse(&graph, 2 * FRAME_BYTES);
         let profile = &truncated["profiles"][0];
-        assert_eq!((folded, &profile["weights"]), (2, &serde_json::json!([3, 3])));
+        assert_eq!((merged, &profile["weights"]), (2, &serde_json::json!([3, 3])));
         assert_eq!(profile["samples"][1], serde_json::json!([0]));
         assert_eq!(truncated["shared"]["frames"][0]["name"], "(other)");
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn function_names_are_escaped() {
         let hostile = "</script>\"]}\u{2028}\u{1b}[31m\n\\";
-        let (all, _) = read(&graph_of(&[(&[hostile], 1)]), 99);
+        let (all, _) = write_and_parse(&graph_with_stacks(&[(&[hostile], 1)]), 99);
         assert_eq!(all["shared"]["frames"][1]["name"], hostile);
     }
 }

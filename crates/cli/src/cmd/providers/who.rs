@@ -14,42 +14,50 @@ use traceweir::SessionId;
 use traceweir::controller::access::Sid;
 use traceweir::session::ProviderInfo;
 
-use super::enabled_by;
-use crate::cmd::access::name_of;
+use super::format_enabling_sessions;
+use crate::cmd::access::format_sid;
 use crate::processes;
 use crate::sessions;
-use crate::text::plain;
+use crate::text::escape;
 
-/// Formats the page of a provider; `called` is the name on the command line.
-pub(super) fn page(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>, called: &str) -> String {
+/// Formats the page of a provider; `typed_name` is the name on the command line.
+pub(super) fn format_page(
+    provider: &ProviderInfo,
+    names: &BTreeMap<SessionId, &str>,
+    typed_name: &str,
+) -> String {
     let mut text = String::new();
-    let known = sessions::named(p).unwrap_or_default();
-    let is_called = known.is_empty() && p.guid.is_hash_of(called);
-    let name = if is_called { called } else { known };
-    let name = if name.is_empty() { String::new() } else { plain(name) + " " };
-    lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.guid, sessions::kind(p))]);
-    if !p.groups.is_empty() {
-        lines(&mut text, "Groups", p.groups.iter().map(|group| format!("{{{group}}}")));
+    let known = sessions::provider_name(provider).unwrap_or_default();
+    let is_typed_name = known.is_empty() && provider.guid.is_hash_of(typed_name);
+    let name = if is_typed_name { typed_name } else { known };
+    let name = if name.is_empty() { String::new() } else { escape(name) + " " };
+    add_lines(
+        &mut text,
+        "Provider",
+        [format!("{name}{{{}}}, {}", provider.guid, sessions::provider_kind(provider))],
+    );
+    if !provider.groups.is_empty() {
+        add_lines(&mut text, "Groups", provider.groups.iter().map(|group| format!("{{{group}}}")));
     }
-    let processes = p.pids.iter().map(|pid| process(*pid));
-    let no_process = p.pids.is_empty().then(|| "no process has registered it so far".to_owned());
-    lines(&mut text, "Processes", processes.chain(no_process));
-    let is_idle = p.sessions.is_empty() && p.private_sessions.is_empty();
+    let processes = provider.pids.iter().map(|pid| format_process(*pid));
+    let no_process = provider.pids.is_empty().then(|| "no process has registered it so far".to_owned());
+    add_lines(&mut text, "Processes", processes.chain(no_process));
+    let is_idle = provider.sessions.is_empty() && provider.private_sessions.is_empty();
     let no_session = is_idle.then(|| "no session".to_owned());
-    lines(&mut text, "Enabled by", enabled_by(p, names).chain(no_session));
+    add_lines(&mut text, "Enabled by", format_enabling_sessions(provider, names).chain(no_session));
     text
 }
 
 /// Formats pid, user and program of a process.
-fn process(pid: u32) -> String {
-    let user = processes::owner(pid).map(|uid| name_of(&Sid::user(uid)));
+fn format_process(pid: u32) -> String {
+    let user = processes::owner_of(pid).map(|uid| format_sid(&Sid::user(uid)));
     let user = user.as_deref().map_or("-", |user| user.trim_start_matches("user "));
-    let program = processes::program(pid).map_or_else(|| "-".to_owned(), |program| plain(&program));
+    let program = processes::program_of(pid).map_or_else(|| "-".to_owned(), |program| escape(&program));
     format!("{pid}  {user}  {program}")
 }
 
-/// Writes the values below each other, the first one after the label.
-fn lines(text: &mut String, label: &str, values: impl IntoIterator<Item = String>) {
+/// Adds a line per value; the first line begins with the label.
+fn add_lines(text: &mut String, label: &str, values: impl IntoIterator<Item = String>) {
     for (index, value) in values.into_iter().enumerate() {
         let _ = writeln!(text, "{:<11} {value}", if index == 0 { label } else { "" });
     }

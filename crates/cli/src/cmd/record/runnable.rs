@@ -7,52 +7,53 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::text::plain;
+use crate::text::escape;
 
-const CANNOT_RUN: u8 = 126;
-const NOT_FOUND: u8 = 127;
+const STATUS_CANNOT_RUN: u8 = 126;
+const STATUS_NOT_FOUND: u8 = 127;
 /// Search path if PATH is not set.
-const USUAL_PATH: &str = "/bin:/usr/bin";
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// Why a command cannot be run, and the exit status that shells return for it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct CommandFailure {
     pub(super) text: String,
     pub(super) status: u8,
 }
 
-impl Failure {
+impl CommandFailure {
     pub(super) fn new(program: &OsStr, error: impl Into<io::Error>) -> Self {
         let error = error.into();
-        let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-        Self { text: format!("cannot run {}: {error}", plain(&program.to_string_lossy())), status }
+        let status =
+            if error.kind() == io::ErrorKind::NotFound { STATUS_NOT_FOUND } else { STATUS_CANNOT_RUN };
+        Self { text: format!("cannot run {}: {error}", escape(&program.to_string_lossy())), status }
     }
 }
 
-/// Looks up a command as it will be when it runs: a name along PATH, a path as it is.
-pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
-    check_along(program, &std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into()))
+/// Searches a command as the later start does: a name in the folders of PATH, a path directly.
+pub(super) fn check_command(program: &OsStr) -> Result<(), CommandFailure> {
+    check_on_path(program, &std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()))
 }
 
-fn check_along(program: &OsStr, path: &OsStr) -> Result<(), Failure> {
-    let failure = |error| Failure::new(program, error);
+fn check_on_path(program: &OsStr, path: &OsStr) -> Result<(), CommandFailure> {
+    let failure = |error| CommandFailure::new(program, error);
     if program.as_bytes().contains(&b'/') {
         return check_file(Path::new(program)).map_err(failure);
     }
-    let mut worst = io::Error::from(io::ErrorKind::NotFound);
+    let mut last_error = io::Error::from(io::ErrorKind::NotFound);
     for folder in std::env::split_paths(path) {
         let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
         match check_file(&folder.join(program)) {
             Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => worst = error,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => last_error = error,
             Err(_) => {}
         }
     }
-    if worst.kind() == io::ErrorKind::NotFound {
-        let text = format!("cannot run {}: no such program on PATH", plain(&program.to_string_lossy()));
-        return Err(Failure { text, status: NOT_FOUND });
+    if last_error.kind() == io::ErrorKind::NotFound {
+        let text = format!("cannot run {}: no such program on PATH", escape(&program.to_string_lossy()));
+        return Err(CommandFailure { text, status: STATUS_NOT_FOUND });
     }
-    Err(failure(worst))
+    Err(failure(last_error))
 }
 
 fn check_file(file: &Path) -> io::Result<()> {
@@ -70,22 +71,22 @@ mod tests {
     #[test]
     fn command_lookup_matches_shells() {
         let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str, mode| {
+        let create_file = |name: &str, mode| {
             let path = dir.path().join(name);
             std::fs::write(&path, "").unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             path
         };
-        let (run, text) = (file("run", 0o755), file("text", 0o644));
+        let (run, text) = (create_file("run", 0o755), create_file("text", 0o644));
         let path = std::env::join_paths([Path::new("/nowhere"), dir.path()]).unwrap();
-        let status = |program: &OsStr| check_along(program, &path).err().map_or(0, |f| f.status);
+        let status = |program: &OsStr| check_on_path(program, &path).err().map_or(0, |f| f.status);
         assert_eq!(status("run".as_ref()), 0);
         assert_eq!(status(run.as_os_str()), 0);
-        assert_eq!(status("text".as_ref()), 126, "not executable");
-        assert_eq!(status(text.as_os_str()), 126);
-        assert_eq!(status(dir.path().as_os_str()), 126, "a folder");
-        assert_eq!(status("none".as_ref()), 127);
-        assert_eq!(status(dir.path().join("none").as_os_str()), 127);
-        assert!(check_along("none".as_ref(), &path).unwrap_err().text.contains("PATH"));
+        assert_eq!(status("text".as_ref()), STATUS_CANNOT_RUN, "a file without execute permission");
+        assert_eq!(status(text.as_os_str()), STATUS_CANNOT_RUN);
+        assert_eq!(status(dir.path().as_os_str()), STATUS_CANNOT_RUN, "a folder is not a program");
+        assert_eq!(status("none".as_ref()), STATUS_NOT_FOUND);
+        assert_eq!(status(dir.path().join("none").as_os_str()), STATUS_NOT_FOUND);
+        assert!(check_on_path("none".as_ref(), &path).unwrap_err().text.contains("PATH"));
     }
 }

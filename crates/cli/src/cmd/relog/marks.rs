@@ -10,30 +10,33 @@ use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
-use crate::text::{Moment, plain};
+use crate::text::{Moment, escape};
 
 /// The provider of marks.
 const PROVIDER: &str = "Traceweir.Relog";
-/// In and out type: 8-bit text up to a NUL, shown as UTF-8.
-const TEXT: (u8, u8) = (2, 35);
+/// Types of the text field: 8-bit text up to a NUL, shown as UTF-8.
+const IN_TYPE_ANSI: u8 = 2;
+const OUT_TYPE_UTF8: u8 = 35;
+const LEVEL_INFO: u8 = 4;
 
 /// Marks that have not been written yet, the latest first.
 pub(super) struct Marks(Vec<(FileTime, String)>);
 
 impl Marks {
     pub(super) fn new(typed: &[(Moment, String)], start: FileTime) -> Self {
-        let mut marks: Vec<_> = typed.iter().map(|(at, text)| (at.after(start), text.clone())).collect();
+        let mut marks: Vec<_> =
+            typed.iter().map(|(at, text)| (at.to_wall_time(start), text.clone())).collect();
         marks.sort_by_key(|(time, _)| *time);
         marks.reverse();
         Self(marks)
     }
 
     /// Returns warnings about marks outside the time span of the traces.
-    pub(super) fn outside(self, (first, last): (FileTime, FileTime)) -> Vec<String> {
+    pub(super) fn warnings_outside(self, (first, last): (FileTime, FileTime)) -> Vec<String> {
         let outside = self.0.into_iter().rev().filter(|(at, _)| *at < first || *at > last);
         outside
             .map(|(at, text)| {
-                let text = plain(&text);
+                let text = escape(&text);
                 format!("the mark {text:?} at {at} is outside the trace, which is from {first} to {last}")
             })
             .collect()
@@ -41,7 +44,7 @@ impl Marks {
 
     /// Writes the marks that precede an event of this time.
     #[inline]
-    pub(super) fn put_before(&mut self, time: FileTime, output: &mut Output) -> Result<()> {
+    pub(super) fn write_before(&mut self, time: FileTime, output: &mut Output) -> Result<()> {
         while let Some((at, text)) = self.0.pop_if(|(at, _)| *at < time) {
             write_mark(at, &text, output)?;
         }
@@ -49,7 +52,7 @@ impl Marks {
     }
 
     /// Writes the marks after the last event.
-    pub(super) fn put_rest(&mut self, output: &mut Output) -> Result<()> {
+    pub(super) fn write_remaining(&mut self, output: &mut Output) -> Result<()> {
         while let Some((at, text)) = self.0.pop() {
             write_mark(at, &text, output)?;
         }
@@ -63,13 +66,17 @@ fn write_mark(time: FileTime, text: &str, output: &mut Output) -> Result<()> {
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
         Item {
             kind: ExtType::EVENT_SCHEMA_TL,
-            data: metadata.add_field("text", TEXT.0, TEXT.1, 0).finish()?,
+            data: metadata.add_field("text", IN_TYPE_ANSI, OUT_TYPE_UTF8, 0).finish()?,
         },
     ];
     let header = EventHeader {
         provider: Guid::from_provider_name(PROVIDER),
         process_id: std::process::id(),
-        descriptor: EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, ..EventDescriptor::default() },
+        descriptor: EventDescriptor {
+            channel: CHANNEL_TRACELOGGING,
+            level: LEVEL_INFO,
+            ..EventDescriptor::default()
+        },
         items: &items,
         ..EventHeader::default()
     };

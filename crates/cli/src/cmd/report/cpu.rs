@@ -7,75 +7,80 @@ use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 
 use super::page::{
-    Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary,
+    ReportPage, format_ms, format_name, format_percent, format_share, put_fraction, put_pid,
+    share_with_error, summary_object,
 };
 use crate::analysis::{
-    Analysis, FunctionId, Kind, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection, TraceFacts,
-    Wants, Window, is_truncated,
+    Analysis, CodeKind, EventThread, FunctionId, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent,
+    ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
-use crate::cli::{ReportCpu, Schemas};
-use crate::exit::Outcome;
-use crate::text::{Object, counted, grouped};
-use crate::traces::Reading;
+use crate::cli::{ReportCpuArgs, SchemaArgs};
+use crate::exit::CommandOutcome;
+use crate::text::{JsonObject, format_count, format_number};
+use crate::traces::ReadSummary;
 
 /// Maximum number of rows of one table. Functions, modules and processes have their own limits;
-/// samples of threads beyond this one are counted separately.
+/// samples of threads beyond this limit are counted separately.
 const MAX_ROWS: usize = 1 << 19;
+/// Maximum number of sampling intervals to remember; an undamaged trace has only a few.
+const MAX_INTERVALS: usize = 64;
 
-/// Runs `weir report cpu`.
-pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
-    let wants = Wants { samples: true, ..Wants::default() };
+pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
+    let needed = NeededEvents { samples: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
     let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
-    let mut samples = Samples::new(options, analysis.window);
-    let reading = analysis.read(|known, joined| samples.add(known, joined))?;
+        Analysis::open(&selection.files.files, span, &options.symbols, &SchemaArgs::default(), needed)?;
+    let mut samples = SampleReport::new(options, analysis.window);
+    let reading = analysis.read(|facts, joined| samples.add_event(facts, joined))?;
     samples.check_not_empty()?;
-    let mut page = Page::new(options.tables);
-    samples.headline(&analysis, &reading, &mut page);
-    samples.tables(&mut page);
+    let mut page = ReportPage::new(options.tables);
+    samples.add_headline(&analysis, &reading, &mut page);
+    samples.add_tables(&mut page);
     page.print()?;
     reading.print_warnings();
     Ok(reading.outcome)
 }
 
-/// Samples of a function or module: those taken in it, and those with it anywhere in the stack.
+/// Sample counts of a function or module.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct SampleCount {
+    /// Samples taken in the function itself.
     own: u64,
+    /// Samples with the function anywhere in the stack.
     all: u64,
 }
 
-struct Samples {
+struct SampleReport {
     paths: Paths,
-    wanted: ThreadSelection,
-    window: Window,
+    thread_selection: ThreadSelection,
+    window: TimeWindow,
     with_idle: bool,
-    by_function: HashMap<FunctionId, Count>,
+    by_function: HashMap<FunctionId, SampleCount>,
     /// By the label of the module.
-    by_module: HashMap<String, Count>,
+    by_module: HashMap<String, SampleCount>,
     by_process: HashMap<ProcessId, u64>,
     by_thread: HashMap<(ProcessId, u32), u64>,
     total: u64,
     idle: u64,
     /// Samples of processes and threads that were not selected.
-    others: u64,
+    unselected: u64,
     without_stack: u64,
     truncated: u64,
     /// Samples of threads beyond the maximum number of rows.
-    beyond: u64,
+    over_limit: u64,
+    /// Sampling intervals of the trace, in units of 100 ns.
     intervals: BTreeSet<u64>,
-    first: Option<i64>,
-    last: i64,
+    first_ns: Option<i64>,
+    last_ns: i64,
     cpus: BTreeSet<u16>,
 }
 
-impl Samples {
-    fn new(options: &ReportCpu, window: Window) -> Self {
+impl SampleReport {
+    fn new(options: &ReportCpuArgs, window: TimeWindow) -> Self {
         Self {
             paths: Paths::new(false),
-            wanted: ThreadSelection::new(&options.selection.process, &options.selection.thread),
+            thread_selection: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
             with_idle: options.idle,
             by_function: HashMap::new(),
@@ -84,45 +89,45 @@ impl Samples {
             by_thread: HashMap::new(),
             total: 0,
             idle: 0,
-            others: 0,
+            unselected: 0,
             without_stack: 0,
             truncated: 0,
-            beyond: 0,
+            over_limit: 0,
             intervals: BTreeSet::new(),
-            first: None,
-            last: 0,
+            first_ns: None,
+            last_ns: 0,
             cpus: BTreeSet::new(),
         }
     }
 
-    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let Joined { what: seen, stack } = joined;
-        let (thread, address, weight, is_idle) = match seen.what {
+    fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
+        let Joined { what: event, stack } = joined;
+        let (thread, address, weight, is_idle) = match event.what {
             Occurrence::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
             Occurrence::Interval(units) => {
-                // A sound trace has only a few.
-                if self.intervals.len() < 64 {
+                if self.intervals.len() < MAX_INTERVALS {
                     self.intervals.insert(units);
                 }
                 return;
             }
             _ => return,
         };
-        if !self.window.contains(seen.time) {
+        if !self.window.contains(event.time_ns) {
             return;
         }
-        self.first.get_or_insert(seen.time);
-        self.last = seen.time;
-        self.cpus.insert(seen.cpu);
+        self.first_ns.get_or_insert(event.time_ns);
+        self.last_ns = event.time_ns;
+        self.cpus.insert(event.cpu);
         if is_idle {
             self.idle += weight;
             if !self.with_idle {
                 return;
             }
         }
-        let (pid, process) = self.paths.process(known, seen, stack, thread);
-        if !self.wanted.wants(&self.paths.processes, process, thread) {
-            self.others += weight;
+        let thread = self.paths.find_thread(facts, event, stack, thread);
+        let EventThread { process, tid, .. } = thread;
+        if !self.thread_selection.contains(&self.paths.processes, process, tid) {
+            self.unselected += weight;
             return;
         }
         self.total += weight;
@@ -132,38 +137,38 @@ impl Samples {
         if is_truncated(stack) {
             self.truncated += weight;
         }
-        add(&mut self.by_process, process, |count| *count += weight);
-        self.paths.learn_thread_name(known, seen, process, thread);
-        if !add(&mut self.by_thread, (process, thread), |count| *count += weight) {
-            self.beyond += weight;
+        update_row(&mut self.by_process, process, |count| *count += weight);
+        self.paths.learn_thread_name(facts, event, process, tid);
+        if !update_row(&mut self.by_thread, (process, tid), |count| *count += weight) {
+            self.over_limit += weight;
         }
-        let path = self.paths.resolve(known, joined, (process, pid, thread), Some(address)).to_vec();
+        let path = self.paths.resolve(facts, joined, thread, Some(address)).to_vec();
         self.count_path(&path, weight);
     }
 
     /// Counts each function and module of a stack once in `all`, and the innermost in `own`.
     fn count_path(&mut self, path: &[FunctionId], weight: u64) {
         let functions = &self.paths.functions;
-        let code = |id: &&FunctionId| functions.get(**id).kind != Kind::Process;
-        let distinct: BTreeSet<FunctionId> = path.iter().filter(code).copied().collect();
+        let is_code = |id: &&FunctionId| functions.get(**id).kind != CodeKind::Process;
+        let distinct: BTreeSet<FunctionId> = path.iter().filter(is_code).copied().collect();
         for id in &distinct {
-            add(&mut self.by_function, *id, |count| count.all += weight);
+            update_row(&mut self.by_function, *id, |count| count.all += weight);
         }
         let modules: BTreeSet<&str> = distinct.iter().map(|id| functions.get(*id).module_label()).collect();
         for module in modules {
-            add(&mut self.by_module, module.to_owned(), |count| count.all += weight);
+            update_row(&mut self.by_module, module.to_owned(), |count| count.all += weight);
         }
-        if let Some(innermost) = path.iter().rev().find(code) {
-            add(&mut self.by_function, *innermost, |count| count.own += weight);
+        if let Some(innermost) = path.iter().rev().find(is_code) {
+            update_row(&mut self.by_function, *innermost, |count| count.own += weight);
             let module = functions.get(*innermost).module_label().to_owned();
-            add(&mut self.by_module, module, |count| count.own += weight);
+            update_row(&mut self.by_module, module, |count| count.own += weight);
         }
     }
 
     /// Fails if there is nothing to report: zeros would look like a result.
     fn check_not_empty(&self) -> Result<()> {
-        if self.total == 0 && self.wanted.is_limited() && self.others > 0 {
-            bail!("{}", self.wanted.no_match_message(&self.paths.processes, "samples"));
+        if self.total == 0 && self.thread_selection.is_limited() && self.unselected > 0 {
+            bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "samples"));
         }
         if self.total == 0 && self.idle == 0 {
             bail!(
@@ -173,61 +178,68 @@ impl Samples {
         Ok(())
     }
 
-    /// Returns the time between samples in nanoseconds, if it never changed.
-    fn interval(&self) -> Option<u64> {
-        let mut all = self.intervals.iter();
-        all.next().filter(|_| all.next().is_none()).map(|units| units.saturating_mul(100))
+    /// Returns the time between samples, if it never changed.
+    fn interval_ns(&self) -> Option<u64> {
+        let mut intervals = self.intervals.iter();
+        intervals.next().filter(|_| intervals.next().is_none()).map(|units| units.saturating_mul(100))
     }
 
-    fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
-        let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
-        let mut object = summary(analysis, reading);
-        object.number("samples", self.total).number("idle", self.idle).number("others", self.others);
+    fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
+        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let mut object = summary_object(analysis, reading);
+        object.number("samples", self.total).number("idle", self.idle).number("others", self.unselected);
         object.number("without_stack", self.without_stack).number("cut", self.truncated);
         object.number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
-        match self.interval() {
+        match self.interval_ns() {
             Some(interval) => object.number("interval_ns", interval),
             None => object.raw("interval_ns", "null"),
         };
-        page.object(&object);
-        let sample_count = self.total + self.others + if self.with_idle { 0 } else { self.idle };
-        let processors = counted(self.cpus.len() as u64, "processor");
-        page.line(&format!("{} in {seconds:.3} s on {processors}", counted(sample_count, "sample")));
-        page.line(&self.interval_line());
+        page.add_object(&object);
+        let sample_count = self.total + self.unselected + if self.with_idle { 0 } else { self.idle };
+        let processors = format_count(self.cpus.len() as u64, "processor");
+        page.add_line(&format!("{} in {seconds:.3} s on {processors}", format_count(sample_count, "sample")));
+        page.add_line(&self.format_interval());
         let idle = if self.with_idle { "reported as the others" } else { "left out (--idle)" };
-        page.line(&format!(
+        page.add_line(&format!(
             "of idle processors: {} ({} %), {idle}",
-            grouped(self.idle),
-            percent(self.idle, sample_count)
+            format_number(self.idle),
+            format_percent(self.idle, sample_count)
         ));
-        if self.others > 0 {
-            page.line(&format!("of other processes and threads: {}, left out", grouped(self.others)));
+        if self.unselected > 0 {
+            page.add_line(&format!(
+                "of other processes and threads: {}, left out",
+                format_number(self.unselected)
+            ));
         }
-        page.line(&format!(
+        page.add_line(&format!(
             "reported: {}; without a stack: {} ({} %), counted by their address alone",
-            counted(self.total, "sample"),
-            grouped(self.without_stack),
-            percent(self.without_stack, self.total)
+            format_count(self.total, "sample"),
+            format_number(self.without_stack),
+            format_percent(self.without_stack, self.total)
         ));
         if self.truncated > 0 {
-            let (truncated, share) = (counted(self.truncated, "stack"), percent(self.truncated, self.total));
-            page.line(&format!(
+            let (truncated, share) =
+                (format_count(self.truncated, "stack"), format_percent(self.truncated, self.total));
+            page.add_line(&format!(
                 "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));
         }
-        page.losses(analysis, reading);
-        if self.beyond > 0 {
-            page.line(&format!("too many threads: {} are in no row", counted(self.beyond, "sample")));
+        page.add_losses(analysis, reading);
+        if self.over_limit > 0 {
+            page.add_line(&format!(
+                "too many threads: {} are in no row",
+                format_count(self.over_limit, "sample")
+            ));
         }
         if self.paths.functions.is_full() {
-            page.line("too many functions: the rest is (other)");
+            page.add_line("too many functions: the rest is (other)");
         }
     }
 
-    fn interval_line(&self) -> String {
-        let ms = |units: u64| format!("{} ms", milliseconds(units.saturating_mul(100)));
-        match (self.interval(), self.intervals.len()) {
+    fn format_interval(&self) -> String {
+        let ms = |units: u64| format!("{} ms", format_ms(units.saturating_mul(100)));
+        match (self.interval_ns(), self.intervals.len()) {
             (Some(interval), _) => format!("sampled every {}", ms(interval / 100)),
             (None, 0) => "the sampling interval is unknown".to_owned(),
             (None, _) => {
@@ -237,29 +249,29 @@ impl Samples {
         }
     }
 
-    fn tables(&self, page: &mut Page) {
-        let mut functions: Vec<(FunctionId, Count)> =
+    fn add_tables(&self, page: &mut ReportPage) {
+        let mut functions: Vec<(FunctionId, SampleCount)> =
             self.by_function.iter().map(|(k, v)| (*k, *v)).collect();
         let label = |id: FunctionId| self.paths.functions.get(id).label();
         functions
             .sort_by_cached_key(|(id, count)| (u64::MAX - count.own, u64::MAX - count.all, label(*id), *id));
         let by_own: Vec<_> = functions.iter().filter(|(_, count)| count.own > 0).copied().collect();
-        self.functions("functions, by their own samples", &by_own, page);
+        self.add_function_table("functions, by their own samples", &by_own, page);
         if !page.is_json() {
             functions.sort_by_cached_key(|(id, count)| {
                 (u64::MAX - count.all, u64::MAX - count.own, label(*id), *id)
             });
-            self.functions("functions, with what they call", &functions, page);
+            self.add_function_table("functions, with what they call", &functions, page);
         } else {
-            let rest: Vec<_> = functions.into_iter().filter(|(_, count)| count.own == 0).collect();
-            self.functions("", &rest, page);
+            let without_own: Vec<_> = functions.into_iter().filter(|(_, count)| count.own == 0).collect();
+            self.add_function_table("", &without_own, page);
         }
-        self.modules(page);
-        self.processes(page);
-        self.threads(page);
+        self.add_module_table(page);
+        self.add_process_table(page);
+        self.add_thread_table(page);
     }
 
-    fn functions(&self, title: &str, rows: &[(FunctionId, Count)], page: &mut Page) {
+    fn add_function_table(&self, title: &str, rows: &[(FunctionId, SampleCount)], page: &mut ReportPage) {
         let head = [
             ("own", true),
             ("own %", true),
@@ -268,11 +280,12 @@ impl Samples {
             ("own ms", true),
             ("function", false),
         ];
-        let cells =
-            |(id, count): &(FunctionId, Count)| self.counts(count, &self.paths.functions.get(*id).label());
-        page.table(title, head, rows, cells, |(id, count)| {
+        let cells = |(id, count): &(FunctionId, SampleCount)| {
+            self.count_cells(count, &self.paths.functions.get(*id).label())
+        };
+        page.add_table(title, head, rows, cells, |(id, count)| {
             let function = self.paths.functions.get(*id);
-            let mut object = self.object("function", &function.label(), count);
+            let mut object = self.count_object("function", &function.label(), count);
             object
                 .optional("module", function.module.as_deref())
                 .optional("function", function.name.as_deref());
@@ -281,7 +294,7 @@ impl Samples {
         });
     }
 
-    fn modules(&self, page: &mut Page) {
+    fn add_module_table(&self, page: &mut ReportPage) {
         let mut rows: Vec<_> = self.by_module.iter().collect();
         rows.sort_by_key(|(name, count)| (u64::MAX - count.own, u64::MAX - count.all, (*name).clone()));
         let head = [
@@ -292,35 +305,36 @@ impl Samples {
             ("own ms", true),
             ("module", false),
         ];
-        page.table(
+        page.add_table(
             "modules",
             head,
             &rows,
-            |(name, count)| self.counts(count, name),
-            |(name, count)| self.object("module", name, count),
+            |(name, count)| self.count_cells(count, name),
+            |(name, count)| self.count_object("module", name, count),
         );
     }
 
-    fn counts(&self, count: &Count, label: &str) -> [String; 6] {
+    fn count_cells(&self, count: &SampleCount, label: &str) -> [String; 6] {
         [
-            grouped(count.own),
-            percent_with_error(count.own, self.total),
-            grouped(count.all),
-            percent_with_error(count.all, self.total),
-            self.time(count.own),
-            name(label),
+            format_number(count.own),
+            format_share(count.own, self.total),
+            format_number(count.all),
+            format_share(count.all, self.total),
+            self.format_sample_time(count.own),
+            format_name(label),
         ]
     }
 
-    fn time(&self, samples: u64) -> String {
-        self.interval().map_or_else(|| "-".to_owned(), |ns| milliseconds(samples.saturating_mul(ns)))
+    /// Formats the time that samples stand for, in milliseconds.
+    fn format_sample_time(&self, samples: u64) -> String {
+        self.interval_ns().map_or_else(|| "-".to_owned(), |ns| format_ms(samples.saturating_mul(ns)))
     }
 
-    fn object(&self, by: &str, label: &str, count: &Count) -> Object {
-        let mut object = Object::new();
+    fn count_object(&self, by: &str, label: &str, count: &SampleCount) -> JsonObject {
+        let mut object = JsonObject::new();
         object.text("by", by).text("name", label).number("own", count.own).number("all", count.all);
         let ((own, own_error), (all, all_error)) =
-            (share(count.own, self.total), share(count.all, self.total));
+            (share_with_error(count.own, self.total), share_with_error(count.all, self.total));
         put_fraction(&mut object, "own_share", own);
         put_fraction(&mut object, "own_error", own_error);
         put_fraction(&mut object, "all_share", all);
@@ -328,48 +342,57 @@ impl Samples {
         object
     }
 
-    fn processes(&self, page: &mut Page) {
+    fn add_process_table(&self, page: &mut ReportPage) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = self.by_process.iter().map(|(id, n)| (*id, *n)).collect();
         rows.sort_by_cached_key(|(id, n)| (u64::MAX - n, label(*id), *id));
         let head = [("samples", true), ("%", true), ("ms", true), ("process", false)];
         let cells = |(id, n): &(ProcessId, u64)| {
-            [grouped(*n), percent_with_error(*n, self.total), self.time(*n), name(&label(*id))]
+            [
+                format_number(*n),
+                format_share(*n, self.total),
+                self.format_sample_time(*n),
+                format_name(&label(*id)),
+            ]
         };
-        page.table("processes", head, &rows, cells, |(id, n)| self.process_object("process", *id, *n));
+        page.add_table("processes", head, &rows, cells, |(id, n)| self.process_object("process", *id, *n));
     }
 
-    fn threads(&self, page: &mut Page) {
+    fn add_thread_table(&self, page: &mut ReportPage) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = self.by_thread.iter().map(|(key, n)| (*key, *n)).collect();
         rows.sort_by_cached_key(|((id, tid), n)| (u64::MAX - n, label(*id), *tid));
         let head = [("samples", true), ("%", true), ("ms", true), ("thread", false), ("process", false)];
         let cells = |((id, tid), n): &((ProcessId, u32), u64)| {
-            let share = percent_with_error(*n, self.total);
-            let thread = name(&self.paths.thread_label(*id, *tid));
-            [grouped(*n), share, self.time(*n), thread, name(&label(*id))]
+            let share = format_share(*n, self.total);
+            let thread = format_name(&self.paths.thread_label(*id, *tid));
+            [format_number(*n), share, self.format_sample_time(*n), thread, format_name(&label(*id))]
         };
-        page.table("threads", head, &rows, cells, |((id, tid), n)| {
+        page.add_table("threads", head, &rows, cells, |((id, tid), n)| {
             let mut object = self.process_object("thread", *id, *n);
             object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
             object
         });
     }
 
-    fn process_object(&self, by: &str, id: ProcessId, samples: u64) -> Object {
-        let mut object = Object::new();
+    fn process_object(&self, by: &str, id: ProcessId, samples: u64) -> JsonObject {
+        let mut object = JsonObject::new();
         object.text("by", by).text("name", &self.paths.processes.label(id)).number("samples", samples);
         put_pid(&mut object, self.paths.processes.pid(id));
         object.optional("process", self.paths.processes.name(id));
-        let (share, error) = share(samples, self.total);
+        let (share, error) = share_with_error(samples, self.total);
         put_fraction(&mut object, "share", share);
         put_fraction(&mut object, "error", error);
         object
     }
 }
 
-/// Changes a row, unless it is new and the table is full; returns whether it did.
-fn add<K: Eq + Hash, V: Default>(rows: &mut HashMap<K, V>, key: K, change: impl FnOnce(&mut V)) -> bool {
+/// Changes a row; returns false if the row is new and the table is full.
+fn update_row<K: Eq + Hash, V: Default>(
+    rows: &mut HashMap<K, V>,
+    key: K,
+    change: impl FnOnce(&mut V),
+) -> bool {
     let has_room = rows.len() < MAX_ROWS || rows.contains_key(&key);
     if has_room {
         change(rows.entry(key).or_default());

@@ -7,43 +7,45 @@ use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
-use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, recorded, summary};
-use crate::analysis::{
-    Analysis, Latencies, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection, TraceFacts, Transfer,
-    Wants, Window,
+use super::page::{
+    ReportPage, format_ms, format_name, format_percentiles, format_recorded_time, put_percentiles, put_pid,
+    summary_object,
 };
-use crate::cli::{ReportDisk, Schemas};
-use crate::exit::Outcome;
+use crate::analysis::{
+    Analysis, Latencies, NeededEvents, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection,
+    TimeWindow, TraceFacts, Transfer,
+};
+use crate::cli::{ReportDiskArgs, SchemaArgs};
+use crate::exit::CommandOutcome;
 use crate::symbols::SymbolArgs;
-use crate::text::{Object, counted, grouped};
-use crate::traces::Reading;
+use crate::text::{JsonObject, format_count, format_number};
+use crate::traces::ReadSummary;
 
-/// Maximum number of rows of all tables; further ones are added up in one.
+/// Maximum number of rows of all tables; further rows are added up in one row per table.
 const MAX_ROWS: usize = 1 << 17;
 
-/// Runs `weir report disk`.
-pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
-    let wants = Wants { transfers: true, ..Wants::default() };
+pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
+    let needed = NeededEvents { transfers: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
-    let (symbols, schemas) = (SymbolArgs::default(), Schemas::default());
-    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, wants)?;
-    let wanted = ThreadSelection::new(&selection.process, &selection.thread);
-    let mut disks = Disks { wanted, window: analysis.window, ..Disks::default() };
-    let reading = analysis.read(|known, joined| disks.add(known, joined))?;
-    if disks.all.operations() == 0 && disks.others > 0 {
-        bail!("{}", disks.wanted.no_match_message(&disks.paths.processes, "operations"));
+    let (symbols, schemas) = (SymbolArgs::default(), SchemaArgs::default());
+    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, needed)?;
+    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut disks = DiskReport { thread_selection, window: analysis.window, ..DiskReport::default() };
+    let reading = analysis.read(|facts, joined| disks.add_event(facts, joined))?;
+    if disks.all.operations() == 0 && disks.unselected > 0 {
+        bail!("{}", disks.thread_selection.no_match_message(&disks.paths.processes, "operations"));
     }
-    let mut page = Page::new(options.tables);
-    disks.print(&analysis, &reading, &mut page);
+    let mut page = ReportPage::new(options.tables);
+    disks.add_to_page(&analysis, &reading, &mut page);
     page.print()?;
     reading.print_warnings();
     Ok(reading.outcome)
 }
 
-/// Totals of a row.
+/// Totals of one row.
 #[derive(Clone, Debug, Default)]
-struct Sum {
+struct TransferTotals {
     reads: u64,
     read_bytes: u64,
     writes: u64,
@@ -52,8 +54,8 @@ struct Sum {
     latency: Latencies,
 }
 
-impl Sum {
-    fn add(&mut self, transfer: &Transfer) {
+impl TransferTotals {
+    fn add_transfer(&mut self, transfer: &Transfer) {
         match transfer.operation {
             "read" => {
                 self.reads += 1;
@@ -65,8 +67,8 @@ impl Sum {
             }
             _ => self.flushes += 1,
         }
-        if let Some(took) = transfer.took {
-            self.latency.add(took);
+        if let Some(duration_ns) = transfer.duration_ns {
+            self.latency.add(duration_ns);
         }
     }
 
@@ -76,113 +78,119 @@ impl Sum {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Key {
+enum RowKey {
     Disk(u32),
     Process(ProcessId),
     File(Option<Arc<str>>),
-    Beyond(&'static str),
+    /// All rows of a table beyond [`MAX_ROWS`].
+    Other(&'static str),
 }
 
-impl Key {
-    const fn table(&self) -> &'static str {
+impl RowKey {
+    const fn table_name(&self) -> &'static str {
         match self {
             Self::Disk(_) => "disk",
             Self::Process(_) => "process",
             Self::File(_) => "file",
-            Self::Beyond(table) => table,
+            Self::Other(table) => table,
         }
     }
 }
 
 #[derive(Default)]
-struct Disks {
+struct DiskReport {
     paths: Paths,
-    wanted: ThreadSelection,
-    window: Window,
-    all: Sum,
-    rows: HashMap<Key, Sum>,
-    names: HashMap<u32, Arc<str>>,
-    others: u64,
-    first: Option<i64>,
-    last: i64,
+    thread_selection: ThreadSelection,
+    window: TimeWindow,
+    all: TransferTotals,
+    rows: HashMap<RowKey, TransferTotals>,
+    disk_names: HashMap<u32, Arc<str>>,
+    unselected: u64,
+    first_ns: Option<i64>,
+    last_ns: i64,
 }
 
-impl Disks {
-    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let seen = &joined.what;
-        let Occurrence::Transfer(transfer) = &seen.what else { return };
-        if !self.window.contains(seen.time) {
+impl DiskReport {
+    fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
+        let event = &joined.what;
+        let Occurrence::Transfer(transfer) = &event.what else { return };
+        if !self.window.contains(event.time_ns) {
             return;
         }
         let thread = transfer.thread.unwrap_or(NO_ID);
-        let pid = transfer.thread.map_or(transfer.pid, |thread| known.process_of(thread, seen.stamp));
-        let process = self.paths.process_by_pid(known, seen, pid);
-        if !self.wanted.wants(&self.paths.processes, process, thread) {
-            self.others += 1;
+        let pid = transfer.thread.map_or(transfer.pid, |thread| facts.process_of(thread, event.stamp));
+        let process = self.paths.find_process(facts, event, pid);
+        if !self.thread_selection.contains(&self.paths.processes, process, thread) {
+            self.unselected += 1;
             return;
         }
-        self.first.get_or_insert(seen.time);
-        self.last = seen.time;
-        self.all.add(transfer);
-        if !self.names.contains_key(&transfer.disk)
-            && self.names.len() < MAX_ROWS
-            && let Some(name) = known.disk_name(transfer.disk, seen.stamp)
+        self.first_ns.get_or_insert(event.time_ns);
+        self.last_ns = event.time_ns;
+        self.all.add_transfer(transfer);
+        if !self.disk_names.contains_key(&transfer.disk)
+            && self.disk_names.len() < MAX_ROWS
+            && let Some(name) = facts.disk_name(transfer.disk, event.stamp)
         {
-            self.names.insert(transfer.disk, name);
+            self.disk_names.insert(transfer.disk, name);
         }
-        for key in [Key::Disk(transfer.disk), Key::Process(process), Key::File(transfer.file.clone())] {
+        for key in
+            [RowKey::Disk(transfer.disk), RowKey::Process(process), RowKey::File(transfer.file.clone())]
+        {
             let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
-            let key = if has_room { key } else { Key::Beyond(key.table()) };
-            self.rows.entry(key).or_default().add(transfer);
+            let key = if has_room { key } else { RowKey::Other(key.table_name()) };
+            self.rows.entry(key).or_default().add_transfer(transfer);
         }
     }
 
-    fn print(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
-        let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
-        let mut object = summary(analysis, reading);
+    fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
+        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
+        let mut object = summary_object(analysis, reading);
         put_totals(&self.all, &mut object);
-        object.number("others", self.others);
-        page.object(&object);
+        object.number("others", self.unselected);
+        page.add_object(&object);
         if self.all.operations() == 0 {
-            page.line("no operations: the trace has no disk transfers in this time (DISK_IO, 0x010A, 0x010B, 0x010E)");
+            page.add_line("no operations: the trace has no disk transfers in this time (DISK_IO, 0x010A, 0x010B, 0x010E)");
         }
         let all = &self.all;
-        page.line(&format!(
+        page.add_line(&format!(
             "{} from first to last in {seconds:.3} s, of {} recorded: {} of {}, {} of {}, {}",
-            counted(all.operations(), "operation"),
-            recorded(analysis),
-            counted(all.reads, "read"),
-            counted(all.read_bytes, "byte"),
-            counted(all.writes, "write"),
-            counted(all.written_bytes, "byte"),
-            counted(all.flushes, "flush"),
+            format_count(all.operations(), "operation"),
+            format_recorded_time(analysis),
+            format_count(all.reads, "read"),
+            format_count(all.read_bytes, "byte"),
+            format_count(all.writes, "write"),
+            format_count(all.written_bytes, "byte"),
+            format_count(all.flushes, "flush"),
         ));
-        if self.others > 0 {
-            page.line(&format!("of other processes and threads: {}, left out", grouped(self.others)));
+        if self.unselected > 0 {
+            page.add_line(&format!(
+                "of other processes and threads: {}, left out",
+                format_number(self.unselected)
+            ));
         }
-        let untimed = all.operations().saturating_sub(all.latency.number);
+        let untimed = all.operations().saturating_sub(all.latency.count);
         if untimed > 0 {
-            page.line(&format!("{} without a latency", counted(untimed, "operation")));
+            page.add_line(&format!("{} without a latency", format_count(untimed, "operation")));
         }
-        page.losses(analysis, reading);
-        self.table("disks", "disk", page);
-        self.table("processes", "process", page);
+        page.add_losses(analysis, reading);
+        self.add_table("disks", "disk", page);
+        self.add_table("processes", "process", page);
         if self.has_files() {
-            self.table("files", "file", page);
+            self.add_table("files", "file", page);
         } else if all.operations() > 0 {
-            page.line("\nno files: the trace does not contain the file of an operation");
+            page.add_line("\nno files: the trace does not contain the file of an operation");
         }
     }
 
     /// Returns whether the file of any operation is known.
     fn has_files(&self) -> bool {
-        self.rows.keys().any(|key| matches!(key, Key::File(Some(_))))
+        self.rows.keys().any(|key| matches!(key, RowKey::File(Some(_))))
     }
 
-    fn table(&self, title: &str, table: &'static str, page: &mut Page) {
-        let mut rows: Vec<_> = self.rows.iter().filter(|(key, _)| key.table() == table).collect();
+    fn add_table(&self, title: &str, table: &'static str, page: &mut ReportPage) {
+        let mut rows: Vec<_> = self.rows.iter().filter(|(key, _)| key.table_name() == table).collect();
         rows.sort_by_cached_key(|(key, sum)| {
-            (u64::MAX - sum.latency.sum, u64::MAX - sum.operations(), self.label(key))
+            (u64::MAX - sum.latency.sum_ns, u64::MAX - sum.operations(), self.row_label(key))
         });
         let head = [
             ("reads", true),
@@ -196,57 +204,57 @@ impl Disks {
             ("max µs", true),
             (table, false),
         ];
-        page.table(
+        page.add_table(
             title,
             head,
             &rows,
             |(key, sum)| {
-                let [half, nearly, all] = percentiles(&sum.latency);
+                let [p50, p99, max] = format_percentiles(&sum.latency);
                 [
-                    grouped(sum.reads),
-                    grouped(sum.read_bytes),
-                    grouped(sum.writes),
-                    grouped(sum.written_bytes),
-                    grouped(sum.flushes),
-                    milliseconds(sum.latency.sum),
-                    half,
-                    nearly,
-                    all,
-                    name(&self.label(key)),
+                    format_number(sum.reads),
+                    format_number(sum.read_bytes),
+                    format_number(sum.writes),
+                    format_number(sum.written_bytes),
+                    format_number(sum.flushes),
+                    format_ms(sum.latency.sum_ns),
+                    p50,
+                    p99,
+                    max,
+                    format_name(&self.row_label(key)),
                 ]
             },
-            |(key, sum)| self.object(key, sum),
+            |(key, sum)| self.row_object(key, sum),
         );
     }
 
-    fn object(&self, key: &Key, sum: &Sum) -> Object {
-        let mut object = Object::new();
-        object.text("by", key.table()).text("name", &self.label(key));
+    fn row_object(&self, key: &RowKey, sum: &TransferTotals) -> JsonObject {
+        let mut object = JsonObject::new();
+        object.text("by", key.table_name()).text("name", &self.row_label(key));
         match key {
-            Key::Disk(number) => {
+            RowKey::Disk(number) => {
                 object.number("disk", *number);
-                object.optional("disk_name", self.names.get(number).map(|name| &**name));
+                object.optional("disk_name", self.disk_names.get(number).map(|name| &**name));
             }
-            Key::Process(id) => {
+            RowKey::Process(id) => {
                 put_pid(&mut object, self.paths.processes.pid(*id));
                 object.optional("process", self.paths.processes.name(*id));
             }
-            Key::File(file) => {
+            RowKey::File(file) => {
                 object.optional("file", file.as_deref());
             }
-            Key::Beyond(_) => {}
+            RowKey::Other(_) => {}
         }
         put_totals(sum, &mut object);
         object
     }
 
-    fn label(&self, key: &Key) -> String {
+    fn row_label(&self, key: &RowKey) -> String {
         match key {
-            Key::Disk(number) => disk_label(*number, self.names.get(number).map(|name| &**name)),
-            Key::Process(id) => self.paths.processes.label(*id),
-            Key::File(Some(file)) => file.to_string(),
-            Key::File(None) => "(no file)".to_owned(),
-            Key::Beyond(_) => "(other)".to_owned(),
+            RowKey::Disk(number) => disk_label(*number, self.disk_names.get(number).map(|name| &**name)),
+            RowKey::Process(id) => self.paths.processes.label(*id),
+            RowKey::File(Some(file)) => file.to_string(),
+            RowKey::File(None) => "(no file)".to_owned(),
+            RowKey::Other(_) => "(other)".to_owned(),
         }
     }
 }
@@ -264,9 +272,9 @@ fn disk_label(number: u32, name: Option<&str>) -> String {
     }
 }
 
-fn put_totals(sum: &Sum, object: &mut Object) {
+fn put_totals(sum: &TransferTotals, object: &mut JsonObject) {
     object.number("reads", sum.reads).number("read_bytes", sum.read_bytes);
     object.number("writes", sum.writes).number("written_bytes", sum.written_bytes);
-    object.number("flushes", sum.flushes).number("latency_sum_ns", sum.latency.sum);
+    object.number("flushes", sum.flushes).number("latency_sum_ns", sum.latency.sum_ns);
     put_percentiles(&sum.latency, object);
 }

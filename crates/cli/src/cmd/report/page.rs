@@ -1,68 +1,69 @@
-//! The output of a report: a headline, tables, and the format of numbers in them.
+//! The output of a report: a headline, tables, and the format of their numbers.
 
 use std::fmt::Write;
 
 use anyhow::Result;
 
 use crate::analysis::{Analysis, Latencies};
-use crate::cli::Tables;
-use crate::exit::Outcome;
-use crate::output::Output;
-use crate::text::{Object, counted, grouped, plain, table};
-use crate::traces::Reading;
+use crate::cli::TableArgs;
+use crate::exit::CommandOutcome;
+use crate::output::print_text;
+use crate::text::{JsonObject, escape, format_count, format_number, format_table};
+use crate::traces::ReadSummary;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.
 const MAX_NAME_CHARS: usize = 100;
 
 /// A report that is being written.
-pub(super) struct Page {
+pub(super) struct ReportPage {
     text: String,
-    tables: Tables,
+    options: TableArgs,
 }
 
-impl Page {
-    pub(super) fn new(tables: Tables) -> Self {
-        Self { text: String::new(), tables }
+impl ReportPage {
+    pub(super) fn new(options: TableArgs) -> Self {
+        Self { text: String::new(), options }
     }
 
     /// Returns whether JSON objects are printed.
     pub(super) const fn is_json(&self) -> bool {
-        self.tables.json
+        self.options.json
     }
 
     /// Returns the maximum number of rows of a table.
-    pub(super) const fn top(&self) -> usize {
-        if self.tables.top == 0 { usize::MAX } else { self.tables.top }
+    pub(super) const fn max_rows(&self) -> usize {
+        if self.options.top == 0 { usize::MAX } else { self.options.top }
     }
 
     /// Adds a line, unless the output is JSON.
-    pub(super) fn line(&mut self, line: &str) {
-        if !self.tables.json {
+    pub(super) fn add_line(&mut self, line: &str) {
+        if !self.options.json {
             self.text.push_str(line);
             self.text.push('\n');
         }
     }
 
     /// Adds an object, if the output is JSON.
-    pub(super) fn object(&mut self, object: &Object) {
-        if self.tables.json {
+    pub(super) fn add_object(&mut self, object: &JsonObject) {
+        if self.options.json {
             self.text.push_str(&object.finish());
             self.text.push('\n');
         }
     }
 
-    /// Adds a table of rows, or their JSON objects.
-    pub(super) fn table<T, const N: usize>(
+    /// Adds a table of rows, or their JSON objects. `head` has the name of each column, and whether
+    /// it is aligned to the right.
+    pub(super) fn add_table<T, const N: usize>(
         &mut self,
         title: &str,
         head: [(&str, bool); N],
         rows: &[T],
         cells: impl Fn(&T) -> [String; N],
-        object: impl Fn(&T) -> Object,
+        object: impl Fn(&T) -> JsonObject,
     ) {
-        let shown = rows.get(..rows.len().min(self.top())).unwrap_or_default();
-        if self.tables.json {
-            shown.iter().for_each(|row| self.object(&object(row)));
+        let shown = rows.get(..rows.len().min(self.max_rows())).unwrap_or_default();
+        if self.options.json {
+            shown.iter().for_each(|row| self.add_object(&object(row)));
             return;
         }
         if rows.is_empty() {
@@ -70,128 +71,123 @@ impl Page {
         }
         let mut lines = vec![head.map(|(name, _)| name.to_owned())];
         lines.extend(shown.iter().map(cells));
-        let _ = write!(self.text, "\n{title}\n{}", table(&lines, &head.map(|(_, right)| right)));
+        let _ = write!(self.text, "\n{title}\n{}", format_table(&lines, &head.map(|(_, right)| right)));
         self.note_hidden_rows(rows.len() - shown.len());
     }
 
     /// Adds a line with the number of rows that are not shown.
     pub(super) fn note_hidden_rows(&mut self, hidden: usize) {
         if hidden > 0 {
-            self.line(&format!("{} more (--top 0 shows all)", grouped(hidden as u64)));
+            self.add_line(&format!("{} more (--top 0 shows all)", format_number(hidden as u64)));
         }
     }
 
-    /// Adds what the sessions lost, and whether files are damaged.
-    pub(super) fn losses(&mut self, analysis: &Analysis, reading: &Reading) {
-        let is_damaged = reading.outcome >= Outcome::Damaged;
+    /// Adds lines about lost events, lost buffers and damaged files.
+    pub(super) fn add_losses(&mut self, analysis: &Analysis, reading: &ReadSummary) {
+        let is_damaged = reading.outcome >= CommandOutcome::Damaged;
         if let Some((present, written)) = analysis.missing_buffers() {
-            let present = grouped(present);
-            self.line(&format!(
+            let present = format_number(present);
+            self.add_line(&format!(
                 "the file is truncated: it contains {present} of {}",
-                counted(written, "buffer")
+                format_count(written, "buffer")
             ));
         } else if is_damaged {
-            self.line("the file is damaged: the report covers the readable part");
+            self.add_line("the file is damaged: the report covers the readable part");
         }
-        let (events, buffers) = analysis.lost();
+        let (events, buffers) = analysis.lost_events_and_buffers();
         if events > 0 || buffers > 0 {
-            let (events, buffers) = (counted(events, "event"), counted(buffers, "buffer"));
-            self.line(&format!("lost: {events} and {buffers}; the report covers the rest"));
+            let (events, buffers) = (format_count(events, "event"), format_count(buffers, "buffer"));
+            self.add_line(&format!("lost: {events} and {buffers}; the report covers the rest"));
         } else if !analysis.is_finalised() {
-            self.line("lost: unknown, because the session has not closed the file");
-        } else if reading.outcome == Outcome::Fine {
-            self.line("lost: nothing, according to the sessions");
+            self.add_line("lost: unknown, because the session has not closed the file");
+        } else if reading.outcome == CommandOutcome::Fine {
+            self.add_line("lost: nothing, according to the sessions");
         } else if !is_damaged {
-            self.line("lost: events; buffers report a loss, but not how many");
+            self.add_line("lost: events; buffers report a loss, but not how many");
         }
     }
 
     pub(super) fn print(self) -> Result<()> {
-        let mut output = Output::open(None)?;
-        output.buffer().extend_from_slice(self.text.as_bytes());
-        output.flush()
+        print_text(&self.text)
     }
 }
 
 /// Returns the JSON object of a headline.
-pub(super) fn summary(analysis: &Analysis, reading: &Reading) -> Object {
-    let (events, buffers) = analysis.lost();
-    let mut object = Object::new();
+pub(super) fn summary_object(analysis: &Analysis, reading: &ReadSummary) -> JsonObject {
+    let (events, buffers) = analysis.lost_events_and_buffers();
+    let mut object = JsonObject::new();
     object.text("by", "summary").number("events_lost", events).number("buffers_lost", buffers);
-    object.raw("damaged", if reading.outcome >= Outcome::Damaged { "true" } else { "false" });
-    object.number("recorded_ns", analysis.recorded());
+    object.raw("damaged", if reading.outcome >= CommandOutcome::Damaged { "true" } else { "false" });
+    object.number("recorded_ns", analysis.recorded_ns());
     object
 }
 
-/// Formats how long was recorded.
-pub(super) fn recorded(analysis: &Analysis) -> String {
-    format!("{:.3} s", analysis.recorded() as f64 / 1e9)
+/// Formats the recorded time in seconds.
+pub(super) fn format_recorded_time(analysis: &Analysis) -> String {
+    format!("{:.3} s", analysis.recorded_ns() as f64 / 1e9)
 }
 
-/// Formats a name for a table.
-pub(super) fn name(text: &str) -> String {
-    let text = plain(text);
+pub(super) fn format_name(text: &str) -> String {
+    let text = escape(text);
     if text.chars().count() <= MAX_NAME_CHARS {
         return text;
     }
     text.chars().take(MAX_NAME_CHARS - 1).chain(['…']).collect()
 }
 
-/// Returns the share of `part` in `whole`, from 0 to 1, and its standard error for a sample of that
-/// size.
-pub(super) fn share(part: u64, whole: u64) -> (f64, f64) {
-    if whole == 0 {
+/// Returns the share of `part` in `total`, from 0 to 1, and the standard error of the share for a
+/// sample of that size.
+pub(super) fn share_with_error(part: u64, total: u64) -> (f64, f64) {
+    if total == 0 {
         return (0.0, 0.0);
     }
-    let share = part as f64 / whole as f64;
-    (share, (share * (1.0 - share).max(0.0) / whole as f64).sqrt())
+    let share = part as f64 / total as f64;
+    (share, (share * (1.0 - share).max(0.0) / total as f64).sqrt())
 }
 
 /// Formats a share with its standard error in percent: `12.3 ±0.4`.
-pub(super) fn percent_with_error(part: u64, whole: u64) -> String {
-    let (share, error) = share(part, whole);
+pub(super) fn format_share(part: u64, total: u64) -> String {
+    let (share, error) = share_with_error(part, total);
     format!("{:.1} ±{:.1}", share * 100.0, error * 100.0)
 }
 
-/// Formats a share in percent.
-pub(super) fn percent(part: u64, whole: u64) -> String {
-    format!("{:.1}", share(part, whole).0 * 100.0)
+pub(super) fn format_percent(part: u64, total: u64) -> String {
+    format!("{:.1}", share_with_error(part, total).0 * 100.0)
 }
 
 /// Formats nanoseconds as milliseconds.
-pub(super) fn milliseconds(nanoseconds: u64) -> String {
+pub(super) fn format_ms(nanoseconds: u64) -> String {
     let thousandths = nanoseconds.saturating_add(500) / 1000;
-    format!("{}.{:03}", grouped(thousandths / 1000), thousandths % 1000)
+    format!("{}.{:03}", format_number(thousandths / 1000), thousandths % 1000)
 }
 
 /// Formats the 50th, 99th and 100th percentile in microseconds.
-pub(super) fn percentiles(all: &Latencies) -> [String; 3] {
-    [50, 99, 100].map(|percent| match all.percentile(percent) {
+pub(super) fn format_percentiles(latencies: &Latencies) -> [String; 3] {
+    [50, 99, 100].map(|percent| match latencies.percentile(percent) {
         Some(nanoseconds) => {
             let tenths = nanoseconds.saturating_add(50) / 100;
-            format!("{}.{}", grouped(tenths / 10), tenths % 10)
+            format!("{}.{}", format_number(tenths / 10), tenths % 10)
         }
         None => "-".to_owned(),
     })
 }
 
-/// Adds these percentiles to an object; null if there are no latencies.
-pub(super) fn put_percentiles(all: &Latencies, object: &mut Object) {
+/// Adds the 50th, 99th and 100th percentile to an object; null if there are no latencies.
+pub(super) fn put_percentiles(latencies: &Latencies, object: &mut JsonObject) {
     for (key, percent) in [("latency_p50_ns", 50), ("latency_p99_ns", 99), ("latency_max_ns", 100)] {
-        match all.percentile(percent) {
+        match latencies.percentile(percent) {
             Some(nanoseconds) => object.number(key, nanoseconds),
             None => object.raw(key, "null"),
         };
     }
 }
 
-/// Adds a fraction to an object.
-pub(super) fn put_fraction(object: &mut Object, key: &str, value: f64) {
+pub(super) fn put_fraction(object: &mut JsonObject, key: &str, value: f64) {
     object.raw(key, &format!("{value:.6}"));
 }
 
-/// Adds a pid to an object; null if there is none.
-pub(super) fn put_pid(object: &mut Object, pid: Option<u32>) {
+/// Adds a pid to an object; null for `None`.
+pub(super) fn put_pid(object: &mut JsonObject, pid: Option<u32>) {
     match pid {
         Some(pid) => object.number("pid", pid),
         None => object.raw("pid", "null"),
@@ -204,22 +200,19 @@ mod tests {
 
     #[test]
     fn numbers_are_formatted_for_people() {
-        assert_eq!(
-            (milliseconds(1_234_567_890), milliseconds(499)),
-            ("1,234.568".to_owned(), "0.000".to_owned())
-        );
-        assert_eq!((percent_with_error(1, 4), percent(1, 3)), ("25.0 ±21.7".to_owned(), "33.3".to_owned()));
-        assert_eq!(percent_with_error(0, 0), "0.0 ±0.0");
+        assert_eq!((format_ms(1_234_567_890), format_ms(499)), ("1,234.568".to_owned(), "0.000".to_owned()));
+        assert_eq!((format_share(1, 4), format_percent(1, 3)), ("25.0 ±21.7".to_owned(), "33.3".to_owned()));
+        assert_eq!(format_share(0, 0), "0.0 ±0.0");
         let mut all = Latencies::default();
-        assert_eq!(percentiles(&all), ["-", "-", "-"]);
+        assert_eq!(format_percentiles(&all), ["-", "-", "-"]);
         all.add(1500);
-        assert_eq!(percentiles(&all), ["1.5", "1.5", "1.5"]);
-        assert_eq!(name(&"x".repeat(200)).chars().count(), MAX_NAME_CHARS);
+        assert_eq!(format_percentiles(&all), ["1.5", "1.5", "1.5"]);
+        assert_eq!(format_name(&"x".repeat(200)).chars().count(), MAX_NAME_CHARS);
     }
 
     #[test]
     fn hostile_names_stay_in_their_cell() {
-        let hostile = name("a\u{1b}[31m\n\u{9b}\u{202e}\u{2028}b");
+        let hostile = format_name("a\u{1b}[31m\n\u{9b}\u{202e}\u{2028}b");
         assert!(hostile.starts_with("a\\x1b[31m\\n"), "{hostile}");
         assert!(
             !hostile.chars().any(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}')),

@@ -9,282 +9,308 @@ use anyhow::{Result, bail};
 use traceweir_decode::stack::Joined;
 use traceweir_format::header::NO_ID;
 
-use self::cause::{Cause, Causes};
-use super::page::Page;
+use self::cause::{WaitCause, WaitCauses};
+use super::page::ReportPage;
 use crate::analysis::{
-    Analysis, Back, Latencies, NodeId, Occurrence, Paths, ProcessId, Ran, ReportEvent, Scheduler, Switch,
-    ThreadSelection, TraceFacts, Tree, Wants, Window, is_truncated,
+    Analysis, ContextSwitch, Latencies, NeededEvents, NodeId, Occurrence, Paths, ProcessId, ReportEvent,
+    RunSpan, Scheduler, StackTree, ThreadReturn, ThreadSelection, TimeWindow, TraceFacts, is_truncated,
 };
-use crate::cli::{ReportSched, Schemas};
-use crate::exit::Outcome;
+use crate::cli::{ReportSchedArgs, SchemaArgs};
+use crate::exit::CommandOutcome;
 
-/// Maximum number of threads; further ones are added up in one row.
+/// Maximum number of threads; further threads are added up in one row.
 const MAX_ROWS: usize = 1 << 17;
 /// Maximum number of nodes in the tree of blocked stacks.
 const MAX_NODES: usize = 1 << 19;
 
-/// Runs `weir report sched`.
-pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
-    let wants = Wants { switches: true, ..Wants::default() };
+pub(super) fn run(options: &ReportSchedArgs) -> Result<CommandOutcome> {
+    let needed = NeededEvents { switches: true, ..NeededEvents::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
     let mut analysis =
-        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
-    let wanted = ThreadSelection::new(&selection.process, &selection.thread);
-    let mut machine = Machine::new(wanted, analysis.window);
-    let reading = analysis.read(|known, joined| machine.add(known, joined))?;
-    machine.check_not_empty()?;
-    let mut page = Page::new(options.tables);
-    machine.print(&analysis, &reading, &mut page);
+        Analysis::open(&selection.files.files, span, &options.symbols, &SchemaArgs::default(), needed)?;
+    let thread_selection = ThreadSelection::new(&selection.process, &selection.thread);
+    let mut report = SchedReport::new(thread_selection, analysis.window);
+    let reading = analysis.read(|facts, joined| report.add_event(facts, joined))?;
+    report.check_not_empty()?;
+    let mut page = ReportPage::new(options.tables);
+    report.add_to_page(&analysis, &reading, &mut page);
     page.print()?;
     reading.print_warnings();
     Ok(reading.outcome)
 }
 
-/// What a thread did; times in nanoseconds.
+/// Totals of one thread or several threads.
 #[derive(Clone, Debug, Default)]
-struct Totals {
-    running: u64,
-    /// Number of switches to it.
+struct ThreadTotals {
+    running_ns: u64,
+    /// Number of switches to the thread.
     switches: u64,
-    waiting: u64,
-    ready: u64,
-    /// Number of times it was preempted.
+    waiting_ns: u64,
+    ready_ns: u64,
+    /// Number of preemptions.
     preempted: u64,
-    /// Wakeup latencies of the threads.
+    /// Wakeup latencies.
     latency: Latencies,
-    /// Number and duration of its waits, by cause.
-    causes: BTreeMap<Cause, (u64, u64)>,
+    waits: BTreeMap<WaitCause, WaitTotals>,
 }
 
-impl Totals {
+/// Number and duration of the waits for one cause.
+#[derive(Clone, Copy, Debug, Default)]
+struct WaitTotals {
+    count: u64,
+    duration_ns: u64,
+}
+
+impl WaitTotals {
+    fn add(&mut self, count: u64, duration_ns: u64) {
+        self.count = self.count.saturating_add(count);
+        self.duration_ns = self.duration_ns.saturating_add(duration_ns);
+    }
+}
+
+impl ThreadTotals {
     fn merge(&mut self, other: &Self) {
-        self.running = self.running.saturating_add(other.running);
+        self.running_ns = self.running_ns.saturating_add(other.running_ns);
         self.switches = self.switches.saturating_add(other.switches);
-        self.waiting = self.waiting.saturating_add(other.waiting);
-        self.ready = self.ready.saturating_add(other.ready);
+        self.waiting_ns = self.waiting_ns.saturating_add(other.waiting_ns);
+        self.ready_ns = self.ready_ns.saturating_add(other.ready_ns);
         self.preempted = self.preempted.saturating_add(other.preempted);
         self.latency.merge(&other.latency);
-        for (cause, (times, nanoseconds)) in &other.causes {
-            let sum = self.causes.entry(*cause).or_default();
-            *sum = (sum.0.saturating_add(*times), sum.1.saturating_add(*nanoseconds));
+        for (cause, waits) in &other.waits {
+            self.waits.entry(*cause).or_default().add(waits.count, waits.duration_ns);
         }
     }
 }
 
-/// What a processor did; times in nanoseconds.
+/// Totals of one processor.
 #[derive(Clone, Copy, Debug, Default)]
-struct Processor {
-    busy: u64,
-    idle: u64,
+struct ProcessorTotals {
+    busy_ns: u64,
+    idle_ns: u64,
     switches: u64,
 }
 
 /// The state of the report: one scheduler per trace, and the totals of all.
-struct Machine {
+struct SchedReport {
     paths: Paths,
-    wanted: ThreadSelection,
-    window: Window,
+    thread_selection: ThreadSelection,
+    window: TimeWindow,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
-    rows: HashMap<(ProcessId, u32), Totals>,
-    processors: BTreeMap<(usize, u16), Processor>,
-    /// Traces with the switches of some threads only, so that the rest of their processors' time is
-    /// unknown.
-    partial: BTreeSet<usize>,
-    blocked: Tree,
-    causes: Causes,
+    rows: HashMap<(ProcessId, u32), ThreadTotals>,
+    /// By trace index and processor number.
+    processors: BTreeMap<(usize, u16), ProcessorTotals>,
+    /// Indices of traces with the switches of some threads only. The other time of their processors
+    /// is unknown.
+    partial_traces: BTreeSet<usize>,
+    /// Stacks at which threads waited, weighted in nanoseconds.
+    blocked_stacks: StackTree,
+    causes: WaitCauses,
     switches: u64,
     wakes: u64,
     /// Events that contain several switches, which are not decoded.
-    batches: u64,
+    compact_batches: u64,
     /// Switches without a stack of either thread.
     without_stack: u64,
     /// Switches whose stack was truncated at the frame limit.
     truncated: u64,
-    first: Option<i64>,
-    last: i64,
+    first_ns: Option<i64>,
+    last_ns: i64,
 }
 
-impl Machine {
-    fn new(wanted: ThreadSelection, window: Window) -> Self {
+impl SchedReport {
+    fn new(thread_selection: ThreadSelection, window: TimeWindow) -> Self {
         let mut paths = Paths::new(false);
         paths.marks_truncated = true;
         Self {
             paths,
-            wanted,
+            thread_selection,
             window,
             schedulers: HashMap::new(),
             rows: HashMap::new(),
             processors: BTreeMap::new(),
-            partial: BTreeSet::new(),
-            blocked: Tree::new(MAX_NODES),
-            causes: Causes::default(),
+            partial_traces: BTreeSet::new(),
+            blocked_stacks: StackTree::new(MAX_NODES),
+            causes: WaitCauses::default(),
             switches: 0,
             wakes: 0,
-            batches: 0,
+            compact_batches: 0,
             without_stack: 0,
             truncated: 0,
-            first: None,
-            last: 0,
+            first_ns: None,
+            last_ns: 0,
         }
     }
 
     /// Fails if there is nothing to report: zeros would look like a result.
     fn check_not_empty(&self) -> Result<()> {
         // A time span without a switch may still have running threads.
-        if self.processors.is_empty() && self.batches == 0 {
+        if self.processors.is_empty() && self.compact_batches == 0 {
             bail!(
                 "no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl records them"
             );
         }
         let mut threads = self.rows.keys();
-        if !threads.any(|(process, thread)| self.wanted.wants(&self.paths.processes, *process, *thread))
-            && self.wanted.is_limited()
+        if !threads
+            .any(|(process, thread)| self.thread_selection.contains(&self.paths.processes, *process, *thread))
+            && self.thread_selection.is_limited()
         {
-            bail!("{}", self.wanted.no_match_message(&self.paths.processes, "switches"));
+            bail!("{}", self.thread_selection.no_match_message(&self.paths.processes, "switches"));
         }
         Ok(())
     }
 
-    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
-        let seen = &joined.what;
-        let is_inside = self.window.contains(seen.time);
+    fn add_event(&mut self, facts: &mut TraceFacts, joined: &Joined<ReportEvent>) {
+        let event = &joined.what;
+        let is_inside = self.window.contains(event.time_ns);
         if is_inside {
-            self.first.get_or_insert(seen.time);
-            self.last = seen.time;
+            self.first_ns.get_or_insert(event.time_ns);
+            self.last_ns = event.time_ns;
         }
-        match seen.what {
-            Occurrence::Switch(switch) => self.switch(known, joined, switch, is_inside),
+        match event.what {
+            Occurrence::Switch(switch) => self.add_switch(facts, joined, switch, is_inside),
             Occurrence::Ready { thread } => {
                 self.wakes += u64::from(is_inside);
-                self.schedulers.entry(seen.file).or_default().ready(seen.time, thread);
+                self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread);
             }
-            Occurrence::Switches => self.batches += u64::from(is_inside),
+            Occurrence::CompactSwitches => self.compact_batches += u64::from(is_inside),
             _ => {}
         }
     }
 
-    fn switch(
+    fn add_switch(
         &mut self,
-        known: &mut TraceFacts,
+        facts: &mut TraceFacts,
         joined: &Joined<ReportEvent>,
-        switch: Switch,
+        switch: ContextSwitch,
         is_inside: bool,
     ) {
-        let (seen, stack) = (&joined.what, &joined.stack);
+        let (event, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
         self.without_stack += u64::from(is_inside && stack.is_empty());
         self.truncated += u64::from(is_inside && is_truncated(stack));
         if switch.old == NO_ID || switch.new == NO_ID {
-            self.partial.insert(seen.file);
+            self.partial_traces.insert(event.file);
         }
-        // A stack belongs to the thread that leaves, or to the one that comes.
+        // A stack belongs to the old thread or to the new thread.
         let owner = stack.owner.map(|(_, thread)| thread);
-        let leaves = if owner == Some(switch.old) && switch.old != 0 {
-            self.node(known, joined, switch.old)
+        let old_node = if owner == Some(switch.old) && switch.old != 0 {
+            self.find_stack_node(facts, joined, switch.old)
         } else {
             None
         };
-        let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, switch, leaves);
+        let (ran, back) =
+            self.schedulers.entry(event.file).or_default().record_switch(event.time_ns, switch, old_node);
         if let Some(ran) = ran {
-            self.ran(known, seen, ran);
+            self.add_run(facts, event, ran);
         }
-        self.processors.entry((seen.file, switch.cpu)).or_default().switches += u64::from(is_inside);
+        self.processors.entry((event.file, switch.cpu)).or_default().switches += u64::from(is_inside);
         if let Some(back) = back {
-            let comes = if owner == Some(switch.new) { self.node(known, joined, switch.new) } else { None };
-            self.back(known, joined, back, comes, is_inside);
+            let new_node = if owner == Some(switch.new) {
+                self.find_stack_node(facts, joined, switch.new)
+            } else {
+                None
+            };
+            self.add_return(facts, joined, back, new_node, is_inside);
         }
     }
 
-    /// Returns the stack of a thread as a node, if the thread is selected: symbols of other
-    /// processes are not even loaded.
-    fn node(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, thread: u32) -> Option<NodeId> {
-        let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
-        if !self.wanted.wants(&self.paths.processes, process, thread) {
+    /// Returns the stack of a thread as a node; `None` if the thread is not selected, so that
+    /// symbols of other processes are not loaded.
+    fn find_stack_node(
+        &mut self,
+        facts: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
+        tid: u32,
+    ) -> Option<NodeId> {
+        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        if !self.thread_selection.contains(&self.paths.processes, thread.process, tid) {
             return None;
         }
-        let path = self.paths.resolve(known, joined, (process, pid, thread), None);
-        Some(self.blocked.node(path))
+        let path = self.paths.resolve(facts, joined, thread, None);
+        Some(self.blocked_stacks.find_or_add(path))
     }
 
-    fn ran(&mut self, known: &TraceFacts, seen: &ReportEvent, ran: Ran) {
-        let part = self.window.part(ran.from, ran.to);
-        let processor = self.processors.entry((seen.file, seen.cpu)).or_default();
+    fn add_run(&mut self, facts: &TraceFacts, event: &ReportEvent, ran: RunSpan) {
+        let run_ns = self.window.overlap_ns(ran.from, ran.to);
+        let processor = self.processors.entry((event.file, event.cpu)).or_default();
         if ran.thread == 0 {
-            processor.idle = processor.idle.saturating_add(part);
+            processor.idle_ns = processor.idle_ns.saturating_add(run_ns);
             return;
         }
-        processor.busy = processor.busy.saturating_add(part);
-        let row = self.row(known, seen, ran.thread);
-        row.running = row.running.saturating_add(part);
+        processor.busy_ns = processor.busy_ns.saturating_add(run_ns);
+        let row = self.thread_row(facts, event, ran.thread);
+        row.running_ns = row.running_ns.saturating_add(run_ns);
     }
 
-    fn back(
+    /// Adds the absence that ended when a thread returned.
+    fn add_return(
         &mut self,
-        known: &mut TraceFacts,
+        facts: &mut TraceFacts,
         joined: &Joined<ReportEvent>,
-        back: Back<Option<NodeId>>,
-        comes: Option<NodeId>,
+        back: ThreadReturn<Option<NodeId>>,
+        new_node: Option<NodeId>,
         is_inside: bool,
     ) {
-        let (seen, window) = (&joined.what, self.window);
-        let waits = back.away.as_ref().and_then(|away| Some((away.reason?, away.stack.or(comes))));
+        let (event, window) = (&joined.what, self.window);
+        let waits =
+            back.absence.as_ref().and_then(|absence| Some((absence.reason?, absence.stack.or(new_node))));
         let cause = waits.and_then(|(reason, node)| {
-            self.causes.find(known.is_linux(), reason, node, (&self.blocked, &self.paths.functions))
+            self.causes.find(facts.is_linux(), reason, node, &self.blocked_stacks, &self.paths.functions)
         });
-        let row = self.row(known, seen, back.thread);
+        let row = self.thread_row(facts, event, back.thread);
         row.switches += u64::from(is_inside);
-        if let Some(readied) = back.readied.filter(|_| is_inside) {
-            row.latency.add(u64::try_from(back.to.saturating_sub(readied)).unwrap_or(0));
+        if let Some(woken_at) = back.woken_at.filter(|_| is_inside) {
+            row.latency.add(u64::try_from(back.to.saturating_sub(woken_at)).unwrap_or(0));
         }
-        let Some(away) = back.away else {
-            if let Some(readied) = back.readied {
-                row.ready = row.ready.saturating_add(window.part(readied, back.to));
+        let Some(absence) = back.absence else {
+            if let Some(woken_at) = back.woken_at {
+                row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(woken_at, back.to));
             }
             return;
         };
-        if away.reason.is_none() {
+        if absence.reason.is_none() {
             row.preempted += u64::from(is_inside);
-            row.ready = row.ready.saturating_add(window.part(away.from, back.to));
+            row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(absence.from, back.to));
             return;
         }
-        let woken = back.readied.unwrap_or(back.to).max(away.from);
-        let waited = window.part(away.from, woken);
-        row.waiting = row.waiting.saturating_add(waited);
-        row.ready = row.ready.saturating_add(window.part(woken, back.to));
+        let wait_end = back.woken_at.unwrap_or(back.to).max(absence.from);
+        let waited_ns = window.overlap_ns(absence.from, wait_end);
+        row.waiting_ns = row.waiting_ns.saturating_add(waited_ns);
+        row.ready_ns = row.ready_ns.saturating_add(window.overlap_ns(wait_end, back.to));
         if let Some(cause) = cause {
-            let sum = row.causes.entry(cause).or_default();
-            *sum = (sum.0.saturating_add(u64::from(is_inside)), sum.1.saturating_add(waited));
+            row.waits.entry(cause).or_default().add(u64::from(is_inside), waited_ns);
         }
-        self.block(known, joined, back.thread, away.stack.or(comes), window.part(away.from, back.to));
+        let absent_ns = window.overlap_ns(absence.from, back.to);
+        self.add_blocked_stack(facts, joined, back.thread, absence.stack.or(new_node), absent_ns);
     }
 
     /// Adds the time that a selected thread was away to the stack at which it waited.
-    fn block(
+    fn add_blocked_stack(
         &mut self,
-        known: &mut TraceFacts,
+        facts: &mut TraceFacts,
         joined: &Joined<ReportEvent>,
-        thread: u32,
+        tid: u32,
         node: Option<NodeId>,
-        time: u64,
+        absent_ns: u64,
     ) {
-        let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
-        if time == 0 || !self.wanted.wants(&self.paths.processes, process, thread) {
+        let thread = self.paths.find_thread(facts, &joined.what, &joined.stack, tid);
+        if absent_ns == 0 || !self.thread_selection.contains(&self.paths.processes, thread.process, tid) {
             return;
         }
         let node = node.unwrap_or_else(|| {
             let without_stack =
                 Joined { what: joined.what.clone(), stack: traceweir_decode::stack::Stack::default() };
-            let path = self.paths.resolve(known, &without_stack, (process, pid, thread), None);
-            self.blocked.node(path)
+            let path = self.paths.resolve(facts, &without_stack, thread, None);
+            self.blocked_stacks.find_or_add(path)
         });
-        self.blocked.add_weight(node, time);
+        self.blocked_stacks.add_weight(node, absent_ns);
     }
 
-    fn row(&mut self, known: &TraceFacts, seen: &ReportEvent, thread: u32) -> &mut Totals {
-        let pid = known.process_of(thread, seen.stamp);
-        let key = (self.paths.process_by_pid(known, seen, pid), thread);
-        self.paths.learn_thread_name(known, seen, key.0, thread);
+    fn thread_row(&mut self, facts: &TraceFacts, event: &ReportEvent, thread: u32) -> &mut ThreadTotals {
+        let pid = facts.process_of(thread, event.stamp);
+        let key = (self.paths.find_process(facts, event, pid), thread);
+        self.paths.learn_thread_name(facts, event, key.0, thread);
         let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
         self.rows.entry(if has_room { key } else { (ProcessId::default(), 0) }).or_default()
     }

@@ -1,12 +1,13 @@
-//! Warns about groups that have no events on Linux, because silence would look like a quiet
-//! machine.
+//! Warns about groups that have no events on Linux, because otherwise an empty trace would look
+//! like an idle machine.
 //!
 //! ```text
-//!   mask ─▶ without AVAILABLE ─▶ by name: REASONS, else the default reason
+//!   mask ─▶ minus AVAILABLE   ─▶ by name: REASONS, else the default reason
 //!                              └─▶ bits without a name
 //! ```
 //!
-//! `docs/spec/kernel-events.md` describes the source of each kind of event, and what is left out.
+//! `docs/spec/kernel-events.md` describes the source of each kind of event, and the events that are
+//! left out.
 
 use traceweir::controller::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, add_group};
@@ -44,7 +45,7 @@ const AVAILABLE: [&str; 27] = [
     "NO_SYSCONFIG",
 ];
 
-/// Why a group has no events; for all others, Linux has no such events.
+/// Reasons why groups have no events; for all others, Linux has no such events.
 const REASONS: [(&str, &str); 14] = [
     ("VAMAP", "file mappings with code are recorded as images"),
     ("REGISTRY", "Linux has no registry"),
@@ -64,13 +65,13 @@ const REASONS: [(&str, &str); 14] = [
 const DEFAULT_REASON: &str = "Linux has no such events";
 
 /// Returns the names of groups that have events.
-pub(super) fn available() -> impl Iterator<Item = &'static str> {
+pub(super) fn available_groups() -> impl Iterator<Item = &'static str> {
     AVAILABLE.iter().copied()
 }
 
-/// Returns a line for each group of a mask that has no events.
-pub(crate) fn absent_groups(mask: &GroupMask) -> Vec<String> {
-    let names = group_names(&without_available(mask));
+/// Returns a line with name and reason for each group of a mask that has no events.
+pub(crate) fn describe_absent_groups(mask: &GroupMask) -> Vec<String> {
+    let names = group_names(&remove_available_groups(mask));
     let reason = |name: &str| {
         REASONS.iter().find(|(group, _)| *group == name).map_or(DEFAULT_REASON, |(_, reason)| reason)
     };
@@ -78,16 +79,16 @@ pub(crate) fn absent_groups(mask: &GroupMask) -> Vec<String> {
 }
 
 /// Returns a mask without the groups that have events, including their alternative bits.
-pub(super) fn without_available(mask: &GroupMask) -> GroupMask {
+pub(super) fn remove_available_groups(mask: &GroupMask) -> GroupMask {
     let mut available = GroupMask::default();
     let is_available = |name: &str| AVAILABLE.contains(&name);
     KERNEL_GROUPS
         .iter()
         .filter(|(_, name)| is_available(name))
         .for_each(|(group, _)| add_group(&mut available, *group));
-    let mut rest = *mask;
-    rest.iter_mut().zip(available).for_each(|(word, available)| *word &= !available);
-    rest
+    let mut absent = *mask;
+    absent.iter_mut().zip(available).for_each(|(word, available)| *word &= !available);
+    absent
 }
 
 #[cfg(test)]
@@ -105,13 +106,16 @@ mod tests {
 
     #[test]
     fn absent_groups_have_reasons() {
-        assert_eq!(absent_groups(&[0x0102_0000, 0, 0, 0, 0, 0, 0, 0]), ["REGISTRY: Linux has no registry"]);
         assert_eq!(
-            absent_groups(&[0x1000_0001, 0x6, 0, 0, 0, 0, 0, 0]),
-            [""; 0],
-            "nor by their alternative bits"
+            describe_absent_groups(&[0x0102_0000, 0, 0, 0, 0, 0, 0, 0]),
+            ["REGISTRY: Linux has no registry"]
         );
-        let absent = absent_groups(&[0, 0x40, 0, 8, 0, 0, 0, 0]);
+        assert_eq!(
+            describe_absent_groups(&[0x1000_0001, 0x6, 0, 0, 0, 0, 0, 0]),
+            [""; 0],
+            "groups with events must not be reported by their alternative bits"
+        );
+        let absent = describe_absent_groups(&[0, 0x40, 0, 8, 0, 0, 0, 0]);
         assert_eq!(absent.len(), 2, "{absent:?}");
         assert_eq!(absent.first().map(String::as_str), Some("POOL: Linux has no such events"));
     }

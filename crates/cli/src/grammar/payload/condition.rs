@@ -2,12 +2,11 @@
 
 use traceweir_decode::source::EventSchema;
 
-/// The characters of operators.
-const SIGNS: &[char] = &['=', '!', '<', '>', '%', '&', '|'];
+const OPERATOR_CHARS: &[char] = &['=', '!', '<', '>', '%', '&', '|'];
 
 /// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(super) enum ComparisonSign {
     Equal,
     Unequal,
     Less,
@@ -21,15 +20,15 @@ pub(super) enum Sign {
     NotContains,
 }
 
-/// A field, and the value it is compared with.
+/// A comparison of a field with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
     pub(super) field: String,
-    pub(super) sign: Sign,
+    pub(super) sign: ComparisonSign,
     pub(super) value: String,
 }
 
-/// An event, and the comparisons of its fields.
+/// A condition on the fields of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) event: String,
@@ -41,18 +40,18 @@ pub(super) struct Condition {
 impl Condition {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         const SYNTAX: &str = "a payload filter is EVENT: FIELD OPERATOR VALUE, such as \"5: Port == 443\"";
-        let (event, rest) = text.split_once(':').ok_or(SYNTAX)?;
+        let (event, comparisons) = text.split_once(':').ok_or(SYNTAX)?;
         let mut condition = Self { event: event.trim().to_owned(), any: false, comparisons: Vec::new() };
-        let mut tokens = tokens(rest)?.into_iter();
+        let mut tokens = split_tokens(comparisons)?.into_iter();
         loop {
             condition
                 .comparisons
-                .push(comparison(&mut tokens).map_err(|reason| format!("{reason}; {SYNTAX}"))?);
-            let Some(join) = tokens.next() else { return Ok(condition) };
-            let any = match join.text.to_ascii_lowercase().as_str() {
-                "and" | "&&" if !join.is_quoted => false,
-                "or" | "||" if !join.is_quoted => true,
-                _ => return Err(format!("expected and, or, or the end instead of {:?}", join.text)),
+                .push(parse_comparison(&mut tokens).map_err(|reason| format!("{reason}; {SYNTAX}"))?);
+            let Some(connective) = tokens.next() else { return Ok(condition) };
+            let any = match connective.text.to_ascii_lowercase().as_str() {
+                "and" | "&&" if !connective.is_quoted => false,
+                "or" | "||" if !connective.is_quoted => true,
+                _ => return Err(format!("expected and, or, or the end instead of {:?}", connective.text)),
             };
             if condition.comparisons.len() > 1 && any != condition.any {
                 return Err("all comparisons are joined by and, or all by or".to_owned());
@@ -61,51 +60,51 @@ impl Condition {
         }
     }
 
-    /// Returns whether an event is the one in the condition.
-    pub(super) fn is_about(&self, event: &EventSchema) -> bool {
+    /// Returns whether the condition is about this event.
+    pub(super) fn matches_event(&self, event: &EventSchema) -> bool {
         let (id, version) = match self.event.split_once('.') {
             Some((id, version)) => (id, version.parse().ok()),
             None => (self.event.as_str(), Some(event.descriptor.version)),
         };
         let is_id = id.parse() == Ok(event.descriptor.id) && version == Some(event.descriptor.version);
-        is_id || names(event).any(|name| name.to_lowercase() == self.event.to_lowercase())
+        is_id || event_names(event).any(|name| name.to_lowercase() == self.event.to_lowercase())
     }
 }
 
-/// Returns the names of an event: the one that `weir dump` shows, and its symbol.
-pub(super) fn names(event: &EventSchema) -> impl Iterator<Item = String> {
+/// Returns the names of an event: the name that `weir dump` shows, and the symbol.
+pub(super) fn event_names(event: &EventSchema) -> impl Iterator<Item = String> {
     let symbol = event.schema.names.event.as_ref().map(ToString::to_string);
     event.schema.event_name().into_iter().chain(symbol)
 }
 
-struct Token {
+struct ConditionToken {
     text: String,
     is_quoted: bool,
 }
 
-fn comparison(tokens: &mut impl Iterator<Item = Token>) -> Result<Comparison, String> {
+fn parse_comparison(tokens: &mut impl Iterator<Item = ConditionToken>) -> Result<Comparison, String> {
     let mut next = |what: &str| tokens.next().ok_or_else(|| format!("{what} is missing"));
     let field = next("a field")?.text;
     let mut typed = next("an operator")?.text.to_ascii_lowercase();
     if matches!(typed.as_str(), "not" | "is") {
         let second = next("an operator")?;
         if typed == "is" && !second.text.eq_ignore_ascii_case("not") {
-            return Ok(Comparison { field, sign: Sign::Equal, value: second.text });
+            return Ok(Comparison { field, sign: ComparisonSign::Equal, value: second.text });
         }
         typed = format!("{typed} {}", second.text.to_ascii_lowercase());
     }
     let sign = match typed.as_str() {
-        "==" | "=" => Sign::Equal,
-        "!=" | "<>" | "is not" => Sign::Unequal,
-        "<" => Sign::Less,
-        "<=" => Sign::AtMost,
-        ">" => Sign::More,
-        ">=" => Sign::AtLeast,
-        "%" => Sign::Multiple,
-        "in" => Sign::In,
-        "not in" => Sign::NotIn,
-        "contains" => Sign::Contains,
-        "not contains" => Sign::NotContains,
+        "==" | "=" => ComparisonSign::Equal,
+        "!=" | "<>" | "is not" => ComparisonSign::Unequal,
+        "<" => ComparisonSign::Less,
+        "<=" => ComparisonSign::AtMost,
+        ">" => ComparisonSign::More,
+        ">=" => ComparisonSign::AtLeast,
+        "%" => ComparisonSign::Multiple,
+        "in" => ComparisonSign::In,
+        "not in" => ComparisonSign::NotIn,
+        "contains" => ComparisonSign::Contains,
+        "not contains" => ComparisonSign::NotContains,
         _ => {
             return Err(format!(
                 "{typed:?} is not an operator: expected == != < <= > >= % in, not in, contains, not contains"
@@ -116,21 +115,21 @@ fn comparison(tokens: &mut impl Iterator<Item = Token>) -> Result<Comparison, St
 }
 
 /// Splits a text into words, runs of operator characters, and texts in single quotes.
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn split_tokens(text: &str) -> Result<Vec<ConditionToken>, String> {
     let mut tokens = Vec::new();
-    let mut rest = text.trim_start();
-    while let Some(first) = rest.chars().next() {
-        let (token, rest_of_text) = if let Some(inside) = rest.strip_prefix('\'') {
-            let (text, rest_of_text) = inside.split_once('\'').ok_or("the quote ' is not closed")?;
-            (Token { text: text.to_owned(), is_quoted: true }, rest_of_text)
+    let mut remaining = text.trim_start();
+    while let Some(first) = remaining.chars().next() {
+        let (token, after) = if let Some(inside) = remaining.strip_prefix('\'') {
+            let (text, after) = inside.split_once('\'').ok_or("the quote ' is not closed")?;
+            (ConditionToken { text: text.to_owned(), is_quoted: true }, after)
         } else {
-            let is_sign = SIGNS.contains(&first);
-            let ends = |c: char| c.is_whitespace() || c == '\'' || SIGNS.contains(&c) != is_sign;
-            let (text, rest_of_text) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
-            (Token { text: text.to_owned(), is_quoted: false }, rest_of_text)
+            let is_sign = OPERATOR_CHARS.contains(&first);
+            let is_end = |c: char| c.is_whitespace() || c == '\'' || OPERATOR_CHARS.contains(&c) != is_sign;
+            let (text, after) = remaining.split_at(remaining.find(is_end).unwrap_or(remaining.len()));
+            (ConditionToken { text: text.to_owned(), is_quoted: false }, after)
         };
         tokens.push(token);
-        rest = rest_of_text.trim_start();
+        remaining = after.trim_start();
     }
     Ok(tokens)
 }

@@ -3,34 +3,38 @@ use std::time::Duration;
 use traceweir::session::Filter;
 use traceweir::{EnableProperties, Guid, Keywords, Level};
 use traceweir_format::filter::encode;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_SID, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID,
+    EVENT_FILTER_TYPE_PID,
+};
 
 use super::*;
 
-fn session() -> SessionSummary {
-    let mut p = SessionSummary::default();
-    p.id = SessionId::new(0x1_0001);
-    p.name = "Morning".to_owned();
-    p.guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
-    p.mode = LogFileMode::SEQUENTIAL | LogFileMode::REAL_TIME;
-    p.clock = Some(ClockKind::Qpc);
-    p.buffer_kib = 64;
-    (p.minimum_buffers, p.maximum_buffers) = (4, 24);
-    p.maximum_file_bytes = Some(100 << 20);
-    p.flush_timer = Duration::from_secs(1);
-    p.log_file = Some("/var/log/a.etl".into());
-    (p.buffers, p.free_buffers, p.buffers_written) = (5, 3, 1234);
-    (p.events, p.events_lost) = (1_000_000, 21);
-    (p.lost.no_room, p.lost.not_written, p.lost.damaged) = (1, 2, 3);
-    (p.lost.no_region, p.lost.kernel, p.lost.overwritten) = (4, 5, 6);
-    (p.buffers_lost, p.real_time_buffers_lost, p.real_time_events_lost) = (2, 3, 30);
-    p.collector_thread = 77;
-    p.collector_time = Duration::from_millis(1500);
-    (p.processes, p.consumers) = (6, 1);
-    (p.damaged_regions, p.uncounted_processes, p.overwritten_buffers) = (1, 2, 6);
-    p
+fn session_summary() -> SessionSummary {
+    let mut summary = SessionSummary::default();
+    summary.id = SessionId::new(0x1_0001);
+    summary.name = "Morning".to_owned();
+    summary.guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
+    summary.mode = LogFileMode::SEQUENTIAL | LogFileMode::REAL_TIME;
+    summary.clock = Some(ClockKind::Qpc);
+    summary.buffer_kib = 64;
+    (summary.minimum_buffers, summary.maximum_buffers) = (4, 24);
+    summary.maximum_file_bytes = Some(100 << 20);
+    summary.flush_timer = Duration::from_secs(1);
+    summary.log_file = Some("/var/log/a.etl".into());
+    (summary.buffers, summary.free_buffers, summary.buffers_written) = (5, 3, 1234);
+    (summary.events, summary.events_lost) = (1_000_000, 21);
+    (summary.lost.no_room, summary.lost.not_written, summary.lost.damaged) = (1, 2, 3);
+    (summary.lost.no_region, summary.lost.kernel, summary.lost.overwritten) = (4, 5, 6);
+    (summary.buffers_lost, summary.real_time_buffers_lost, summary.real_time_events_lost) = (2, 3, 30);
+    summary.collector_thread = 77;
+    summary.collector_time = Duration::from_millis(1500);
+    (summary.processes, summary.consumers) = (6, 1);
+    (summary.damaged_regions, summary.uncounted_processes, summary.overwritten_buffers) = (1, 2, 6);
+    summary
 }
 
-fn enable(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
+fn enable_by(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
     let mut enable = ProviderEnable::default();
     enable.session = SessionId::new(session);
     enable.level = Level::from_int(level);
@@ -39,26 +43,29 @@ fn enable(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
     enable
 }
 
-fn providers() -> Vec<ProviderInfo> {
+fn sample_providers() -> Vec<ProviderInfo> {
     let mut shop = ProviderInfo::default();
     shop.guid = Guid::from_provider_name("MyCompany.App");
     shop.name = "MyCompany.App".to_owned();
     shop.pids = vec![12, 13];
-    shop.sessions = vec![enable(0x1_0001, 4, 0x10, 0), enable(0x1_0002, 0, 0, 0)];
+    shop.sessions = vec![enable_by(0x1_0001, 4, 0x10, 0), enable_by(0x1_0002, 0, 0, 0)];
     shop.sessions[0].traced = 1;
-    let mut ahead = ProviderInfo::default();
-    ahead.guid = Guid::from_u128(7);
-    let mut enable = enable(0x1_0001, 0, 0, 3);
-    enable.properties = EnableProperties::new(5);
+    let mut unregistered = ProviderInfo::default();
+    unregistered.guid = Guid::from_u128(7);
+    let mut enable = enable_by(0x1_0001, 0, 0, 3);
+    enable.properties = EnableProperties::new(EVENT_ENABLE_PROPERTY_SID | EVENT_ENABLE_PROPERTY_STACK_TRACE);
     enable.filters = vec![
-        Filter::from_parts(0x8000_0004, encode::pids(&[12, 13])),
-        Filter::from_parts(0x8000_0200, encode::event_ids(true, &[1, 5])),
+        Filter::from_parts(EVENT_FILTER_TYPE_PID, encode::pids(&[12, 13])),
+        Filter::from_parts(EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(true, &[1, 5])),
     ];
     enable.name = "MyCompany.Group".to_owned();
-    ahead.sessions = vec![enable];
-    ahead.is_group = true;
-    vec![shop, ahead]
+    unregistered.sessions = vec![enable];
+    unregistered.is_group = true;
+    vec![shop, unregistered]
 }
+
+/// Opcode of Thread/CSwitch.
+const CSWITCH_OPCODE: u8 = 36;
 
 const PAGE: &str = r"Name:                   Morning
 Status:                 Running
@@ -126,20 +133,24 @@ Processes:              0 registered, 0 traced
 fn page_has_expected_layout() {
     let guid = Guid::from_provider_name("MyCompany.App").to_string();
     let expected = PAGE.replace("35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5", &guid);
-    assert_eq!(page(&session(), SessionState::Running, &providers(), None), expected);
+    assert_eq!(format_page(&session_summary(), SessionState::Running, &sample_providers(), None), expected);
 }
 
 #[test]
 fn page_names_kernel_events_of_a_system_logger() {
-    let p = session();
-    assert!(!page(&p, SessionState::Running, &[], None).contains("Kernel Events"));
+    let summary = session_summary();
+    assert!(!format_page(&summary, SessionState::Running, &[], None).contains("Kernel Events"));
     let stacks = vec![traceweir::controller::info::ClassicEventId {
         class: traceweir_format::spec::event::class::THREAD,
-        opcode: 36,
+        opcode: CSWITCH_OPCODE,
     }];
-    let state =
-        KernelState { groups: [0x11, 4, 0, 0, 0, 0, 0, 0], stacks, interval: Some(2500), lost: vec![0, 7] };
-    let page = page(&p, SessionState::Running, &[], Some(&state));
+    let state = KernelState {
+        groups: [0x11, 4, 0, 0, 0, 0, 0, 0],
+        stacks,
+        interval_100ns: Some(2500),
+        lost: vec![0, 7],
+    };
+    let page = format_page(&summary, SessionState::Running, &[], Some(&state));
     let lines = "\
 Kernel Events:          PROCESS, CSWITCH
   Stacks Of:            Thread/CSwitch
@@ -147,7 +158,7 @@ Kernel Events:          PROCESS, CSWITCH
   Lost By Kernel:       processor 1: 7
 ";
     assert!(page.contains(lines), "{page}");
-    let json = json(&p, SessionState::Running, &[], Some(&state));
+    let json = format_json(&summary, SessionState::Running, &[], Some(&state));
     let object = "\"kernel\":{\"groups\":[\"PROCESS\",\"CSWITCH\"],\"masks\":[\"0x11\",\"0x4\",\"0x0\",\"0x0\",\"0x0\",\"0x0\",\"0x0\",\"0x0\"],\
                   \"stacks\":[\"Thread/CSwitch\"],\"interval_100ns\":2500,\"lost_by_processor\":[0,7]}";
     assert!(json.contains(object), "{json}");
@@ -155,18 +166,21 @@ Kernel Events:          PROCESS, CSWITCH
 
 #[test]
 fn status_shows_how_a_session_ended() {
-    let mut p = session();
-    assert_eq!(status(&p, SessionState::Running), "Running");
-    assert_eq!(status(&p, SessionState::Ended), "Stopped");
-    p.buffers_written = 1600;
-    assert_eq!(status(&p, SessionState::Ended), "Ended: its file reached its size");
-    p.end_status = Some(Status::ERROR_DISK_FULL);
-    assert_eq!(status(&p, SessionState::Ended), format!("Ended: {} (112)", Status::ERROR_DISK_FULL));
+    let mut summary = session_summary();
+    assert_eq!(format_status(&summary, SessionState::Running), "Running");
+    assert_eq!(format_status(&summary, SessionState::Ended), "Stopped");
+    summary.buffers_written = 1600;
+    assert_eq!(format_status(&summary, SessionState::Ended), "Ended: its file reached its size");
+    summary.end_status = Some(Status::ERROR_DISK_FULL);
+    assert_eq!(
+        format_status(&summary, SessionState::Ended),
+        format!("Ended: {} (112)", Status::ERROR_DISK_FULL)
+    );
 }
 
 #[test]
 fn object_fields_are_documented() {
-    let text = json(&session(), SessionState::Running, &providers(), None);
+    let text = format_json(&session_summary(), SessionState::Running, &sample_providers(), None);
     let object: serde_json::Value = serde_json::from_str(&text).unwrap();
     let documented = include_str!("../../../../../docs/cli-json.md");
     for (name, value) in object.as_object().unwrap() {
@@ -185,7 +199,10 @@ fn object_fields_are_documented() {
     assert_eq!(object["uncounted_processes"], 2);
     assert_eq!(object["providers"][0]["any"], "0x10");
     assert_eq!(object["providers"][0]["traced"], 1);
-    assert_eq!(object["providers"][1]["name"], "MyCompany.Group", "as it was enabled");
+    assert_eq!(
+        object["providers"][1]["name"], "MyCompany.Group",
+        "an unregistered provider must have the name that enabled it"
+    );
     let filtered = &object["providers"][1]["filtered"];
     assert_eq!((&filtered[1]["option"], &filtered[1]["values"][1]), (&"ids".into(), &5.into()));
 }

@@ -4,145 +4,152 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use tempfile::TempDir;
 
-use super::super::check::State::{self, Fine, Limited, Missing};
+use super::super::check::CheckState::{self, Fine, Limited, Missing};
 use super::*;
 
 const PID: u32 = 4711;
-const ANNA: u32 = 1000;
+const ANNA_UID: u32 = 1000;
 
 /// Creates the files of a process of user Anna that has registered a provider.
-fn process() -> TempDir {
+fn new_process() -> TempDir {
     let root = tempfile::tempdir().unwrap();
-    for who in ["self", "4711"] {
-        let own = root.path().join("proc").join(who);
-        fs::create_dir_all(own.join("ns")).unwrap();
-        symlink("pid:[1]", own.join("ns/pid")).unwrap();
-        symlink("mnt:[2]", own.join("ns/mnt")).unwrap();
+    for pid_name in ["self", "4711"] {
+        let process_folder = root.path().join("proc").join(pid_name);
+        fs::create_dir_all(process_folder.join("ns")).unwrap();
+        symlink("pid:[1]", process_folder.join("ns/pid")).unwrap();
+        symlink("mnt:[2]", process_folder.join("ns/mnt")).unwrap();
     }
-    put(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\nSeccomp:\t0\n");
-    put(&root, "environ", "HOME=/home/anna\0XTRACEWEIR_RUNTIME_DIR=/no\0");
-    put(
+    write(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\nSeccomp:\t0\n");
+    write(&root, "environ", "HOME=/home/anna\0XTRACEWEIR_RUNTIME_DIR=/no\0");
+    write(
         &root,
         "maps",
         "7f00-7f01 r-xp 0 00:1 5 /usr/lib/libc.so.6\n7f02-7f03 r-xp 0 00:1 6 /usr/lib/libtraceweir.so.0\n",
     );
-    put(&root, "exe", "a program");
+    write(&root, "exe", "a program");
     root
 }
 
-fn put(root: &TempDir, name: &str, text: &str) {
+fn write(root: &TempDir, name: &str, text: &str) {
     fs::write(root.path().join("proc/4711").join(name), text).unwrap();
 }
 
-fn relink(root: &TempDir, name: &str, to: &str) {
+fn replace_link(root: &TempDir, name: &str, to: &str) {
     let path = root.path().join("proc/4711").join(name);
     fs::remove_file(&path).unwrap();
     symlink(to, path).unwrap();
 }
 
 /// Returns Anna's own daemon, which knows the process.
-fn daemon() -> DaemonView {
+fn own_daemon() -> DaemonView {
     DaemonView {
-        own_user: ANNA,
-        named: None,
+        own_user: ANNA_UID,
+        runtime_dir: None,
         folder: "/run/user/1000/traceweir".into(),
         is_system: false,
-        sockets: Some(vec![(1, ANNA), (PID, ANNA)]),
-        registered: Some(vec!["MyCompany.App".to_owned()]),
+        sockets: Some(vec![(1, ANNA_UID), (PID, ANNA_UID)]),
+        provider_names: Some(vec!["MyCompany.App".to_owned()]),
         is_contained: Some(false),
     }
 }
 
 #[track_caller]
-fn expect(root: &TempDir, daemon: &DaemonView, name: &str, state: State, text: &str) {
-    let checks = Target::read(root.path(), PID).checks(daemon);
-    let check = checks.iter().find(|check| check.subject.name == name).expect("it is checked");
+fn expect(root: &TempDir, daemon: &DaemonView, name: &str, state: CheckState, text: &str) {
+    let checks = TargetProcess::read(root.path(), PID).checks(daemon);
+    let check = checks.iter().find(|check| check.subject.name == name).expect("the check must exist");
     assert_eq!(check.state, state, "{}", check.found);
     assert!(check.found.contains(text), "{} does not contain {text:?}", check.found);
 }
 
 #[test]
 fn known_process_passes_every_check() {
-    let checks = Target::read(process().path(), PID).checks(&daemon());
+    let checks = TargetProcess::read(new_process().path(), PID).checks(&own_daemon());
     for check in &checks {
         assert_eq!(check.state, Fine, "{}: {}", check.subject.name, check.found);
     }
     assert_eq!(checks.len(), 8);
-    expect(&process(), &daemon(), "process_providers", Fine, "1 provider of process 4711: MyCompany.App");
-    expect(&process(), &daemon(), "process_library", Fine, "/usr/lib/libtraceweir.so.0");
+    expect(
+        &new_process(),
+        &own_daemon(),
+        "process_providers",
+        Fine,
+        "1 provider of process 4711: MyCompany.App",
+    );
+    expect(&new_process(), &own_daemon(), "process_library", Fine, "/usr/lib/libtraceweir.so.0");
 }
 
 #[test]
 fn missing_process_is_the_only_finding() {
-    let checks = Target::read(process().path(), 5).checks(&daemon());
+    let checks = TargetProcess::read(new_process().path(), 5).checks(&own_daemon());
     assert_eq!(checks.len(), 1);
     assert!(checks[0].found.contains("no process 5"), "{}", checks[0].found);
 }
 
 #[test]
 fn unregistered_process_differs_from_unreachable_daemon() {
-    let silent = DaemonView { registered: Some(Vec::new()), sockets: Some(Vec::new()), ..daemon() };
-    expect(&process(), &silent, "process_providers", Missing, "no provider in process 4711");
-    expect(&process(), &silent, "process_socket", Limited, "there is none");
-    let no_daemon = DaemonView { registered: None, sockets: None, ..daemon() };
-    expect(&process(), &no_daemon, "process_providers", Limited, "no daemon");
-    expect(&process(), &no_daemon, "process_socket", Limited, "cannot be read");
+    let without_providers =
+        DaemonView { provider_names: Some(Vec::new()), sockets: Some(Vec::new()), ..own_daemon() };
+    expect(&new_process(), &without_providers, "process_providers", Missing, "no provider in process 4711");
+    expect(&new_process(), &without_providers, "process_socket", Limited, "there is none");
+    let no_daemon = DaemonView { provider_names: None, sockets: None, ..own_daemon() };
+    expect(&new_process(), &no_daemon, "process_providers", Limited, "no daemon");
+    expect(&new_process(), &no_daemon, "process_socket", Limited, "cannot be read");
     // A socket of that name that another user made does not count.
-    let forged = DaemonView { sockets: Some(vec![(PID, 1001)]), ..daemon() };
-    expect(&process(), &forged, "process_socket", Limited, "there is none");
+    let forged = DaemonView { sockets: Some(vec![(PID, 1001)]), ..own_daemon() };
+    expect(&new_process(), &forged, "process_socket", Limited, "there is none");
 }
 
 #[test]
 fn processes_of_other_users_need_the_system_daemon() {
-    let others = DaemonView { own_user: 1001, ..daemon() };
-    expect(&process(), &others, "process_user", Missing, "another user's (uid 1000)");
-    expect(&process(), &DaemonView { is_system: true, ..others }, "process_user", Fine, "all users");
-    let root = process();
+    let others = DaemonView { own_user: 1001, ..own_daemon() };
+    expect(&new_process(), &others, "process_user", Missing, "another user's (uid 1000)");
+    expect(&new_process(), &DaemonView { is_system: true, ..others }, "process_user", Fine, "all users");
+    let root = new_process();
     let program = root.path().join("proc/4711/exe");
     fs::set_permissions(program, fs::Permissions::from_mode(0o4755)).unwrap();
-    expect(&root, &daemon(), "process_user", Missing, "set-user-id");
+    expect(&root, &own_daemon(), "process_user", Missing, "set-user-id");
 }
 
 #[test]
 fn different_runtime_dir_is_found_in_the_environment() {
-    let root = process();
-    put(&root, "environ", "A=1\0TRACEWEIR_RUNTIME_DIR=/srv/it's\0");
-    expect(&root, &daemon(), "process_folder", Missing, "/srv/it's");
-    let checks = Target::read(root.path(), PID).checks(&daemon());
+    let root = new_process();
+    write(&root, "environ", "A=1\0TRACEWEIR_RUNTIME_DIR=/srv/it's\0");
+    expect(&root, &own_daemon(), "process_folder", Missing, "/srv/it's");
+    let checks = TargetProcess::read(root.path(), PID).checks(&own_daemon());
     let now = checks
         .iter()
-        .find_map(|check| check.advice.as_ref().filter(|advice| advice.now.starts_with(VARIABLE)));
+        .find_map(|check| check.advice.as_ref().filter(|advice| advice.now.starts_with(RUNTIME_VARIABLE)));
     assert_eq!(now.unwrap().now, "TRACEWEIR_RUNTIME_DIR='/srv/it'\\''s' weir …");
-    let same = DaemonView { named: Some("/srv/it's".into()), ..daemon() };
+    let same = DaemonView { runtime_dir: Some("/srv/it's".into()), ..own_daemon() };
     expect(&root, &same, "process_folder", Fine, "");
-    expect(&process(), &same, "process_folder", Missing, "yours is set");
+    expect(&new_process(), &same, "process_folder", Missing, "yours is set");
     fs::remove_file(root.path().join("proc/4711/environ")).unwrap();
-    expect(&root, &daemon(), "process_folder", Limited, "not shown");
+    expect(&root, &own_daemon(), "process_folder", Limited, "not shown");
 }
 
 #[test]
 fn containers_sandboxes_and_replaced_libraries_are_reported() {
-    let root = process();
-    put(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\t7\nSeccomp:\t2\n");
-    put(&root, "maps", "7f02-7f03 r-xp 0 00:1 6 /opt/a b/libtraceweir.so.0 (deleted)\n");
-    relink(&root, "ns/pid", "pid:[9]");
-    let inner = DaemonView { sockets: Some(vec![(7, ANNA)]), ..daemon() };
+    let root = new_process();
+    write(&root, "status", "Uid:\t0\t1000\t1000\t1000\nNSpid:\t4711\t7\nSeccomp:\t2\n");
+    write(&root, "maps", "7f02-7f03 r-xp 0 00:1 6 /opt/a b/libtraceweir.so.0 (deleted)\n");
+    replace_link(&root, "ns/pid", "pid:[9]");
+    let inner = DaemonView { sockets: Some(vec![(7, ANNA_UID)]), ..own_daemon() };
     expect(&root, &inner, "process_namespace", Fine, "its pid is 7");
     expect(&root, &inner, "process_socket", Fine, "there is one");
     expect(&root, &inner, "process_sandbox", Limited, "seccomp");
     expect(&root, &inner, "process_library", Limited, "/opt/a b/libtraceweir.so.0 was replaced");
-    relink(&root, "ns/mnt", "mnt:[9]");
+    replace_link(&root, "ns/mnt", "mnt:[9]");
     expect(&root, &inner, "process_namespace", Limited, "mount namespace of its own");
-    put(&root, "maps", &"7f02-7f03 r-xp 0 00:1 6 /usr/lib/other.so\n".repeat(50_000));
+    write(&root, "maps", &"7f02-7f03 r-xp 0 00:1 6 /usr/lib/other.so\n".repeat(50_000));
     expect(&root, &inner, "process_library", Limited, "too long");
-    put(&root, "maps", "");
+    write(&root, "maps", "");
     expect(&root, &inner, "process_library", Fine, "not loaded");
 }
 
 /// Opening a FIFO without a writer blocks, like reading from a process or a file system that hangs.
 #[test]
 fn hanging_process_is_reported_after_timeout() {
-    let root = process();
+    let root = new_process();
     for name in ["environ", "maps"] {
         let path = root.path().join("proc/4711").join(name);
         fs::remove_file(&path).unwrap();
@@ -155,23 +162,27 @@ fn hanging_process_is_reported_after_timeout() {
         )
         .unwrap();
     }
-    let began = Instant::now();
-    expect(&root, &daemon(), "process_folder", Limited, "its environment is not readable within 2 s");
-    assert!(began.elapsed() < 5 * ANSWER_TIMEOUT, "{:?}", began.elapsed());
-    let checks = Target::read(root.path(), PID).checks(&daemon());
-    let state = |name: &str| checks.iter().find(|check| check.subject.name == name).unwrap().state;
-    assert_eq!((state("process_library"), state("process_user")), (Limited, Fine), "the rest is reported");
+    let start = Instant::now();
+    expect(&root, &own_daemon(), "process_folder", Limited, "its environment is not readable within 2 s");
+    assert!(start.elapsed() < 5 * ANSWER_TIMEOUT, "{:?}", start.elapsed());
+    let checks = TargetProcess::read(root.path(), PID).checks(&own_daemon());
+    let state_of = |name: &str| checks.iter().find(|check| check.subject.name == name).unwrap().state;
+    assert_eq!(
+        (state_of("process_library"), state_of("process_user")),
+        (Limited, Fine),
+        "the other checks must still be reported"
+    );
 }
 
 #[test]
-fn process_that_the_daemon_sees_in_a_container_is_reported_with_the_way_to_include_it() {
-    let contained = DaemonView { is_contained: Some(true), ..daemon() };
-    let root = process();
+fn contained_process_is_reported_with_options_to_include_it() {
+    let contained = DaemonView { is_contained: Some(true), ..own_daemon() };
+    let root = new_process();
     expect(&root, &contained, "process_container", Missing, "another PID namespace");
     let id = "4f1d0c3b5a69788796a5b4c3d2e1f00f";
-    put(&root, "cgroup", &format!("0::/process_api/{id}\n"));
+    write(&root, "cgroup", &format!("0::/process_api/{id}\n"));
     expect(&root, &contained, "process_container", Missing, id);
-    let checks = Target::read(root.path(), PID).checks(&contained);
+    let checks = TargetProcess::read(root.path(), PID).checks(&contained);
     let advice = checks
         .iter()
         .find(|check| check.subject.name == "process_container")
@@ -180,6 +191,6 @@ fn process_that_the_daemon_sees_in_a_container_is_reported_with_the_way_to_inclu
         advice
             .is_some_and(|advice| advice.contains("@silos") && advice.contains(&format!("@container={id}")))
     );
-    let unknown = DaemonView { is_contained: None, ..daemon() };
-    assert_eq!(Target::read(root.path(), PID).checks(&unknown).len(), 7);
+    let unknown = DaemonView { is_contained: None, ..own_daemon() };
+    assert_eq!(TargetProcess::read(root.path(), PID).checks(&unknown).len(), 7);
 }

@@ -1,4 +1,4 @@
-//! What threads wait for.
+//! The causes of waits.
 //!
 //! ```text
 //!   Windows   the wait reason in the switch                   DelayExecution, PageIn, …
@@ -12,24 +12,26 @@ use std::collections::HashMap;
 
 use traceweir_decode::source::kernel::wait_reason;
 
-use crate::analysis::{FunctionId, Functions, Kind, NodeId, Tree};
+use crate::analysis::{CodeKind, FunctionId, FunctionTable, NodeId, StackTree};
 
 /// Reasons that traces from Linux have for most waits.
 const EXECUTIVE: u8 = 0;
 const USER_REQUEST: u8 = 6;
+#[cfg(test)]
+const SUSPENDED: u8 = 5;
 
-/// What a thread waits for.
+/// The cause of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Cause {
+pub(super) enum WaitCause {
     /// A wait reason, by its number.
     Reason(u8),
     /// The kernel function that waits.
     Function(FunctionId),
 }
 
-impl Cause {
-    /// Returns the text for people.
-    pub(super) fn label(self, functions: &Functions) -> String {
+impl WaitCause {
+    /// Formats the cause for people.
+    pub(super) fn label(self, functions: &FunctionTable) -> String {
         match self {
             Self::Reason(reason) => {
                 wait_reason(reason).map_or_else(|| format!("reason {reason}"), str::to_owned)
@@ -39,40 +41,43 @@ impl Cause {
     }
 }
 
-/// Finds causes, and caches those of stacks.
+/// Finds causes of waits, and caches the causes of stacks.
 #[derive(Debug, Default)]
-pub(super) struct Causes {
+pub(super) struct WaitCauses {
     /// At most one entry per node of the tree.
     by_stack: HashMap<NodeId, Option<FunctionId>>,
 }
 
-impl Causes {
-    /// Returns what a thread waits for, by its wait reason and the node of its stack.
+impl WaitCauses {
+    /// Returns the cause of a wait, from the wait reason and the node of the stack.
     pub(super) fn find(
         &mut self,
         is_linux: bool,
         reason: u8,
         node: Option<NodeId>,
-        (tree, functions): (&Tree, &Functions),
-    ) -> Option<Cause> {
+        tree: &StackTree,
+        functions: &FunctionTable,
+    ) -> Option<WaitCause> {
         if !is_linux || !matches!(reason, EXECUTIVE | USER_REQUEST) {
-            return Some(Cause::Reason(reason));
+            return Some(WaitCause::Reason(reason));
         }
-        let known = self.by_stack.entry(node?);
-        known.or_insert_with_key(|node| waiting_function(&tree.path(*node), functions)).map(Cause::Function)
+        let cached = self.by_stack.entry(node?);
+        cached
+            .or_insert_with_key(|node| find_waiting_function(&tree.path(*node), functions))
+            .map(WaitCause::Function)
     }
 }
 
 /// Returns the innermost named kernel function that is not part of the scheduler.
-fn waiting_function(path: &[FunctionId], functions: &Functions) -> Option<FunctionId> {
-    let kernel = path.iter().rev().take_while(|id| functions.get(**id).kind == Kind::Kernel);
-    let mut named = kernel.filter(|id| functions.get(**id).name.is_some());
-    named
+fn find_waiting_function(path: &[FunctionId], functions: &FunctionTable) -> Option<FunctionId> {
+    let mut kernel = path.iter().rev().take_while(|id| functions.get(**id).kind == CodeKind::Kernel);
+    kernel
         .find(|id| functions.get(**id).name.as_deref().is_some_and(|name| !is_scheduler_function(name)))
         .copied()
 }
 
-/// Returns whether a Linux function only gives up the processor on behalf of its caller.
+/// Returns whether a Linux function belongs to the scheduler or to tracing, so that its caller is
+/// the function that waits.
 fn is_scheduler_function(name: &str) -> bool {
     let name = name.trim_start_matches('_');
     let prefixes = ["schedule", "io_schedule", "preempt_schedule", "perf_", "traceiter_", "trace_event_"];
@@ -82,19 +87,18 @@ fn is_scheduler_function(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::Kind;
 
-    fn cause(is_linux: bool, reason: u8, stack: &[(&str, Kind)]) -> Option<String> {
-        let (mut functions, mut tree) = (Functions::default(), Tree::new(99));
-        let path: Vec<_> = stack.iter().map(|(name, kind)| functions.named(name, *kind)).collect();
-        let node = (!path.is_empty()).then(|| tree.node(&path));
-        let found = Causes::default().find(is_linux, reason, node, (&tree, &functions));
+    fn find_cause(is_linux: bool, reason: u8, stack: &[(&str, CodeKind)]) -> Option<String> {
+        let (mut functions, mut tree) = (FunctionTable::default(), StackTree::new(99));
+        let path: Vec<_> = stack.iter().map(|(name, kind)| functions.add_placeholder(name, *kind)).collect();
+        let node = (!path.is_empty()).then(|| tree.find_or_add(&path));
+        let found = WaitCauses::default().find(is_linux, reason, node, &tree, &functions);
         found.map(|cause| cause.label(&functions))
     }
 
     #[test]
     fn linux_wait_cause_is_the_waiting_kernel_function() {
-        let (user, kernel) = (Kind::Program, Kind::Kernel);
+        let (user, kernel) = (CodeKind::Program, CodeKind::Kernel);
         let stack = [
             ("main", user),
             ("hrtimer_nanosleep", kernel),
@@ -102,12 +106,16 @@ mod tests {
             ("schedule", kernel),
             ("__schedule", kernel),
         ];
-        assert_eq!(cause(true, USER_REQUEST, &stack).as_deref(), Some("do_nanosleep"));
-        assert_eq!(cause(true, EXECUTIVE, &stack).as_deref(), Some("do_nanosleep"));
-        assert_eq!(cause(true, USER_REQUEST, &[("main", user), ("read", user)]), None);
-        assert_eq!(cause(true, USER_REQUEST, &[("main", user), ("__schedule", kernel)]), None);
-        assert_eq!(cause(true, USER_REQUEST, &[]), None);
-        assert_eq!(cause(true, 5, &stack).as_deref(), Some("Suspended"), "which Linux does report");
-        assert_eq!(cause(false, USER_REQUEST, &stack).as_deref(), Some("UserRequest"));
+        assert_eq!(find_cause(true, USER_REQUEST, &stack).as_deref(), Some("do_nanosleep"));
+        assert_eq!(find_cause(true, EXECUTIVE, &stack).as_deref(), Some("do_nanosleep"));
+        assert_eq!(find_cause(true, USER_REQUEST, &[("main", user), ("read", user)]), None);
+        assert_eq!(find_cause(true, USER_REQUEST, &[("main", user), ("__schedule", kernel)]), None);
+        assert_eq!(find_cause(true, USER_REQUEST, &[]), None);
+        assert_eq!(
+            find_cause(true, SUSPENDED, &stack).as_deref(),
+            Some("Suspended"),
+            "Linux reports this reason, so the stack must not replace it"
+        );
+        assert_eq!(find_cause(false, USER_REQUEST, &stack).as_deref(), Some("UserRequest"));
     }
 }

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, HashMap};
 use traceweir_decode::format::json_string;
 
 use super::super::page::{
-    Page, milliseconds, name, percent, percentiles, put_fraction, put_percentiles, put_pid, recorded, share,
-    summary,
+    ReportPage, format_ms, format_name, format_percent, format_percentiles, format_recorded_time,
+    put_fraction, put_percentiles, put_pid, share_with_error, summary_object,
 };
-use super::{Cause, Machine, Processor, Totals};
+use super::{ProcessorTotals, SchedReport, ThreadTotals, WaitCause, WaitTotals};
 use crate::analysis::{Analysis, ProcessId};
-use crate::text::{Object, array, counted, grouped, plain};
-use crate::traces::Reading;
+use crate::text::{JsonObject, escape, format_count, format_number, json_array};
+use crate::traces::ReadSummary;
 
 /// Maximum number of functions of a blocked stack in text; JSON contains all.
-const FRAMES: usize = 24;
+const MAX_SHOWN_FRAMES: usize = 24;
 
-/// Columns of both processes and threads.
-const HEAD: [(&str, bool); 10] = [
+/// Columns of both processes and threads: name, and whether the column is aligned to the right.
+const TOTALS_HEAD: [(&str, bool); 10] = [
     ("running ms", true),
     ("%", true),
     ("switches", true),
@@ -30,260 +30,286 @@ const HEAD: [(&str, bool); 10] = [
     ("max µs", true),
 ];
 
-impl Machine {
-    pub(super) fn print(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
-        let wanted = |(id, thread): &(ProcessId, u32)| self.wanted.wants(&self.paths.processes, *id, *thread);
-        let threads: Vec<_> = self.rows.iter().filter(|(key, _)| wanted(key)).collect();
-        let mut processes: HashMap<ProcessId, Totals> = HashMap::new();
-        let mut all = Totals::default();
+impl SchedReport {
+    /// Adds headline and tables.
+    pub(super) fn add_to_page(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
+        let is_selected = |(id, thread): &(ProcessId, u32)| {
+            self.thread_selection.contains(&self.paths.processes, *id, *thread)
+        };
+        let threads: Vec<_> = self.rows.iter().filter(|(key, _)| is_selected(key)).collect();
+        let mut processes: HashMap<ProcessId, ThreadTotals> = HashMap::new();
+        let mut all = ThreadTotals::default();
         for ((process, _), totals) in &threads {
             processes.entry(*process).or_default().merge(totals);
             all.merge(totals);
         }
-        self.headline(analysis, reading, page);
-        if self.wanted.is_limited() {
-            let (switches, running) = (counted(all.switches, "switch"), milliseconds(all.running));
-            let threads = counted(threads.len() as u64, "thread");
-            page.line(&format!(
+        self.add_headline(analysis, reading, page);
+        if self.thread_selection.is_limited() {
+            let (switches, running) = (format_count(all.switches, "switch"), format_ms(all.running_ns));
+            let threads = format_count(threads.len() as u64, "thread");
+            page.add_line(&format!(
                 "selected: {threads}, {switches} to them, running {running} ms; the lines above, and processors, cover the whole trace"
             ));
         }
-        let whole = self.whole(analysis);
-        self.processors(page);
-        self.processes(&processes, whole, page);
-        self.threads(threads, whole, page);
-        self.causes(&all.causes, page);
-        self.blocked(page);
+        let total_ns = self.total_ns(analysis);
+        self.add_processor_table(page);
+        self.add_process_table(&processes, total_ns, page);
+        self.add_thread_table(threads, total_ns, page);
+        self.add_cause_table(&all.waits, page);
+        self.add_blocked_stacks(page);
     }
 
-    /// Returns what percentages refer to: the time of all processors, or of the recording if that
-    /// is unknown.
-    fn whole(&self, analysis: &Analysis) -> u64 {
-        if !self.partial.is_empty() {
-            return analysis.recorded();
+    /// Returns the time that is 100 %: the time of all processors or, if that is unknown, of the
+    /// recording.
+    fn total_ns(&self, analysis: &Analysis) -> u64 {
+        if !self.partial_traces.is_empty() {
+            return analysis.recorded_ns();
         }
-        self.processors
-            .values()
-            .fold(0, |sum: u64, processor| sum.saturating_add(processor.busy).saturating_add(processor.idle))
+        self.processors.values().fold(0, |sum: u64, processor| {
+            sum.saturating_add(processor.busy_ns).saturating_add(processor.idle_ns)
+        })
     }
 
-    fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
-        let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
+    fn add_headline(&self, analysis: &Analysis, reading: &ReadSummary, page: &mut ReportPage) {
+        let seconds = self.first_ns.map_or(0.0, |first| self.last_ns.saturating_sub(first) as f64 / 1e9);
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
-        let beyond: u64 = self.schedulers.values().map(|scheduler| scheduler.beyond).sum();
-        let mut object = summary(analysis, reading);
+        let beyond: u64 = self.schedulers.values().map(|scheduler| scheduler.over_limit).sum();
+        let mut object = summary_object(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
-        object.number("compact_batches", self.batches).number("without_stack", self.without_stack);
+        object.number("compact_batches", self.compact_batches).number("without_stack", self.without_stack);
         object.number("cut", self.truncated);
         put_fraction(&mut object, "seconds", seconds);
-        object.raw("partial", if self.partial.is_empty() { "false" } else { "true" });
-        page.object(&object);
-        page.line(&format!(
+        object.raw("partial", if self.partial_traces.is_empty() { "false" } else { "true" });
+        page.add_object(&object);
+        page.add_line(&format!(
             "{} and {} in {seconds:.3} s on {}",
-            counted(self.switches, "switch"),
-            counted(self.wakes, "wake"),
-            counted(self.processors.len() as u64, "processor")
+            format_count(self.switches, "switch"),
+            format_count(self.wakes, "wake"),
+            format_count(self.processors.len() as u64, "processor")
         ));
         if self.wakes == 0 && self.switches > 0 {
-            page.line("no wakes (DISPATCHER, 0x0532): waiting times include the time that threads were ready, and there are no latencies");
+            page.add_line("no wakes (DISPATCHER, 0x0532): waiting times include the time that threads were ready, and there are no latencies");
         }
-        if !self.partial.is_empty() {
-            let length = recorded(analysis);
-            page.line(&format!(
+        if !self.partial_traces.is_empty() {
+            let length = format_recorded_time(analysis);
+            page.add_line(&format!(
                 "switches of some threads only, as for an unprivileged user: the rest of the processors' time is not known; % is of the {length} recorded"
             ));
         }
         if gaps > 0 {
-            page.line(&format!("{} with a missing switch are left out", counted(gaps, "interval")));
+            page.add_line(&format!("{} with a missing switch are left out", format_count(gaps, "interval")));
         }
-        if self.batches > 0 {
-            page.line(&format!(
+        if self.compact_batches > 0 {
+            page.add_line(&format!(
                 "{} of switches in the compact form were not read",
-                counted(self.batches, "batch")
+                format_count(self.compact_batches, "batch")
             ));
         }
         if beyond > 0 {
-            page.line(&format!("{} of threads beyond the maximum number", counted(beyond, "event")));
+            page.add_line(&format!("{} of threads beyond the maximum number", format_count(beyond, "event")));
         }
-        let (count, share) = (grouped(self.without_stack), percent(self.without_stack, self.switches));
-        page.line(&format!("without a stack: {count} switches ({share} %)"));
+        let (count, share) =
+            (format_number(self.without_stack), format_percent(self.without_stack, self.switches));
+        page.add_line(&format!("without a stack: {count} switches ({share} %)"));
         if self.truncated > 0 {
-            let share = percent(self.truncated, self.switches);
-            page.line(&format!(
+            let share = format_percent(self.truncated, self.switches);
+            page.add_line(&format!(
                 "truncated at the frame limit: {} ({share} %), marked (cut)",
-                counted(self.truncated, "stack")
+                format_count(self.truncated, "stack")
             ));
         }
-        page.losses(analysis, reading);
+        page.add_losses(analysis, reading);
     }
 
-    fn processors(&self, page: &mut Page) {
-        let rows: Vec<(&(usize, u16), &Processor)> = self.processors.iter().collect();
-        let whole = |processor: &Processor| processor.busy.saturating_add(processor.idle);
+    fn add_processor_table(&self, page: &mut ReportPage) {
+        let rows: Vec<(&(usize, u16), &ProcessorTotals)> = self.processors.iter().collect();
+        let known_ns = |processor: &ProcessorTotals| processor.busy_ns.saturating_add(processor.idle_ns);
         let head =
             [("processor", true), ("busy %", true), ("busy ms", true), ("idle ms", true), ("switches", true)];
-        page.table(
+        page.add_table(
             "processors, from their first to their last switch",
             head,
             &rows,
             |((file, cpu), processor)| {
-                let unless_partial = |text: String| match self.partial.contains(file) {
+                let unless_partial = |text: String| match self.partial_traces.contains(file) {
                     true => "not known".to_owned(),
                     false => text,
                 };
                 [
                     cpu.to_string(),
-                    unless_partial(percent(processor.busy, whole(processor))),
-                    unless_partial(milliseconds(processor.busy)),
-                    unless_partial(milliseconds(processor.idle)),
-                    grouped(processor.switches),
+                    unless_partial(format_percent(processor.busy_ns, known_ns(processor))),
+                    unless_partial(format_ms(processor.busy_ns)),
+                    unless_partial(format_ms(processor.idle_ns)),
+                    format_number(processor.switches),
                 ]
             },
             |((file, cpu), processor)| {
-                let mut object = Object::new();
+                let mut object = JsonObject::new();
                 object.text("by", "processor").number("cpu", *cpu).number("file", *file as u64);
                 object.number("switches", processor.switches);
-                if self.partial.contains(file) {
+                if self.partial_traces.contains(file) {
                     object.raw("busy_ns", "null").raw("idle_ns", "null").raw("busy_share", "null");
                 } else {
-                    object.number("busy_ns", processor.busy).number("idle_ns", processor.idle);
-                    put_fraction(&mut object, "busy_share", share(processor.busy, whole(processor)).0);
+                    object.number("busy_ns", processor.busy_ns).number("idle_ns", processor.idle_ns);
+                    put_fraction(
+                        &mut object,
+                        "busy_share",
+                        share_with_error(processor.busy_ns, known_ns(processor)).0,
+                    );
                 }
                 object
             },
         );
     }
 
-    fn processes(&self, processes: &HashMap<ProcessId, Totals>, whole: u64, page: &mut Page) {
+    fn add_process_table(
+        &self,
+        processes: &HashMap<ProcessId, ThreadTotals>,
+        total_ns: u64,
+        page: &mut ReportPage,
+    ) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = processes.iter().collect();
-        rows.sort_by_cached_key(|(id, totals)| (u64::MAX - totals.running, label(**id), **id));
-        let [a, b, c, d, e, f, g, h, i, j] = HEAD;
+        rows.sort_by_cached_key(|(id, totals)| (u64::MAX - totals.running_ns, label(**id), **id));
+        let [a, b, c, d, e, f, g, h, i, j] = TOTALS_HEAD;
         let head = [a, b, c, d, e, f, g, h, i, j, ("process", false)];
-        page.table(
+        page.add_table(
             "processes",
             head,
             &rows,
             |(id, totals)| {
-                let [a, b, c, d, e, f, g, h, i, j] = self.cells(totals, whole);
-                [a, b, c, d, e, f, g, h, i, j, name(&label(**id))]
+                let [a, b, c, d, e, f, g, h, i, j] = self.totals_cells(totals, total_ns);
+                [a, b, c, d, e, f, g, h, i, j, format_name(&label(**id))]
             },
-            |(id, totals)| self.object("process", **id, totals),
+            |(id, totals)| self.totals_object("process", **id, totals),
         );
     }
 
-    fn threads(&self, threads: Vec<(&(ProcessId, u32), &Totals)>, whole: u64, page: &mut Page) {
+    fn add_thread_table(
+        &self,
+        threads: Vec<(&(ProcessId, u32), &ThreadTotals)>,
+        total_ns: u64,
+        page: &mut ReportPage,
+    ) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows = threads;
-        rows.sort_by_cached_key(|((id, tid), totals)| (u64::MAX - totals.running, label(*id), *tid));
-        let [a, b, c, d, e, f, g, h, i, j] = HEAD;
+        rows.sort_by_cached_key(|((id, tid), totals)| (u64::MAX - totals.running_ns, label(*id), *tid));
+        let [a, b, c, d, e, f, g, h, i, j] = TOTALS_HEAD;
         let head = [a, b, c, d, e, f, g, h, i, j, ("thread", false), ("process", false)];
-        page.table(
+        page.add_table(
             "threads",
             head,
             &rows,
             |((id, tid), totals)| {
-                let [a, b, c, d, e, f, g, h, i, j] = self.cells(totals, whole);
-                let thread = name(&self.paths.thread_label(*id, *tid));
-                [a, b, c, d, e, f, g, h, i, j, thread, name(&label(*id))]
+                let [a, b, c, d, e, f, g, h, i, j] = self.totals_cells(totals, total_ns);
+                let thread = format_name(&self.paths.thread_label(*id, *tid));
+                [a, b, c, d, e, f, g, h, i, j, thread, format_name(&label(*id))]
             },
             |((id, tid), totals)| {
-                let mut object = self.object("thread", *id, totals);
+                let mut object = self.totals_object("thread", *id, totals);
                 object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
                 object
             },
         );
     }
 
-    fn cells(&self, totals: &Totals, whole: u64) -> [String; 10] {
-        let mostly = totals.causes.iter().max_by_key(|(_, (_, nanoseconds))| *nanoseconds);
-        let mostly =
-            mostly.map_or_else(|| "-".to_owned(), |(cause, _)| name(&cause.label(&self.paths.functions)));
-        let [half, nearly, all] = percentiles(&totals.latency);
+    fn totals_cells(&self, totals: &ThreadTotals, total_ns: u64) -> [String; 10] {
+        let main_cause = totals.waits.iter().max_by_key(|(_, waits)| waits.duration_ns);
+        let main_cause = main_cause
+            .map_or_else(|| "-".to_owned(), |(cause, _)| format_name(&cause.label(&self.paths.functions)));
+        let [p50, p99, max] = format_percentiles(&totals.latency);
         [
-            milliseconds(totals.running),
-            percent(totals.running, whole),
-            grouped(totals.switches),
-            milliseconds(totals.waiting),
-            milliseconds(totals.ready),
-            mostly,
-            grouped(totals.latency.number),
-            half,
-            nearly,
-            all,
+            format_ms(totals.running_ns),
+            format_percent(totals.running_ns, total_ns),
+            format_number(totals.switches),
+            format_ms(totals.waiting_ns),
+            format_ms(totals.ready_ns),
+            main_cause,
+            format_number(totals.latency.count),
+            p50,
+            p99,
+            max,
         ]
     }
 
-    fn object(&self, by: &str, id: ProcessId, totals: &Totals) -> Object {
-        let mut object = Object::new();
+    fn totals_object(&self, by: &str, id: ProcessId, totals: &ThreadTotals) -> JsonObject {
+        let mut object = JsonObject::new();
         object.text("by", by).text("name", &self.paths.processes.label(id));
         put_pid(&mut object, self.paths.processes.pid(id));
         object.optional("process", self.paths.processes.name(id));
-        object.number("running_ns", totals.running).number("switches", totals.switches);
-        object.number("waiting_ns", totals.waiting).number("ready_ns", totals.ready);
-        object.number("pushed_aside", totals.preempted).number("wakes", totals.latency.number);
+        object.number("running_ns", totals.running_ns).number("switches", totals.switches);
+        object.number("waiting_ns", totals.waiting_ns).number("ready_ns", totals.ready_ns);
+        object.number("pushed_aside", totals.preempted).number("wakes", totals.latency.count);
         put_percentiles(&totals.latency, &mut object);
-        let reasons = totals.causes.iter().map(|(cause, (times, nanoseconds))| {
-            let mut object = Object::new();
+        let reasons = totals.waits.iter().map(|(cause, waits)| {
+            let mut object = JsonObject::new();
             object
                 .text("reason", &cause.label(&self.paths.functions))
-                .number("times", *times)
-                .number("ns", *nanoseconds);
+                .number("times", waits.count)
+                .number("ns", waits.duration_ns);
             object.finish()
         });
-        object.raw("waits", &array(reasons));
+        object.raw("waits", &json_array(reasons));
         object
     }
 
-    fn causes(&self, causes: &BTreeMap<Cause, (u64, u64)>, page: &mut Page) {
-        let label = |cause: Cause| cause.label(&self.paths.functions);
-        let mut rows: Vec<_> = causes.iter().collect();
-        rows.sort_by_cached_key(|(cause, (_, nanoseconds))| (u64::MAX - nanoseconds, label(**cause)));
+    fn add_cause_table(&self, waits: &BTreeMap<WaitCause, WaitTotals>, page: &mut ReportPage) {
+        let label = |cause: WaitCause| cause.label(&self.paths.functions);
+        let mut rows: Vec<_> = waits.iter().collect();
+        rows.sort_by_cached_key(|(cause, waits)| (u64::MAX - waits.duration_ns, label(**cause)));
         let head = [("waits", true), ("waiting ms", true), ("for", false)];
-        page.table(
+        page.add_table(
             "waits, by cause",
             head,
             &rows,
-            |(cause, (times, nanoseconds))| {
-                [grouped(*times), milliseconds(*nanoseconds), name(&label(**cause))]
+            |(cause, waits)| {
+                [format_number(waits.count), format_ms(waits.duration_ns), format_name(&label(**cause))]
             },
-            |(cause, (times, nanoseconds))| {
-                let mut object = Object::new();
+            |(cause, waits)| {
+                let mut object = JsonObject::new();
                 object.text("by", "reason").text("name", &label(**cause));
-                object.number("times", *times).number("waiting_ns", *nanoseconds);
+                object.number("times", waits.count).number("waiting_ns", waits.duration_ns);
                 object
             },
         );
     }
 
     /// Adds the stacks at which threads waited longest.
-    fn blocked(&self, page: &mut Page) {
-        let ends = self.blocked.ends();
-        let whole = ends.iter().fold(0_u64, |sum, (_, time)| sum.saturating_add(*time));
+    fn add_blocked_stacks(&self, page: &mut ReportPage) {
+        let ends = self.blocked_stacks.stack_ends();
+        let total_ns = ends.iter().fold(0_u64, |sum, (_, time_ns)| sum.saturating_add(*time_ns));
         if ends.is_empty() {
             return;
         }
-        page.line(&format!("\nblocked stacks, {} ms in all", milliseconds(whole)));
-        for (node, time) in ends.iter().take(page.top()) {
-            let labels: Vec<String> =
-                self.blocked.path(*node).iter().map(|id| self.paths.functions.get(*id).label()).collect();
-            let mut object = Object::new();
-            object.text("by", "stack").number("blocked_ns", *time);
-            put_fraction(&mut object, "share", share(*time, whole).0);
-            object.raw("stack", &array(labels.iter().map(|label| json_text(label))));
-            page.object(&object);
-            let process = labels.first().map(|label| plain(label)).unwrap_or_default();
-            page.line(&format!("{:>14} ms {:>5} %  {process}", milliseconds(*time), percent(*time, whole)));
-            for label in labels.iter().skip(1).rev().take(FRAMES) {
-                page.line(&format!("{:27}{}", "", name(label)));
+        page.add_line(&format!("\nblocked stacks, {} ms in all", format_ms(total_ns)));
+        for (node, time_ns) in ends.iter().take(page.max_rows()) {
+            let labels: Vec<String> = self
+                .blocked_stacks
+                .path(*node)
+                .iter()
+                .map(|id| self.paths.functions.get(*id).label())
+                .collect();
+            let mut object = JsonObject::new();
+            object.text("by", "stack").number("blocked_ns", *time_ns);
+            put_fraction(&mut object, "share", share_with_error(*time_ns, total_ns).0);
+            object.raw("stack", &json_array(labels.iter().map(|label| json_text(label))));
+            page.add_object(&object);
+            let process = labels.first().map(|label| escape(label)).unwrap_or_default();
+            page.add_line(&format!(
+                "{:>14} ms {:>5} %  {process}",
+                format_ms(*time_ns),
+                format_percent(*time_ns, total_ns)
+            ));
+            for label in labels.iter().skip(1).rev().take(MAX_SHOWN_FRAMES) {
+                page.add_line(&format!("{:27}{}", "", format_name(label)));
             }
-            if labels.len() > FRAMES + 1 {
-                page.line(&format!("{:27}… and {} more", "", labels.len() - FRAMES - 1));
+            if labels.len() > MAX_SHOWN_FRAMES + 1 {
+                page.add_line(&format!("{:27}… and {} more", "", labels.len() - MAX_SHOWN_FRAMES - 1));
             }
         }
-        page.note_hidden_rows(ends.len().saturating_sub(page.top()));
-        if self.blocked.folded() > 0 {
-            page.line("too many stacks: the rest is (other)");
+        page.note_hidden_rows(ends.len().saturating_sub(page.max_rows()));
+        if self.blocked_stacks.merged_stacks() > 0 {
+            page.add_line("too many stacks: the rest is (other)");
         }
     }
 }
