@@ -225,7 +225,7 @@ fn each_invalid_call_has_its_documented_status() {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = connect(folder);
         let (registration, notices) = register_recording(&[CLASS]);
-        let config = SessionConfig { buffer_size: 16, ..sequential("errors", folder) };
+        let config = SessionConfig { buffer_size: 16, ..sequential_config("errors", folder) };
         let session = controller.start(&config).unwrap();
         enable(&mut controller, &session, CONTROL, 0, 0);
         let logger = last_notice(&notices).0.logger;

@@ -109,7 +109,7 @@ fn every_event_arrives_once_and_in_order() {
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
         // No event is released because of its age alone: on a busy machine, delays have no bound.
-        start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..config("live", false) });
+        start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..live_config("live", false) });
         let (consumer, received) = consume(open_live("live"));
         std::thread::scope(|scope| {
             for part in 0..4 {
@@ -150,7 +150,7 @@ fn event_of_an_idle_processor_keeps_its_order_under_load() {
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
         // The consumer holds at most 1 MiB, and no flush helps it.
-        let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
+        let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..live_config("live", false) };
         start_session(&mut controller, &small);
         let (consumer, received) = consume(open_live("live"));
         let writer = |last, numbers: std::ops::Range<u64>| {
@@ -178,7 +178,10 @@ fn low_latency_delivers_events_long_before_the_flush_timer() {
             let _daemon = DaemonInThread::new(folder);
             let mut controller = Controller::find(None).unwrap().unwrap();
             let provider = Provider::register(provider_guid(), None).unwrap();
-            start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..config("quick", true) });
+            start_session(
+                &mut controller,
+                &SessionConfig { flush_timer: 3600, ..live_config("quick", true) },
+            );
             let (consumer, received) = consume(open_live("quick"));
             for n in 0..20 {
                 write_events(&provider, n..n + 1);
@@ -215,7 +218,7 @@ fn two_consumers_and_the_file_get_all_events() {
         let live_and_file = SessionConfig {
             log_file_mode: EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
             log_file: Some(log.clone()),
-            ..config("both", true)
+            ..live_config("both", true)
         };
         start_session(&mut controller, &live_and_file);
         let consumers = [consume(open_live("both")), consume(open_live("both"))];
@@ -238,7 +241,7 @@ fn idle_consumer_loses_counted_events_and_delays_no_other() {
         let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
-        let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..config("small", true) };
+        let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..live_config("small", true) };
         start_session(&mut controller, &small);
         let (idle, busy) = (open_live("small"), consume(open_live("small")));
         let mut written = 0;
@@ -268,8 +271,8 @@ fn two_sessions_can_be_consumed_as_one_stream() {
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(provider_guid(), None).unwrap();
         // No event is released because of its age alone: on a busy machine, delays have no bound.
-        start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..config("first", false) });
-        start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..config("second", false) });
+        start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..live_config("first", false) });
+        start_session(&mut controller, &SessionConfig { flush_timer: 3600, ..live_config("second", false) });
         let traces = vec![open_live("first"), open_live("second")];
         let received = SharedReceived::default();
         let (sink, counts) = (Arc::clone(&received), Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
@@ -358,7 +361,7 @@ fn only_running_real_time_sessions_can_be_consumed() {
             .start(&SessionConfig {
                 log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
                 log_file,
-                ..config("live", false)
+                ..live_config("live", false)
             })
             .unwrap();
         assert_eq!(open_status(folder), Status::ERROR_WMI_INSTANCE_NOT_FOUND);

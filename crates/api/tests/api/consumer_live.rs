@@ -16,7 +16,7 @@ use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::etl::Options;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::session::{
-    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_FLUSH_MARKER,
+    BUFFER_FLAG_BUFFER_LOST, BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX,
 };
 use traceweir_format::time::FileTime;
 use traceweir_transport::live::QueueWriter;
@@ -106,7 +106,7 @@ fn encode_buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
         time_stamp: flushed,
         processor_index: cpu,
         logger_id: 1,
-        flags: flags | BUFFER_FLAG_NORMAL,
+        flags: flags | BUFFER_FLAG_PROC_INDEX,
         ..BufferHeader::default()
     };
     bytes[..HEADER_SIZE].copy_from_slice(&head.to_bytes());

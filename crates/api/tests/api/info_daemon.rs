@@ -117,7 +117,7 @@ fn start_table_sessions(controller: &mut Controller, folder: &Path) -> BTreeMap<
         guid: guid(0x7002),
         log_file: Some(folder.join("private.etl")),
         log_file_mode: EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-        ..live("private", 0)
+        ..live_config("private", 0)
     };
     let (system, spare) = (
         live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE),
@@ -302,7 +302,7 @@ fn private_session_tracks_binaries_in_its_processes() {
             guid: guid(1),
             log_file: Some(log_file.clone()),
             log_file_mode: EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-            ..live("private", 0)
+            ..live_config("private", 0)
         };
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         let params = EnableParams { level: 4, ..EnableParams::default() };
@@ -338,7 +338,7 @@ fn query_returns_current_settings_until_session_ends() {
             controller.set_information(&session, &Set::StackTracing(expected.clone())).unwrap();
             let answer = controller.query_information(&session, Query::StackTracing).unwrap();
             assert_eq!(answer, Answer::StackTracing(expected));
-            if effects::gets_kernel_events(&mut controller, &session) {
+            if effects::can_get_kernel_events(&mut controller, &session) {
                 // Without privilege only the first words can be set.
                 let last = u32::from(can_profile());
                 let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, last]);

@@ -11,6 +11,7 @@ use traceweir::{Guid, define_provider, write_event};
 use super::record_events;
 
 /// ERROR_INVALID_PARAMETER as an HRESULT.
+#[cfg(not(feature = "set-info-off"))]
 const E_INVALIDARG: u32 = 0x8007_0057;
 /// ERROR_NOT_SUPPORTED as an HRESULT.
 const E_NOT_SUPPORTED: u32 = 0x8007_0032;

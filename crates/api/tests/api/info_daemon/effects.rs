@@ -119,8 +119,11 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
             else {
                 panic!("the answer has another type")
             };
-            let small =
-                |n: u32| SessionConfig { buffer_size: 4, maximum_buffers: 1, ..live(&n.to_string(), 0) };
+            let small = |n: u32| SessionConfig {
+                buffer_size: 4,
+                maximum_buffers: 1,
+                ..live_config(&n.to_string(), 0)
+            };
             let ids: Vec<u64> = (0..most).map(|n| controller.start(&small(n)).unwrap().id).collect();
             assert_eq!(status(controller.start(&small(most))), Status::ERROR_NO_SYSTEM_RESOURCES);
             controller.stop(&SessionRef::Id(ids[0])).unwrap();
