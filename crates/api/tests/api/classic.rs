@@ -36,7 +36,7 @@ fn connect(folder: &Path) -> Controller {
     Controller::find_at(folder).unwrap().expect("the daemon answers")
 }
 
-fn sequential_config(name: &str, folder: &Path) -> SessionConfig {
+fn file_config(name: &str, folder: &Path) -> SessionConfig {
     SessionConfig {
         name: name.into(),
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -91,6 +91,11 @@ fn encode_block(header_bytes: usize, flags: u32, time: i64, data: &[u8]) -> Vec<
     block
 }
 
+/// Returns an EVENT_TRACE_HEADER without timestamp, with its data.
+fn encode_event(data: &[u8]) -> Vec<u8> {
+    encode_block(EVENT_HEADER, TRACED_GUID, 0, data)
+}
+
 fn encode_mof_field(length: u32) -> [u8; 16] {
     let mut field = [0xAA; 16];
     field[8..12].copy_from_slice(&length.to_le_bytes());
@@ -122,7 +127,7 @@ const TIMESTAMP: u32 = 8;
 const PERFORMANCE_TIMESTAMP: u32 = 0x10;
 const SYSTEMINFO: u32 = 0x20;
 const POINTER32: u32 = 0x40;
-const WNODE_FLAG_TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
+const TRACED_GUID: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 #[test]
 fn events_have_class_type_and_data_of_their_provider() {
@@ -130,7 +135,7 @@ fn events_have_class_type_and_data_of_their_provider() {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = connect(folder);
         let (registration, notices) = register_recording(&[CLASS, OTHER_CLASS]);
-        let session = controller.start(&sequential_config("events", folder)).unwrap();
+        let session = controller.start(&file_config("events", folder)).unwrap();
         enable(&mut controller, &session, CONTROL, 4, 0x1_0000_0003);
         let (notice, level, flags) = last_notice(&notices);
         assert_eq!(
@@ -140,25 +145,14 @@ fn events_have_class_type_and_data_of_their_provider() {
         );
         let logger = notice.logger;
 
-        trace_event(
-            logger,
-            &encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID, 0, b"data"),
-            &PointerTargets::default(),
-        )
-        .unwrap();
-        let pointer =
-            encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
+        trace_event(logger, &encode_event(b"data"), &PointerTargets::default()).unwrap();
+        let pointer = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
         trace_event(logger, &pointer, &PointerTargets { class: Some(&OTHER_CLASS), fields: &[] }).unwrap();
         let fields = [encode_mof_field(3), encode_mof_field(0), encode_mof_field(2)].concat();
-        let fields =
-            encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
+        let fields = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
         trace_event(logger, &fields, &PointerTargets { class: None, fields: &[b"abc", b"", b"de"] }).unwrap();
-        let stamped = encode_block(
-            EVENT_HEADER,
-            WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP,
-            12345,
-            b"then",
-        );
+        let stamped =
+            encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_TIMESTAMP, 12345, b"then");
         trace_event(logger, &stamped, &PointerTargets::default()).unwrap();
         let event = Event { class: CLASS, kind: 1, level: 9, version: 2, time: None };
         trace(logger, &event, &[b"pl", b"ain"]).unwrap();
@@ -169,7 +163,7 @@ fn events_have_class_type_and_data_of_their_provider() {
         assert_eq!((parent.id, child.id), (1, 2));
         trace_event_instance(
             logger,
-            &encode_block(INSTANCE_HEADER, WNODE_FLAG_TRACED_GUID, 0, b"i"),
+            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b"i"),
             &child,
             Some(&parent),
             &PointerTargets::default(),
@@ -177,7 +171,7 @@ fn events_have_class_type_and_data_of_their_provider() {
         .unwrap();
         trace_event_instance(
             logger,
-            &encode_block(INSTANCE_HEADER, WNODE_FLAG_TRACED_GUID, 0, b""),
+            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b""),
             &parent,
             None,
             &PointerTargets::default(),
@@ -221,11 +215,15 @@ fn events_have_class_type_and_data_of_their_provider() {
 
 #[test]
 fn each_invalid_call_has_its_documented_status() {
+    const SUCCESS: Status = Status::ERROR_SUCCESS;
+    const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+    const MORE_DATA: Status = Status::ERROR_MORE_DATA;
+    const INVALID_HANDLE: Status = Status::ERROR_INVALID_HANDLE;
     run_in_own_process("classic::each_invalid_call_has_its_documented_status", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = connect(folder);
         let (registration, notices) = register_recording(&[CLASS]);
-        let config = SessionConfig { buffer_size: 16, ..sequential_config("errors", folder) };
+        let config = SessionConfig { buffer_size: 16, ..file_config("errors", folder) };
         let session = controller.start(&config).unwrap();
         enable(&mut controller, &session, CONTROL, 0, 0);
         let logger = last_notice(&notices).0.logger;
@@ -235,120 +233,80 @@ fn each_invalid_call_has_its_documented_status() {
             "level 0 and flags 0 are reported unchanged"
         );
         let none = PointerTargets::default();
-        let status = |outcome: Result<(), TraceError>| {
-            outcome.err().map_or(Status::ERROR_SUCCESS, |error| error.status())
-        };
+        let status = |outcome: Result<(), TraceError>| outcome.err().map_or(SUCCESS, |error| error.status());
         let trace_block = |block: &[u8]| status(trace_event(logger, block, &none));
 
         for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, logger ^ 1 << 12] {
-            assert_eq!(status(trace_event(wrong, &[], &none)), Status::ERROR_INVALID_HANDLE, "{wrong:#x}");
-            assert_eq!(
-                status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])),
-                Status::ERROR_INVALID_HANDLE
-            );
+            assert_eq!(status(trace_event(wrong, &[], &none)), INVALID_HANDLE, "{wrong:#x}");
+            assert_eq!(status(trace_message(wrong, GUID | COMPONENTID, &CLASS, 1, &[])), INVALID_HANDLE);
             assert!(enable_level(wrong).is_err() && enable_flags(wrong).is_err());
         }
         assert_eq!(trace_block(&encode_block(EVENT_HEADER, 0, 0, b"")), Status::ERROR_INVALID_FLAG_NUMBER);
-        assert_eq!(
-            trace_block(&encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID, 0, b"")[..47]),
-            Status::ERROR_INVALID_PARAMETER
-        );
-        let mut short = encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID, 0, b"data");
+        assert_eq!(trace_block(&encode_event(b"")[..47]), INVALID_PARAMETER);
+        let mut short = encode_event(b"data");
         short[0] = 47;
-        assert_eq!(trace_block(&short), Status::ERROR_INVALID_PARAMETER, "a size below the header");
+        assert_eq!(trace_block(&short), INVALID_PARAMETER, "a size below the header");
         short[0] = 53;
-        assert_eq!(trace_block(&short), Status::ERROR_INVALID_PARAMETER, "a size beyond the block");
+        assert_eq!(trace_block(&short), INVALID_PARAMETER, "a size beyond the block");
         assert_eq!(
-            trace_block(&encode_block(
-                EVENT_HEADER,
-                WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR,
-                0,
-                b""
-            )),
-            Status::ERROR_INVALID_PARAMETER,
+            trace_block(&encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"")),
+            INVALID_PARAMETER,
             "the class is missing"
         );
         let trace_mof_fields = |fields: usize, extra: &[u8], given: &[&[u8]]| {
             let data = [encode_mof_field(1).repeat(fields), extra.to_vec()].concat();
-            let block =
-                encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
+            let block = encode_block(EVENT_HEADER, TRACED_GUID | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
             status(trace_event(logger, &block, &PointerTargets { class: None, fields: given }))
         };
-        assert_eq!(trace_mof_fields(16, b"", &[&b"x"[..]; 16]), Status::ERROR_SUCCESS);
-        assert_eq!(trace_mof_fields(17, b"", &[&b"x"[..]; 17]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(trace_mof_fields(2, b"", &[b"x"]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(trace_mof_fields(1, b"", &[b"xy"]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(trace_mof_fields(1, b"rest", &[b"x"]), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(trace_mof_fields(16, b"", &[&b"x"[..]; 16]), SUCCESS);
+        assert_eq!(trace_mof_fields(17, b"", &[&b"x"[..]; 17]), INVALID_PARAMETER);
+        assert_eq!(trace_mof_fields(2, b"", &[b"x"]), INVALID_PARAMETER);
+        assert_eq!(trace_mof_fields(1, b"", &[b"xy"]), INVALID_PARAMETER);
+        assert_eq!(trace_mof_fields(1, b"rest", &[b"x"]), INVALID_PARAMETER);
 
         let class = registration.class_handles().next().unwrap();
         let info = create_instance_id(class).unwrap();
         let trace_instance = |block: &[u8]| status(trace_event_instance(logger, block, &info, None, &none));
-        assert_eq!(
-            trace_instance(&encode_block(INSTANCE_HEADER, WNODE_FLAG_TRACED_GUID, 0, b"")),
-            Status::ERROR_SUCCESS
-        );
+        assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b"")), SUCCESS);
         assert_eq!(trace_instance(&encode_block(INSTANCE_HEADER, 0, 0, b"")), Status::ERROR_INVALID_FLAGS);
-        assert_eq!(
-            trace_instance(&encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID, 0, b"")),
-            Status::ERROR_INVALID_PARAMETER
-        );
+        assert_eq!(trace_instance(&encode_event(b"")), INVALID_PARAMETER);
         let stray = classic::InstanceInfo { class: class + (1 << 11), ..info };
         let outcome = trace_event_instance(
             logger,
-            &encode_block(INSTANCE_HEADER, WNODE_FLAG_TRACED_GUID, 0, b""),
+            &encode_block(INSTANCE_HEADER, TRACED_GUID, 0, b""),
             &stray,
             None,
             &none,
         );
-        assert_eq!(status(outcome), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(status(outcome), INVALID_PARAMETER);
         for wrong in [0, u64::MAX, class + (1 << 11)] {
-            assert_eq!(create_instance_id(wrong).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
+            assert_eq!(create_instance_id(wrong).unwrap_err().status(), INVALID_PARAMETER);
         }
 
         // A buffer of 16 KiB holds records of at most 16312 bytes.
-        assert_eq!(
-            trace_block(&encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID, 0, &[0; 16_312 - EVENT_HEADER])),
-            Status::ERROR_SUCCESS
-        );
-        assert_eq!(
-            trace_block(&encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID, 0, &[0; 16_313 - EVENT_HEADER])),
-            Status::ERROR_MORE_DATA
-        );
+        assert_eq!(trace_block(&encode_event(&[0; 16_312 - EVENT_HEADER])), SUCCESS);
+        assert_eq!(trace_block(&encode_event(&[0; 16_313 - EVENT_HEADER])), MORE_DATA);
         let large = vec![0; 65_536];
-        assert_eq!(status(trace(logger, &Event::default(), &[&large])), Status::ERROR_MORE_DATA);
-        assert_eq!(
-            status(trace(logger, &Event::default(), &[&b"x"[..]; 17])),
-            Status::ERROR_INVALID_PARAMETER
-        );
+        assert_eq!(status(trace(logger, &Event::default(), &[&large])), MORE_DATA);
+        assert_eq!(status(trace(logger, &Event::default(), &[&b"x"[..]; 17])), INVALID_PARAMETER);
         let trace_message_with =
             |flags, arguments: &[&[u8]]| status(trace_message(logger, flags, &CLASS, 1, arguments));
-        assert_eq!(trace_message_with(GUID | COMPONENTID, &[]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(trace_message_with(0x100, &[]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(
-            trace_message_with(0x10_0000 | GUID, &[]),
-            Status::ERROR_SUCCESS,
-            "only the low 16 bits are flags"
-        );
-        assert_eq!(trace_message_with(0, &[&b""[..]; 129]), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(trace_message_with(0, &[&large[..16_312 - 8]]), Status::ERROR_SUCCESS);
-        assert_eq!(trace_message_with(0, &[&large[..16_313 - 8]]), Status::ERROR_MORE_DATA);
-        assert_eq!(trace_message_with(0, &[&large]), Status::ERROR_MORE_DATA);
+        assert_eq!(trace_message_with(GUID | COMPONENTID, &[]), INVALID_PARAMETER);
+        assert_eq!(trace_message_with(0x100, &[]), INVALID_PARAMETER);
+        assert_eq!(trace_message_with(0x10_0000 | GUID, &[]), SUCCESS, "only the low 16 bits are flags");
+        assert_eq!(trace_message_with(0, &[&b""[..]; 129]), INVALID_PARAMETER);
+        assert_eq!(trace_message_with(0, &[&large[..16_312 - 8]]), SUCCESS);
+        assert_eq!(trace_message_with(0, &[&large[..16_313 - 8]]), MORE_DATA);
+        assert_eq!(trace_message_with(0, &[&large]), MORE_DATA);
 
         // Handles of classic registrations are not handles of providers, and vice versa.
         let raw = registration.into_raw();
         assert!(Handle::from_raw(raw).is_none());
         let modern = Provider::register(CLASS, None).unwrap();
-        assert_eq!(
-            classic::unregister(modern.handle().to_raw()).unwrap_err().status(),
-            Status::ERROR_INVALID_PARAMETER
-        );
+        assert_eq!(classic::unregister(modern.handle().to_raw()).unwrap_err().status(), INVALID_PARAMETER);
         classic::unregister(raw).unwrap();
-        assert_eq!(classic::unregister(raw).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
-        assert_eq!(
-            trace_block(&encode_block(EVENT_HEADER, WNODE_FLAG_TRACED_GUID, 0, b"")),
-            Status::ERROR_INVALID_HANDLE,
-            "the registration has ended"
-        );
+        assert_eq!(classic::unregister(raw).unwrap_err().status(), INVALID_PARAMETER);
+        assert_eq!(trace_block(&encode_event(b"")), INVALID_HANDLE, "the registration has ended");
         let lost = controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost;
         assert_eq!(lost, 4, "events that are too large count as lost");
     });
@@ -360,8 +318,8 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = connect(folder);
         let (_registration, notices) = register_recording(&[]);
-        let a = controller.start(&sequential_config("a", folder)).unwrap();
-        let b = controller.start(&sequential_config("b", folder)).unwrap();
+        let a = controller.start(&file_config("a", folder)).unwrap();
+        let b = controller.start(&file_config("b", folder)).unwrap();
         let event = |kind| Event { class: CLASS, kind, ..Event::default() };
         enable(&mut controller, &a, CONTROL, 1, 1);
         let first = last_notice(&notices).0.logger;
@@ -390,7 +348,7 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         assert_eq!(last_notice(&notices), (captured, Some(2), Some(2)));
 
         // A private session can enable the provider, too.
-        let private = PrivateSession::start(&sequential_config("private", folder)).unwrap();
+        let private = PrivateSession::start(&file_config("private", folder)).unwrap();
         private.enable(CONTROL, &EnableParams { level: 7, match_any: 9 << 32, ..params }).unwrap();
         until("the callback reports the enable", || notices.lock().unwrap().len() == 4);
         let (notice, level, flags) = last_notice(&notices);
@@ -416,7 +374,7 @@ fn registration_returns_the_status_of_its_callback() {
     run_in_own_process("classic::registration_returns_the_status_of_its_callback", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = connect(folder);
-        let (a, b) = (sequential_config("a", folder), sequential_config("b", folder));
+        let (a, b) = (file_config("a", folder), file_config("b", folder));
         let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
         enable(&mut controller, &b, CONTROL, 5, 6);
         enable(&mut controller, &a, CONTROL, 3, 4);
@@ -487,7 +445,7 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
         let current_ids =
             (rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), std::process::id());
         let mut record = |name: &str, mode: u32| {
-            let mut config = sequential_config(name, folder);
+            let mut config = file_config(name, folder);
             config.log_file_mode |= mode;
             let session = controller.start(&config).unwrap();
             enable(&mut controller, &session, CONTROL, 0, 0);

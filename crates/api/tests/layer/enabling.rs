@@ -15,7 +15,7 @@ use tracing_subscriber::prelude::*;
 use crate::support::until;
 use crate::support_daemon::DaemonInProcess;
 use crate::{
-    LayerRecording, PROVIDER_NAME, install_layer, params, provider_guid, read_events, run_in_own_process,
+    LayerRecording, PROVIDER, install_layer, params, provider_guid, read_events, run_in_own_process,
     session_config,
 };
 
@@ -40,7 +40,7 @@ fn write_events(n: u32) {
 #[test]
 fn callsites_follow_a_session_of_this_process() {
     run_in_own_process("enabling::callsites_follow_a_session_of_this_process", |folder| {
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         write_events(0);
         assert_eq!(FORMAT_COUNT.load(Ordering::Relaxed), 0, "no session is enabled");
         let recording = LayerRecording::start(folder, &[]);
@@ -68,8 +68,7 @@ fn callsites_follow_a_session_of_this_process() {
 fn subscriber_of_one_thread_is_rebuilt_from_another() {
     run_in_own_process("enabling::subscriber_of_one_thread_is_rebuilt_from_another", |folder| {
         // The only subscriber; the thread that enables does not know it.
-        let subscriber =
-            tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER_NAME).build().unwrap());
+        let subscriber = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER).build().unwrap());
         let _guard = tracing::subscriber::set_default(subscriber);
         write_events(0);
         let recording = LayerRecording::start(folder, &[]);
@@ -89,7 +88,7 @@ fn subscriber_of_one_thread_is_rebuilt_from_another() {
 #[test]
 fn level_turns_off_without_sessions_and_log_still_works() {
     run_in_own_process("enabling::level_turns_off_without_sessions_and_log_still_works", |folder| {
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         assert_eq!(LevelFilter::current(), LevelFilter::TRACE, "the level that `log` starts with");
         tracing_log::LogTracer::init().unwrap();
         until("the level is off", || LevelFilter::current() == LevelFilter::OFF);
@@ -114,16 +113,16 @@ fn layer_thread_count() -> usize {
 fn many_layers_share_one_thread_that_ends_when_idle() {
     run_in_own_process("enabling::many_layers_share_one_thread_that_ends_when_idle", |_folder| {
         for _ in 0..300 {
-            let layer = LayerBuilder::new(PROVIDER_NAME).build().unwrap();
+            let layer = LayerBuilder::new(PROVIDER).build().unwrap();
             tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || write_events(0));
             assert!(layer_thread_count() <= 1);
         }
         assert_eq!(layer_thread_count(), 1);
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         until("the level turns off", || LevelFilter::current() == LevelFilter::OFF);
         until("the layer thread has ended", || layer_thread_count() == 0);
         // A later subscriber starts the thread again.
-        let another = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER_NAME).build().unwrap());
+        let another = tracing_subscriber::registry().with(LayerBuilder::new(PROVIDER).build().unwrap());
         let _guard = tracing::subscriber::set_default(another);
         assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
         until("the level turns off again", || LevelFilter::current() == LevelFilter::OFF);
@@ -134,7 +133,7 @@ fn many_layers_share_one_thread_that_ends_when_idle() {
 fn daemon_session_enables_and_disables_a_running_program() {
     run_in_own_process("enabling::daemon_session_enables_and_disables_a_running_program", |folder| {
         let _daemon = DaemonInProcess::new(folder);
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         let mut controller = Controller::find_at(folder).unwrap().expect("the daemon answers");
         let file = folder.join("daemon.etl");
         let session = SessionRef::Id(controller.start(&session_config(file.clone())).unwrap().id);
@@ -163,7 +162,7 @@ macro_rules! callsites {
 #[test]
 fn callsite_registered_during_an_enable_is_enabled() {
     run_in_own_process("enabling::callsite_registered_during_an_enable_is_enabled", |folder| {
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         let recording = LayerRecording::start(folder, &[]);
         let callsites =
             callsites!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
@@ -194,7 +193,7 @@ const EVENTS_PER_THREAD: usize = 25_000;
 #[test]
 fn every_event_of_many_threads_arrives_once() {
     run_in_own_process("enabling::every_event_of_many_threads_arrives_once", |folder| {
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         let recording = LayerRecording::start(folder, &[provider_guid()]);
         let (session, offered) = (&recording.session, &AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -234,7 +233,7 @@ fn every_event_of_many_threads_arrives_once() {
 #[test]
 fn enables_and_disables_do_not_disturb_writing_threads() {
     run_in_own_process("enabling::enables_and_disables_do_not_disturb_writing_threads", |folder| {
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         let recording = LayerRecording::start(folder, &[]);
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -284,7 +283,7 @@ fn subscribers_can_end_during_enables_while_their_spans_live() {
                 }
             });
             for _ in 0..200 {
-                let layer = LayerBuilder::new(PROVIDER_NAME).build().unwrap();
+                let layer = LayerBuilder::new(PROVIDER).build().unwrap();
                 let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
                 let writer_subscriber = subscriber.clone();
                 let writer = scope
@@ -301,7 +300,7 @@ fn subscribers_can_end_during_enables_while_their_spans_live() {
         });
         recording.session.enable(provider_guid(), &params(4, 0)).unwrap();
         // The ended subscribers do not affect the next one.
-        install_layer(LayerBuilder::new(PROVIDER_NAME));
+        install_layer(LayerBuilder::new(PROVIDER));
         tracing::error!(name: "last", n = 1);
         assert_eq!(recording.stop_and_read().iter().filter(|event| event.name == "last").count(), 1);
     });

@@ -7,7 +7,7 @@ use traceweir::layer::LayerBuilder;
 use tracing::{debug, error, event, info, trace, warn};
 use tracing_subscriber::prelude::*;
 
-use crate::{LayerRecording, PROVIDER_NAME, install_layer, provider_guid, record_events, run_in_own_process};
+use crate::{LayerRecording, PROVIDER, install_layer, provider_guid, record_events, run_in_own_process};
 
 #[test]
 fn fields_of_all_kinds_keep_their_types() {
@@ -27,7 +27,7 @@ fn fields_of_all_kinds_keep_their_types() {
         });
         let [event] = &seen[..] else { panic!("{seen:#?}") };
         assert_eq!((event.name.as_str(), event.level, event.opcode, event.keyword), ("kinds", 4, 0, 1));
-        assert_eq!((event.provider, event.provider_name.as_str()), (provider_guid(), PROVIDER_NAME));
+        assert_eq!((event.provider, event.provider_name.as_str()), (provider_guid(), PROVIDER));
         assert_eq!((event.activity, event.related), (Guid::NULL, None));
         let minus_two = format!("Bytes({:?})", (-2_i128).to_le_bytes());
         let power = format!("Bytes({:?})", (1_u128 << 100).to_le_bytes());
@@ -156,9 +156,7 @@ fn log_records_are_routed_by_their_own_target() {
     run_in_own_process("events::log_records_are_routed_by_their_own_target", |folder| {
         let other = "Traceweir.Test.Layer.Db";
         install_layer(
-            LayerBuilder::new(PROVIDER_NAME)
-                .with_target_provider("db", other)
-                .with_target_keyword("net", 0x40),
+            LayerBuilder::new(PROVIDER).with_target_provider("db", other).with_target_keyword("net", 0x40),
         );
         tracing_log::LogTracer::init().unwrap();
         let recording = LayerRecording::start(folder, &[provider_guid(), Guid::from_provider_name(other)]);
@@ -178,9 +176,9 @@ fn log_records_are_routed_by_their_own_target() {
         assert_eq!(
             routed,
             [
-                (PROVIDER_NAME, 3, 1, "\"layer::events\""),
+                (PROVIDER, 3, 1, "\"layer::events\""),
                 (other, 4, 1, "\"db::pool\""),
-                (PROVIDER_NAME, 5, 0x40, "\"net\"")
+                (PROVIDER, 5, 0x40, "\"net\"")
             ]
         );
         assert_eq!(seen[0].field("message"), Some("\"plain 1\""));
@@ -194,7 +192,7 @@ fn log_records_are_routed_by_their_own_target() {
 fn other_layers_see_events_that_no_session_enables() {
     run_in_own_process("events::other_layers_see_events_that_no_session_enables", |folder| {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let layer = LayerBuilder::new(PROVIDER_NAME).build().unwrap();
+        let layer = LayerBuilder::new(PROVIDER).build().unwrap();
         let strict = LayerBuilder::new("Traceweir.Test.Layer.Strict").build().unwrap();
         let errors_only = tracing_subscriber::filter::LevelFilter::ERROR;
         tracing_subscriber::registry()
@@ -215,7 +213,7 @@ fn other_layers_see_events_that_no_session_enables() {
         let names: Vec<_> = seen.iter().map(|event| (event.provider_name.as_str(), event.level)).collect();
         let mut sorted = names.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, [(PROVIDER_NAME, 2), (PROVIDER_NAME, 4), ("Traceweir.Test.Layer.Strict", 2)]);
+        assert_eq!(sorted, [(PROVIDER, 2), (PROVIDER, 4), ("Traceweir.Test.Layer.Strict", 2)]);
     });
 }
 

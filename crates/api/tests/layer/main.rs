@@ -35,10 +35,10 @@ fn daemon_role() {
 }
 
 /// The provider of most tests.
-const PROVIDER_NAME: &str = "Traceweir.Test.Layer";
+const PROVIDER: &str = "Traceweir.Test.Layer";
 
 fn provider_guid() -> Guid {
-    Guid::from_provider_name(PROVIDER_NAME)
+    Guid::from_provider_name(PROVIDER)
 }
 
 /// Installs a layer as the global subscriber.
@@ -87,7 +87,7 @@ impl LayerRecording {
 
 /// Records the events of `program` under a layer with the default options.
 fn record_events(folder: &Path, program: impl FnOnce()) -> Vec<DecodedEvent> {
-    install_layer(LayerBuilder::new(PROVIDER_NAME));
+    install_layer(LayerBuilder::new(PROVIDER));
     let recording = LayerRecording::start(folder, &[provider_guid()]);
     program();
     recording.stop_and_read()

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use traceweir::layer::LayerBuilder;
 use tracing::{debug, info};
 
-use crate::{LayerRecording, PROVIDER_NAME, install_layer, provider_guid, run_in_own_process};
+use crate::{LayerRecording, PROVIDER, install_layer, provider_guid, run_in_own_process};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -57,7 +57,7 @@ fn write_events(n: u32) {
 #[test]
 fn event_allocates_nothing_after_the_first_of_its_kind() {
     run_in_own_process("memory::event_allocates_nothing_after_the_first_of_its_kind", |folder| {
-        install_layer(LayerBuilder::new(PROVIDER_NAME).with_target_keyword("layer::memory", 2));
+        install_layer(LayerBuilder::new(PROVIDER).with_target_keyword("layer::memory", 2));
         assert!(count_allocations(|| drop(Box::new(1))) > 0, "the allocator counts no allocation");
         assert_eq!(count_allocations(|| write_events(0)), 0, "no session is enabled");
         let recording = LayerRecording::start(folder, &[provider_guid()]);

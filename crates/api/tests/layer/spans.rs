@@ -5,7 +5,7 @@ use traceweir::layer::LayerBuilder;
 use traceweir::provider::activity;
 use tracing::{Instrument, field, info, info_span, warn_span};
 
-use crate::{DecodedEvent, LayerRecording, PROVIDER_NAME, provider_guid, record_events, run_in_own_process};
+use crate::{DecodedEvent, LayerRecording, PROVIDER, provider_guid, record_events, run_in_own_process};
 
 const OPCODE_START: u8 = 1;
 /// The opcode of an event that relates two activities.
@@ -190,7 +190,7 @@ fn span_without_parent_relates_to_the_activity_of_its_thread() {
 #[test]
 fn events_in_a_disabled_span_belong_to_the_enclosing_span() {
     run_in_own_process("spans::events_in_a_disabled_span_belong_to_the_enclosing_span", |folder| {
-        crate::install_layer(LayerBuilder::new(PROVIDER_NAME));
+        crate::install_layer(LayerBuilder::new(PROVIDER));
         let disabled = info_span!("early");
         let recording = LayerRecording::start(folder, &[]);
         recording.session.enable(provider_guid(), &crate::params(4, 0)).unwrap();
@@ -221,7 +221,7 @@ fn two_layers_use_the_same_activity_for_a_span() {
         use tracing_subscriber::prelude::*;
         let other = "Traceweir.Test.Layer.Other";
         tracing_subscriber::registry()
-            .with(LayerBuilder::new(PROVIDER_NAME).build().unwrap())
+            .with(LayerBuilder::new(PROVIDER).build().unwrap())
             .with(LayerBuilder::new(other).build().unwrap())
             .init();
         let recording = LayerRecording::start(folder, &[provider_guid(), Guid::from_provider_name(other)]);
@@ -229,7 +229,7 @@ fn two_layers_use_the_same_activity_for_a_span() {
         let seen = recording.stop_and_read();
         assert_eq!(seen.len(), 4, "{seen:#?}");
         assert!(seen.iter().all(|event| event.activity == seen[0].activity && !event.activity.is_null()));
-        for name in [PROVIDER_NAME, other] {
+        for name in [PROVIDER, other] {
             let layer_events: Vec<_> =
                 seen.iter().filter(|event| event.provider_name == name).cloned().collect();
             assert_eq!(find_event(&layer_events, "both", OPCODE_START).fields(), [("n", "I64(1)")]);

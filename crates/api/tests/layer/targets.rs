@@ -10,7 +10,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::prelude::*;
 
 use crate::{
-    LayerRecording, PROVIDER_NAME, install_layer, params, provider_guid, read_events, run_in_own_process,
+    LayerRecording, PROVIDER, install_layer, params, provider_guid, read_events, run_in_own_process,
 };
 
 #[test]
@@ -18,7 +18,7 @@ fn longest_matching_target_sets_provider_and_keyword() {
     run_in_own_process("targets::longest_matching_target_sets_provider_and_keyword", |folder| {
         let (db, pool) = ("Traceweir.Test.Layer.Db", "Traceweir.Test.Layer.Pool");
         install_layer(
-            LayerBuilder::new(PROVIDER_NAME)
+            LayerBuilder::new(PROVIDER)
                 .with_default_keyword(0x10)
                 .with_target_provider("app::db", db)
                 .with_target_provider("app::db::pool", pool)
@@ -39,15 +39,8 @@ fn longest_matching_target_sets_provider_and_keyword() {
         info!(target: "else", n = 6);
         let seen = recording.stop_and_read();
         let routed: Vec<_> = seen.iter().map(|event| (event.provider_name.as_str(), event.keyword)).collect();
-        let expected = [
-            (PROVIDER_NAME, 1),
-            (PROVIDER_NAME, 0x10),
-            (db, 1),
-            (pool, 1),
-            (pool, 2),
-            (db, 0x10),
-            (PROVIDER_NAME, 0x10),
-        ];
+        let expected =
+            [(PROVIDER, 1), (PROVIDER, 0x10), (db, 1), (pool, 1), (pool, 2), (db, 0x10), (PROVIDER, 0x10)];
         assert_eq!(routed, expected);
         assert!(seen.iter().all(|event| event.provider == Guid::from_provider_name(&event.provider_name)));
     });
@@ -61,14 +54,14 @@ fn rule_can_give_every_target_a_provider() {
             RULE_CALLS.fetch_add(1, Ordering::Relaxed);
             info!(target: "rule", n = 0, "asked about {target}");
             let name = target.split("::").next().filter(|name| *name != "nameless")?;
-            Some(format!("{PROVIDER_NAME}.{name}"))
+            Some(format!("{PROVIDER}.{name}"))
         };
         install_layer(
-            LayerBuilder::new(PROVIDER_NAME)
-                .with_target_provider("own", PROVIDER_NAME)
+            LayerBuilder::new(PROVIDER)
+                .with_target_provider("own", PROVIDER)
                 .with_target_providers(name_by_crate),
         );
-        let names = ["a", "b"].map(|name| format!("{PROVIDER_NAME}.{name}"));
+        let names = ["a", "b"].map(|name| format!("{PROVIDER}.{name}"));
         let ids = names.each_ref().map(|name| Guid::from_provider_name(name));
         let recording = LayerRecording::start(folder, &[provider_guid(), ids[0]]);
         let write_events = |n: u32| {
@@ -90,16 +83,16 @@ fn rule_can_give_every_target_a_provider() {
         let count = |name: &str| seen.iter().filter(|event| event.provider_name == name).count();
         // The events that the rule itself writes are not routed by the rule: they go to the layer's
         // provider.
-        assert_eq!((count(&names[0]), count(&names[1]), count(PROVIDER_NAME)), (6, 2, 6 + 5), "{seen:#?}");
+        assert_eq!((count(&names[0]), count(&names[1]), count(PROVIDER)), (6, 2, 6 + 5), "{seen:#?}");
     });
 }
 
 #[test]
 fn targets_beyond_the_limit_use_the_default_provider() {
     run_in_own_process("targets::targets_beyond_the_limit_use_the_default_provider", |folder| {
-        let many = format!("{PROVIDER_NAME}.Many");
+        let many = format!("{PROVIDER}.Many");
         let name = many.clone();
-        install_layer(LayerBuilder::new(PROVIDER_NAME).with_target_providers(move |_| Some(name.clone())));
+        install_layer(LayerBuilder::new(PROVIDER).with_target_providers(move |_| Some(name.clone())));
         tracing_log::LogTracer::init().unwrap();
         let recording = LayerRecording::start(folder, &[provider_guid(), Guid::from_provider_name(&many)]);
         for n in 0..MAX_TARGETS + 44 {
@@ -108,9 +101,7 @@ fn targets_beyond_the_limit_use_the_default_provider() {
         let seen = recording.stop_and_read();
         let (first, beyond_limit) = seen.split_at(MAX_TARGETS);
         assert!(first.iter().all(|event| event.provider_name == many));
-        assert!(
-            beyond_limit.len() == 44 && beyond_limit.iter().all(|event| event.provider_name == PROVIDER_NAME)
-        );
+        assert!(beyond_limit.len() == 44 && beyond_limit.iter().all(|event| event.provider_name == PROVIDER));
     });
 }
 
@@ -118,7 +109,7 @@ fn targets_beyond_the_limit_use_the_default_provider() {
 fn session_selects_targets_by_keywords() {
     run_in_own_process("targets::session_selects_targets_by_keywords", |folder| {
         install_layer(
-            LayerBuilder::new(PROVIDER_NAME).with_target_keyword("net", 0x2).with_target_keyword("disk", 0x4),
+            LayerBuilder::new(PROVIDER).with_target_keyword("net", 0x2).with_target_keyword("disk", 0x4),
         );
         let recording = LayerRecording::start(folder, &[]);
         recording.session.enable(provider_guid(), &params(0, 0x6)).unwrap();
@@ -136,13 +127,13 @@ fn session_selects_targets_by_keywords() {
 #[test]
 fn layer_for_one_target_writes_no_other() {
     run_in_own_process("targets::layer_for_one_target_writes_no_other", |folder| {
-        let layer = LayerBuilder::new(PROVIDER_NAME).build_with_target("mine").unwrap();
+        let layer = LayerBuilder::new(PROVIDER).build_with_target("mine").unwrap();
         tracing_subscriber::registry().with(layer).init();
         let recording = LayerRecording::start(folder, &[provider_guid()]);
         for _ in 0..2 {
             info!(name: "mine", target: "mine::inner", n = 1);
             info!(name: "other", target: "other", n = 1);
-            info!(name: "named like the provider", target: PROVIDER_NAME, n = 1);
+            info!(name: "named like the provider", target: PROVIDER, n = 1);
         }
         let seen = recording.stop_and_read();
         assert_eq!(seen.len(), 4, "{seen:#?}");
@@ -155,7 +146,7 @@ fn layer_has_id_and_group_of_its_builder() {
     run_in_own_process("targets::layer_has_id_and_group_of_its_builder", |folder| {
         let (id, group) =
             (Guid::from_u128(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954), Guid::from_u128(0x7777));
-        let builder = LayerBuilder::new(PROVIDER_NAME);
+        let builder = LayerBuilder::new(PROVIDER);
         assert_eq!(builder.get_provider_id(), provider_guid());
         let builder = builder.with_provider_id(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954_u128);
         assert_eq!(builder.get_provider_id(), id);
@@ -164,7 +155,7 @@ fn layer_has_id_and_group_of_its_builder() {
         info!("grouped");
         let file = recording.file.clone();
         assert_eq!(recording.stop_and_read()[0].provider, id);
-        assert_eq!(read_events(&file)[0].provider_name, PROVIDER_NAME);
+        assert_eq!(read_events(&file)[0].provider_name, PROVIDER);
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
         let mut events = trace.events();
         let mut found = None;
@@ -185,15 +176,15 @@ fn builder_refuses_invalid_options() {
         assert_eq!(refusal_status(LayerBuilder::new("")), invalid_parameter);
         assert_eq!(refusal_status(LayerBuilder::new("a\0b")), invalid_parameter);
         assert_eq!(
-            refusal_status(LayerBuilder::new(PROVIDER_NAME).with_provider_group(Guid::NULL)),
+            refusal_status(LayerBuilder::new(PROVIDER).with_provider_group(Guid::NULL)),
             invalid_parameter
         );
         assert_eq!(
-            refusal_status(LayerBuilder::new(PROVIDER_NAME).with_target_provider("t", "")),
+            refusal_status(LayerBuilder::new(PROVIDER).with_target_provider("t", "")),
             invalid_parameter
         );
         let many = |n: usize| {
-            (0..n).fold(LayerBuilder::new(PROVIDER_NAME), |builder, index| {
+            (0..n).fold(LayerBuilder::new(PROVIDER), |builder, index| {
                 builder.with_target_keyword(&format!("t{index}"), 1)
             })
         };

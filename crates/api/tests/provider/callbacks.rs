@@ -10,7 +10,7 @@ use traceweir::provider::EnableCallback;
 use traceweir::{Guid, PrivateSession, Provider};
 use traceweir_format::tracelogging::TraitsBuilder;
 
-use crate::{PROVIDER, Scenario, ScenarioRunner, all_events, event, read_events, sequential_config, until};
+use crate::{PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, read_events, until};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("late registration", register_after_enable),
@@ -67,7 +67,7 @@ fn callback_runs_before_late_registration_returns() {
 }
 
 fn register_after_enable(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("late", folder.join("late.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("late", folder.join("late.etl"))).unwrap();
     let source = Guid::from_u128(77);
     session.enable(PROVIDER, &EnableParams { source, ..params(0, 6, 0) }).unwrap();
     let (calls, callback) = recording_callback();
@@ -92,8 +92,8 @@ fn enable_in_two_sessions(folder: &Path) {
     let (calls, callback) = recording_callback();
     let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
     assert!(calls.lock().unwrap().is_empty(), "no session is enabled yet");
-    let first = PrivateSession::start(&sequential_config("a", folder.join("a.etl"))).unwrap();
-    let second = PrivateSession::start(&sequential_config("b", folder.join("b.etl"))).unwrap();
+    let first = PrivateSession::start(&file_config("a", folder.join("a.etl"))).unwrap();
+    let second = PrivateSession::start(&file_config("b", folder.join("b.etl"))).unwrap();
     let source = Guid::from_u128(5);
     first.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
     first.enable(PROVIDER, &EnableParams { source, ..params(3, 1, 12) }).unwrap();
@@ -129,7 +129,7 @@ fn write_and_register_in_callback(folder: &Path) {
         *has_finished.lock().unwrap() = true;
     });
     *slot.lock().unwrap() = Some(Provider::register(PROVIDER, Some(callback)).unwrap());
-    let session = PrivateSession::start(&sequential_config("inside", folder.join("inside.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("inside", folder.join("inside.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     until("the callback has run", || *is_done.lock().unwrap());
     session.stop().unwrap();
@@ -139,7 +139,7 @@ fn write_and_register_in_callback(folder: &Path) {
     let _panicking = Provider::register(PROVIDER, Some(Box::new(|_| panic!("on purpose")))).unwrap();
     let (calls, callback) = recording_callback();
     let _recording = Provider::register(PROVIDER, Some(callback)).unwrap();
-    let session = PrivateSession::start(&sequential_config("panic", folder.join("panic.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("panic", folder.join("panic.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     until("the other callback has run", || calls.lock().unwrap().len() == 1);
 }
@@ -163,7 +163,7 @@ fn register_while_callback_blocks(folder: &Path) {
         let _ = may_end.lock().unwrap().recv();
     });
     let _blocking = Provider::register(PROVIDER, Some(callback)).unwrap();
-    let session = PrivateSession::start(&sequential_config("blocked", folder.join("blocked.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("blocked", folder.join("blocked.etl"))).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| session.enable(PROVIDER, &all_events()).unwrap());
         callback_began.recv().unwrap();

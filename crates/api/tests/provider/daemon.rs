@@ -66,6 +66,16 @@ pub(crate) struct FailedOrder {
     pub(crate) status: Status,
 }
 
+impl FailedOrder {
+    pub(crate) const fn new(order: u32, registration: Option<u32>, session: u64, status: Status) -> Self {
+        Self { order, registration, session, status }
+    }
+
+    pub(crate) const fn timeout(order: u32, registration: Option<u32>, session: u64) -> Self {
+        Self::new(order, registration, session, Status::ERROR_TIMEOUT)
+    }
+}
+
 /// The daemon's end of a connection to a process.
 pub(crate) struct ProcessConnection {
     connection: Connection,

@@ -21,8 +21,8 @@ use traceweir_transport::socket::BACKLOG;
 use crate::daemon::{RealDaemon, find_socket_of};
 use crate::sandbox::refuse;
 use crate::{
-    INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, eventually, read_events, sequential_config,
-    set_mark, until, wait_for_mark,
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, eventually, file_config, read_events, set_mark,
+    until, wait_for_mark,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -56,7 +56,7 @@ fn record_scenario(
     let runner = ScenarioRunner::new();
     let mut daemon = RealDaemon::start(&runner.runtime());
     let (path, session) = (runner.path("log.etl"), SessionRef::Name("log".into()));
-    daemon.controller.start(&sequential_config("log", path.clone())).unwrap();
+    daemon.controller.start(&file_config("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     let child = runner.spawn(scenario);
     during(&runner, &mut daemon, &session);
@@ -70,7 +70,7 @@ fn record_scenario(
 fn program_that_closes_all_descriptors_keeps_its_files_and_its_events() {
     for scenario in ["close all descriptors", "close all, old kernel"] {
         let (events, lost) = record_scenario(scenario, |runner, daemon, session| {
-            wait_for_mark(runner.folder.path(), "written");
+            runner.wait_for_mark("written");
             // The process is still connected: a change of the level reaches it.
             let level = EnableParams { level: 3, ..EnableParams::default() };
             daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
@@ -143,18 +143,18 @@ fn check_recovery_in_sandbox(scenario: &str, rounds: u64) {
     let runner = ScenarioRunner::new();
     let mut daemon = RealDaemon::start(&runner.runtime());
     let (path, session) = (runner.path("log.etl"), SessionRef::Name("log".into()));
-    daemon.controller.start(&sequential_config("log", path.clone())).unwrap();
+    daemon.controller.start(&file_config("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     let child = runner.spawn(scenario);
     let mut counted = || u64::from(daemon.controller.query(&session).unwrap().uncounted_processes);
     for round in 1..=rounds {
         let before = counted();
-        set_mark(runner.folder.path(), &format!("ready {round}"));
-        wait_for_mark(runner.folder.path(), &format!("closed {round}"));
+        runner.set_mark(&format!("ready {round}"));
+        runner.wait_for_mark(&format!("closed {round}"));
         until("the session counts a process that missed events", || counted() > before);
-        set_mark(runner.folder.path(), &format!("counted {round}"));
+        runner.set_mark(&format!("counted {round}"));
     }
-    wait_for_mark(runner.folder.path(), "written");
+    runner.wait_for_mark("written");
     let level = EnableParams { level: 3, ..EnableParams::default() };
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
     child.assert_success();
@@ -462,7 +462,7 @@ fn private_session_survives_closing_of_all_descriptors() {
 }
 
 fn close_all_under_a_private_session(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("own", folder.join("first.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("own", folder.join("first.etl"))).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     session.enable(PROVIDER, &EnableParams::default()).unwrap();
     close_all_above_stderr();
@@ -499,7 +499,7 @@ fn library_cpu_time() -> Duration {
 #[test]
 fn callback_sees_the_descriptors_of_the_program() {
     let (events, lost) = record_scenario("callback with a file", |runner, daemon, session| {
-        wait_for_mark(runner.folder.path(), "registered");
+        runner.wait_for_mark("registered");
         let level = EnableParams { level: 3, ..EnableParams::default() };
         daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 60_000).unwrap();
         let written = std::fs::read_to_string(runner.path("by callback")).unwrap();
@@ -507,7 +507,7 @@ fn callback_sees_the_descriptors_of_the_program() {
         daemon.controller.enable(session, PROVIDER, EnableCode::CaptureState, &level, 60_000).unwrap();
         let written = std::fs::read_to_string(runner.path("by callback")).unwrap();
         assert_eq!(written, "0\n3\n3\n");
-        set_mark(runner.folder.path(), "done");
+        runner.set_mark("done");
     });
     assert_eq!((events, lost), (0, 0));
 }
@@ -609,15 +609,15 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
     std::fs::write(runner.path("socket"), socket.to_str().unwrap()).unwrap();
     let knocker = runner.spawn("knock");
-    wait_for_mark(runner.folder.path(), "knocked");
+    runner.wait_for_mark("knocked");
 
     // A daemon that starts now cannot connect through the queue; the process connects to it.
     let mut daemon = RealDaemon::start(&runner.runtime());
     let session = SessionRef::Name("log".into());
-    daemon.controller.start(&sequential_config("log", runner.path("log.etl"))).unwrap();
+    daemon.controller.start(&file_config("log", runner.path("log.etl"))).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
     child.assert_success();
-    set_mark(runner.folder.path(), "daemon found");
+    runner.set_mark("daemon found");
     knocker.assert_success();
 }
 

@@ -23,7 +23,7 @@ use crate::daemon::{FailedOrder, ProcessConnection, listen, region_params};
 use crate::skip::can;
 use crate::{
     INFORMATION, PATIENCE, PROVIDER, RecordedEvent, RunningScenario, Scenario, ScenarioRunner, event,
-    eventually, read_events, read_events_of, sequential_config, set_mark, until, wait_for_mark,
+    eventually, file_config, read_events, read_events_of, set_mark, until, wait_for_mark,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -38,7 +38,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("enabled until the daemon answers", expect_early_enable_to_be_reverted),
 ];
 
-pub(crate) const EVENTS_PER_PROVIDER: u64 = 200;
+pub(crate) const EVENT_COUNT: u64 = 200;
 const PROCESSES: u64 = 50;
 /// Minimum time for which the daemon is stopped while processes start and end.
 const MIN_STOP_TIME: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl DaemonProcess {
         let daemon = runner.spawn(scenario);
         let mut controller =
             eventually("the daemon answers", || Controller::find_at(&runner.runtime()).ok().flatten());
-        controller.start(&sequential_config("log", runner.path("log.etl"))).unwrap();
+        controller.start(&file_config("log", runner.path("log.etl"))).unwrap();
         controller.enable(&session(), PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
         Self { runner, daemon, controller }
     }
@@ -104,7 +104,7 @@ impl DaemonProcess {
             properties.events + properties.events_lost >= expected
         });
         self.controller.stop(&session()).unwrap();
-        set_mark(self.runner.folder.path(), "leave");
+        self.runner.set_mark("leave");
         self.daemon.assert_success();
         let own = self.runner.runtime().join("own");
         assert!(!own.exists(), "the daemon left its socket for its own user behind");
@@ -161,10 +161,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
 
 fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
     let other = SessionRef::Name("other".into());
-    daemon_process
-        .controller
-        .start(&sequential_config("other", daemon_process.runner.path("other.etl")))
-        .unwrap();
+    daemon_process.controller.start(&file_config("other", daemon_process.runner.path("other.etl"))).unwrap();
     daemon_process
         .controller
         .enable(&other, OTHER_PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)
@@ -187,22 +184,19 @@ fn assert_no_event_is_lost_while_stopped(mut daemon_process: DaemonProcess) {
     let later_events = allowed_processors().len() as u64;
     until("the other session has all events", || {
         let properties = daemon_process.controller.query(&other).unwrap();
-        properties.events + properties.events_lost >= PROCESSES * EVENTS_PER_PROVIDER + later_events
+        properties.events + properties.events_lost >= PROCESSES * EVENT_COUNT + later_events
     });
     let properties = daemon_process.controller.stop(&other).unwrap();
-    assert_eq!(
-        (properties.events, properties.events_lost),
-        (PROCESSES * EVENTS_PER_PROVIDER + later_events, 0)
-    );
+    assert_eq!((properties.events, properties.events_lost), (PROCESSES * EVENT_COUNT + later_events, 0));
     assert_eq!(properties.uncounted_processes, 0);
     assert_eq!(daemon_process.uncounted(), 0);
     let lifetimes: Vec<(u32, [i64; 2])> =
         processes.iter().map(|&process| (process, read_lifetime(&folder, process))).collect();
     let (events, lost) = read_events_of(&daemon_process.runner.path("other.etl"), OTHER_PROVIDER);
-    assert_eq!((events.len() as u64, lost), (PROCESSES * EVENTS_PER_PROVIDER + later_events, 0));
+    assert_eq!((events.len() as u64, lost), (PROCESSES * EVENT_COUNT + later_events, 0));
     assert_order_and_times(&events, &lifetimes);
-    let (events, lost) = daemon_process.end_and_read(PROCESSES * EVENTS_PER_PROVIDER + later_events);
-    assert_eq!((events.len() as u64, lost), (PROCESSES * EVENTS_PER_PROVIDER + later_events, 0));
+    let (events, lost) = daemon_process.end_and_read(PROCESSES * EVENT_COUNT + later_events);
+    assert_eq!((events.len() as u64, lost), (PROCESSES * EVENT_COUNT + later_events, 0));
     assert_order_and_times(&events, &lifetimes);
 }
 
@@ -219,7 +213,7 @@ fn assert_order_and_times(events: &[RecordedEvent], lifetimes: &[(u32, [i64; 2])
     for &(process, [start, end]) in lifetimes {
         let own: Vec<&RecordedEvent> = events.iter().filter(|event| event.process == process).collect();
         assert!(
-            own.iter().map(|event| event.payload_number()).eq(0..EVENTS_PER_PROVIDER),
+            own.iter().map(|event| event.payload_number()).eq(0..EVENT_COUNT),
             "process {process}: events are out of order"
         );
         assert!(own.is_sorted_by_key(|event| event.time), "process {process}: timestamps are out of order");
@@ -256,10 +250,7 @@ fn stop_collects_events_of_ended_processes() {
     const PROCESSES: u64 = 80;
     let mut daemon_process = DaemonProcess::start();
     let other = SessionRef::Name("other".into());
-    daemon_process
-        .controller
-        .start(&sequential_config("other", daemon_process.runner.path("other.etl")))
-        .unwrap();
+    daemon_process.controller.start(&file_config("other", daemon_process.runner.path("other.etl"))).unwrap();
     daemon_process
         .controller
         .enable(&other, OTHER_PROVIDER, EnableCode::Enable, &EnableParams::default(), 0)
@@ -278,13 +269,9 @@ fn stop_collects_events_of_ended_processes() {
     send_message(&controller, 2, &Message::Control { session: session(), control: Control::Stop }, &[]);
     daemon_process.signal(Signal::CONT);
     let Message::Properties(properties) = next() else { panic!("no properties") };
-    assert_eq!(
-        (properties.events, properties.events_lost),
-        (PROCESSES * EVENTS_PER_PROVIDER, 0),
-        "{properties:?}"
-    );
+    assert_eq!((properties.events, properties.events_lost), (PROCESSES * EVENT_COUNT, 0), "{properties:?}");
     daemon_process.controller.stop(&other).unwrap();
-    set_mark(daemon_process.runner.folder.path(), "leave");
+    daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
 }
 
@@ -292,14 +279,14 @@ fn write_and_end(folder: &Path) {
     let start = Counter::best().now();
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
     // After one registration has waited for a silent daemon, the next one does not wait, and is
     // enabled too. The process ends at once.
     let other = Provider::register(OTHER_PROVIDER, None).unwrap();
     assert!(other.enabled(INFORMATION, 0), "enabled by the daemon's file");
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
     let span = format!("{start} {}", Counter::best().now());
@@ -311,26 +298,26 @@ fn process_keeps_its_region_when_stopped_daemon_continues() {
     let mut daemon_process = DaemonProcess::start();
     daemon_process.stop_daemon();
     let child = daemon_process.runner.spawn("write before and after");
-    wait_for_mark(daemon_process.runner.folder.path(), "before");
+    daemon_process.runner.wait_for_mark("before");
     daemon_process.signal(Signal::CONT);
     until("the first half is collected", || {
-        daemon_process.controller.query(&session()).unwrap().events == EVENTS_PER_PROVIDER
+        daemon_process.controller.query(&session()).unwrap().events == EVENT_COUNT
     });
-    set_mark(daemon_process.runner.folder.path(), "after");
+    daemon_process.runner.set_mark("after");
     until("the second half is collected", || {
-        daemon_process.controller.query(&session()).unwrap().events == 2 * EVENTS_PER_PROVIDER
+        daemon_process.controller.query(&session()).unwrap().events == 2 * EVENT_COUNT
     });
     // From now on the process follows the daemon's enables.
     let level = EnableParams { level: 3, ..EnableParams::default() };
     daemon_process.controller.enable(&session(), PROVIDER, EnableCode::Enable, &level, 0).unwrap();
     child.assert_success();
-    assert_eq!(daemon_process.end(2 * EVENTS_PER_PROVIDER), (2 * EVENTS_PER_PROVIDER, 0));
+    assert_eq!(daemon_process.end(2 * EVENT_COUNT), (2 * EVENT_COUNT, 0));
 }
 
 fn write_before_and_after(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let write = || {
-        for n in 0..EVENTS_PER_PROVIDER {
+        for n in 0..EVENT_COUNT {
             provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
         }
     };
@@ -348,20 +335,12 @@ fn process_whose_registration_timed_out_reports_missed_events_at_enable() {
     let scenario = runner.spawn("go on without an answer");
     // The test plays a daemon without an enable file, which answers after the registration has
     // timed out.
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     let mut process = ProcessConnection::accept(&listener);
     process.serve_registration(0x10001);
     let (registration, _) = process.registered[0];
-    assert_eq!(
-        process.expect_failed(),
-        FailedOrder {
-            order: 0,
-            registration: Some(registration),
-            session: 0x10001,
-            status: Status::ERROR_TIMEOUT,
-        }
-    );
-    set_mark(runner.folder.path(), "enabled");
+    assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), 0x10001));
+    runner.set_mark("enabled");
     // A later enable has missed nothing.
     let next = process.await_register();
     process.enable(7, next, 0x10001, EnableCode::Enable, EnableParams::default());
@@ -369,7 +348,7 @@ fn process_whose_registration_timed_out_reports_missed_events_at_enable() {
     process.expect_ack(7);
     process.enable(8, registration, 0x10001, EnableCode::Enable, EnableParams::default());
     process.expect_ack(8);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -391,7 +370,7 @@ fn enable_not_confirmed_by_daemon_is_removed() {
     let all = [enabled(ENDED, 5), enabled(WANTED, 3)];
     traceweir_transport::enabled::write(&RuntimeDir::from_path(&runner.runtime()), &all).unwrap();
     let scenario = runner.spawn("enabled until the daemon answers");
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     let mut process = ProcessConnection::accept(&listener);
     for session in [ENDED, WANTED] {
         let message = process.receive();
@@ -478,7 +457,7 @@ fn events_missed_before_a_late_enable_show_as_lost() {
     };
     assert_eq!(traced(&mut daemon_process.controller), 1, "the registration stays enabled");
     daemon_process.controller.stop(&session()).unwrap();
-    set_mark(daemon_process.runner.folder.path(), "leave");
+    daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
 }
 
@@ -552,13 +531,13 @@ fn daemon_rejects_unsafe_memory_files() {
     let uncounted = daemon_process.controller.query(&session()).unwrap().uncounted_processes;
     assert_eq!(uncounted, 4, "events in rejected memory are reported as lost");
     daemon_process.controller.stop(&session()).unwrap();
-    set_mark(daemon_process.runner.folder.path(), "leave");
+    daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
 }
 
 /// Starts a session that enables everything of [`OTHER_PROVIDER`].
 fn start_other_session(daemon_process: &mut DaemonProcess, ring_bytes: u32) -> SessionRef {
-    let config = sequential_config("other", daemon_process.runner.path("other.etl"));
+    let config = file_config("other", daemon_process.runner.path("other.etl"));
     daemon_process.controller.start(&SessionConfig { ring_bytes, ..config }).unwrap();
     let other = SessionRef::Name("other".into());
     daemon_process
@@ -584,13 +563,12 @@ fn stop_counts_a_process_that_could_not_be_accepted() {
     // A session that still runs gets the events.
     until("the events in the other session", || {
         let properties = daemon_process.controller.query(&other).unwrap();
-        properties.events + properties.events_lost == EVENTS_PER_PROVIDER
-            || properties.uncounted_processes > 0
+        properties.events + properties.events_lost == EVENT_COUNT || properties.uncounted_processes > 0
     });
     let properties = daemon_process.controller.stop(&other).unwrap();
     let lost = (properties.events, properties.events_lost, properties.uncounted_processes);
-    assert_eq!(lost, (EVENTS_PER_PROVIDER, 0, 0));
-    set_mark(daemon_process.runner.folder.path(), "leave");
+    assert_eq!(lost, (EVENT_COUNT, 0, 0));
+    daemon_process.runner.set_mark("leave");
     daemon_process.daemon.assert_success();
 }
 
@@ -614,8 +592,7 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
         eventually("all processes are collected from or counted", || {
             let properties = daemon_process.controller.query(&other).unwrap();
             let uncounted = u64::from(properties.uncounted_processes);
-            (properties.events + uncounted * EVENTS_PER_PROVIDER == count * EVENTS_PER_PROVIDER)
-                .then_some(uncounted)
+            (properties.events + uncounted * EVENT_COUNT == count * EVENT_COUNT).then_some(uncounted)
         })
     };
     let refused = await_processes(&mut daemon_process, RUNNING);
@@ -637,13 +614,13 @@ fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
     set_mark(&folder, "may end");
     running.into_iter().chain(unreaped).for_each(RunningScenario::assert_success);
     daemon_process.controller.stop(&other).unwrap();
-    assert_eq!(daemon_process.end(ENDED * EVENTS_PER_PROVIDER), (ENDED * EVENTS_PER_PROVIDER, 0));
+    assert_eq!(daemon_process.end(ENDED * EVENT_COUNT), (ENDED * EVENT_COUNT, 0));
 }
 
 fn write_other_provider_and_stay(folder: &Path) {
     let provider = Provider::register(OTHER_PROVIDER, None).unwrap();
     assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
     set_mark(folder, &format!("written-{}", std::process::id()));

@@ -14,6 +14,7 @@ use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, set_mark, un
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("two registrations", register_twice), ("one registration", register_and_write)];
 
+const NO_RESOURCES: Status = Status::ERROR_NO_SYSTEM_RESOURCES;
 const SESSION: u64 = 0x10001;
 const NEXT_SESSION: u64 = 0x20001;
 /// Outlets of a process.
@@ -29,11 +30,8 @@ fn refused_registration_does_not_affect_others_or_the_connection() {
     let mut process = ProcessConnection::accept(&listener);
     process.serve_registration(SESSION);
     let second = process.await_register();
-    process.answer(&Message::Refused {
-        status: Status::ERROR_NO_SYSTEM_RESOURCES.0,
-        reason: "one is enough".into(),
-    });
-    wait_for_mark(runner.folder.path(), "written");
+    process.answer(&Message::Refused { status: NO_RESOURCES.0, reason: "one is enough".into() });
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 1, "the first registration stays enabled");
     assert!(!process.has_disconnected());
     // A refusal that answers no request changes nothing.
@@ -44,11 +42,11 @@ fn refused_registration_does_not_affect_others_or_the_connection() {
     let (first, _) = process.registered[0];
     process.enable(7, first, SESSION, EnableCode::Disable, EnableParams::default());
     process.expect_ack(7);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     // The second registration was never announced to this daemon, so its end is not announced
     // either.
     assert_eq!(process.receive(), Message::Unregister { registration: first });
-    set_mark(runner.folder.path(), "unregister received");
+    runner.set_mark("unregister received");
     assert_ne!(first, second);
     scenario.assert_success();
 }
@@ -94,15 +92,11 @@ fn unmappable_region_is_reported_and_can_be_sent_again() {
     enable(&process, 7);
     let failed = process.expect_failed();
     let status = failed.status;
-    assert_eq!(
-        failed,
-        FailedOrder { order: 0, registration: None, session: SESSION, status: status },
-        "the region"
-    );
+    assert_eq!(failed, FailedOrder::new(0, None, SESSION, status), "the region");
     assert_ne!(status, Status::ERROR_SUCCESS);
     assert_eq!(
         process.expect_failed(),
-        FailedOrder { order: 7, registration: None, session: SESSION, status: status },
+        FailedOrder::new(7, None, SESSION, status),
         "the enable for the region"
     );
     process.expect_ack(7);
@@ -115,10 +109,10 @@ fn unmappable_region_is_reported_and_can_be_sent_again() {
     process.send_new_region(SESSION);
     enable(&process, 10);
     process.expect_ack(10);
-    set_mark(runner.folder.path(), "write");
-    wait_for_mark(runner.folder.path(), "written");
+    runner.set_mark("write");
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 1);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -135,12 +129,7 @@ fn sessions_beyond_the_limits_of_a_process_are_reported() {
     process.send_new_region(OUTLETS + 1);
     assert_eq!(
         process.expect_failed(),
-        FailedOrder {
-            order: 0,
-            registration: None,
-            session: OUTLETS + 1,
-            status: Status::ERROR_NO_SYSTEM_RESOURCES
-        },
+        FailedOrder::new(0, None, OUTLETS + 1, NO_RESOURCES),
         "no outlet is free"
     );
     for session in 1..=MAX_ENABLES {
@@ -150,12 +139,7 @@ fn sessions_beyond_the_limits_of_a_process_are_reported() {
     process.enable(7, registration, next, EnableCode::Enable, EnableParams::default());
     assert_eq!(
         process.expect_failed(),
-        FailedOrder {
-            order: 7,
-            registration: Some(registration),
-            session: next,
-            status: Status::ERROR_NO_SYSTEM_RESOURCES
-        },
+        FailedOrder::new(7, Some(registration), next, NO_RESOURCES),
         "the registration has no free entry"
     );
     process.expect_ack(7);
@@ -165,10 +149,10 @@ fn sessions_beyond_the_limits_of_a_process_are_reported() {
     process.send_new_region(OUTLETS + 1);
     process.enable(9, registration, OUTLETS + 1, EnableCode::Enable, EnableParams::default());
     process.expect_ack(9);
-    set_mark(runner.folder.path(), "write");
-    wait_for_mark(runner.folder.path(), "written");
+    runner.set_mark("write");
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 1);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -187,18 +171,15 @@ fn write_stopped_during_session_close_is_reported() {
     let lock = layout.control_offset(usize::from(layout.cpus())) + control::LOCK;
     rustix::io::pwrite(&memory, &1u32.to_ne_bytes(), lock as u64).unwrap();
     process.send(&Message::CloseSession { order: 8, session: SESSION });
-    assert_eq!(
-        process.expect_failed(),
-        FailedOrder { order: 8, registration: None, session: SESSION, status: Status::ERROR_TIMEOUT }
-    );
+    assert_eq!(process.expect_failed(), FailedOrder::timeout(8, None, SESSION));
     process.expect_ack(8);
 
     process.send_new_region(NEXT_SESSION);
     process.enable(9, registration, NEXT_SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(9);
-    set_mark(runner.folder.path(), "write");
-    wait_for_mark(runner.folder.path(), "written");
+    runner.set_mark("write");
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 1, "the next session has a separate region");
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }

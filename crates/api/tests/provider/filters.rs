@@ -15,7 +15,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::daemon::RealDaemon;
 use crate::{
-    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, alarm, event, read_events, sequential_config,
+    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, alarm, event, file_config, read_events,
 };
 
 const UNKNOWN_FILTER_TYPE: u32 = 0x8000_0040;
@@ -75,7 +75,7 @@ fn private_session_gets_events_that_pass_its_filters() {
 }
 
 fn filter_private_sessions(folder: &Path) {
-    let session = |name: &str| PrivateSession::start(&sequential_config(name, folder.join(name))).unwrap();
+    let session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
     let [first, second, third] = ["one", "two", "three"].map(session);
     let registered_before = Provider::register(PROVIDER, None).unwrap();
     first.enable(PROVIDER, &params_with(vec![id_filter(true, &[2, 3])])).unwrap();
@@ -149,7 +149,7 @@ fn callback_gets_filters_of_all_sessions_in_one_chain() {
 }
 
 fn pass_filters_to_callback(folder: &Path) {
-    let session = |name: &str| PrivateSession::start(&sequential_config(name, folder.join(name))).unwrap();
+    let session = |name: &str| PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
     let (first, second) = (session("a"), session("b"));
     let (calls, callback) = recording_callback();
     let _provider = Provider::register(PROVIDER, Some(callback)).unwrap();
@@ -198,7 +198,7 @@ fn invalid_filters_change_nothing() {
 }
 
 fn refuse_invalid_filters(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("s", folder.join("s"))).unwrap();
+    let session = PrivateSession::start(&file_config("s", folder.join("s"))).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     session.enable(PROVIDER, &params_with(vec![id_filter(true, &[2])])).unwrap();
     let pid = Filter { kind: EVENT_FILTER_TYPE_PID, data: std::process::id().to_le_bytes().to_vec() };
@@ -238,7 +238,7 @@ fn write_in_handler() {
 }
 
 fn change_filters_during_writes(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("s", folder.join("s"))).unwrap();
+    let session = PrivateSession::start(&file_config("s", folder.join("s"))).unwrap();
     session.enable(PROVIDER, &params_with(vec![id_filter(true, &[1])])).unwrap();
     HANDLER_PROVIDER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
     alarm::start(300, write_in_handler);
@@ -285,9 +285,8 @@ fn daemon_and_process_each_apply_their_filters() {
 fn filter_with_daemon(folder: &Path) {
     let mut daemon = RealDaemon::start(&folder.join("run"));
     let controller = &mut daemon.controller;
-    let mut start = |name: &str| {
-        SessionRef::Id(controller.start(&sequential_config(name, folder.join(name))).unwrap().id)
-    };
+    let mut start =
+        |name: &str| SessionRef::Id(controller.start(&file_config(name, folder.join(name))).unwrap().id);
     let (ahead, here, elsewhere) = (start("ahead"), start("here"), start("elsewhere"));
     let timeout_ms = PATIENCE.as_millis() as u32;
     let mut enable = |session: &SessionRef, filters: Vec<Filter>| {

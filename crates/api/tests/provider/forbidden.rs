@@ -35,9 +35,9 @@ fn denied_registration_fails() {
         process.answer(&denial());
     }
     process.serve_registration(SESSION);
-    wait_for_mark(runner.folder.path(), "written");
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 1);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -76,9 +76,9 @@ fn traits_with_denied_group_are_not_set() {
         }
         process.answer(&answer);
     }
-    wait_for_mark(runner.folder.path(), "written");
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 3);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 

@@ -12,8 +12,8 @@ use traceweir::{PrivateSession, Provider, Status};
 use crate::daemon::{ProcessConnection, listen};
 use crate::sandbox::refuse;
 use crate::{
-    INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, read_events, sequential_config,
-    set_mark, until, wait_for_mark,
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, read_events, set_mark,
+    until, wait_for_mark,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -26,12 +26,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fork and end in a sandbox", fork_and_end_in_a_sandbox),
 ];
 
-const EVENTS_PER_WRITE: u64 = 300;
+const EVENT_COUNT: u64 = 300;
 const SESSION: u64 = 0x10001;
 
-/// Writes [`EVENTS_PER_WRITE`] events, numbered from `from`.
+/// Writes [`EVENT_COUNT`] events, numbered from `from`.
 fn write_events(provider: &Provider, from: u64) {
-    for n in from..from + EVENTS_PER_WRITE {
+    for n in from..from + EVENT_COUNT {
         // A lost event is counted by the library.
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
@@ -84,19 +84,19 @@ fn child_registers_again(scenario: &str) {
     let mut child = ProcessConnection::accept(&listener);
     assert_ne!(child.pid(), parent.pid());
     child.serve_registration(SESSION);
-    wait_for_mark(runner.folder.path(), "parent wrote");
+    runner.wait_for_mark("parent wrote");
     let (by_parent, lost_by_parent) = parent.collect();
     let (by_child, lost_by_child) = child.collect();
-    assert_eq!(payload_numbers(&by_parent), (0..EVENTS_PER_WRITE).collect::<HashSet<_>>());
-    assert!(payload_numbers(&by_child).iter().all(|n| (1000..1000 + EVENTS_PER_WRITE).contains(n)));
+    assert_eq!(payload_numbers(&by_parent), (0..EVENT_COUNT).collect::<HashSet<_>>());
+    assert!(payload_numbers(&by_child).iter().all(|n| (1000..1000 + EVENT_COUNT).contains(n)));
     assert_eq!(
         by_child.len() as u64 + lost_by_child + lost_by_parent,
-        EVENTS_PER_WRITE,
+        EVENT_COUNT,
         "each event is recorded or counted as lost, once"
     );
     assert!(child.has_disconnected(), "the child has ended and closed its connection");
     assert!(!parent.has_disconnected(), "the parent stays connected");
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -123,9 +123,9 @@ fn daemon_notices_end_of_sandboxed_parent_while_child_lives() {
     let scenario = runner.spawn("fork and end in a sandbox");
     let mut parent = ProcessConnection::accept(&listener);
     parent.serve_registration(SESSION);
-    wait_for_mark(runner.folder.path(), "forked");
+    runner.wait_for_mark("forked");
     until("the parent's connection has ended", || parent.has_disconnected());
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -161,15 +161,12 @@ fn raw_clone_counts_events_as_lost_until_it_registers() {
     child.serve_registration(SESSION);
     let second = child.await_register();
     child.answer(&traceweir_transport::message::Message::Registered { registration: second });
-    wait_for_mark(runner.folder.path(), "parent wrote");
+    runner.wait_for_mark("parent wrote");
     let (by_parent, lost_by_parent) = parent.collect();
-    assert_eq!(
-        (payload_numbers(&by_parent), lost_by_parent),
-        ((0..EVENTS_PER_WRITE).collect(), EVENTS_PER_WRITE)
-    );
+    assert_eq!((payload_numbers(&by_parent), lost_by_parent), ((0..EVENT_COUNT).collect(), EVENT_COUNT));
     let (by_child, lost_by_child) = child.collect();
-    assert_eq!((payload_numbers(&by_child), lost_by_child), ((2000..2000 + EVENTS_PER_WRITE).collect(), 0));
-    set_mark(runner.folder.path(), "done");
+    assert_eq!((payload_numbers(&by_child), lost_by_child), ((2000..2000 + EVENT_COUNT).collect(), 0));
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -194,14 +191,13 @@ fn forked_child_does_not_affect_private_session_of_parent() {
     runner.run("fork with a private session");
     let (seen, lost) = read_events(&runner.path("forked.etl"));
     let found: HashSet<u64> = seen.iter().map(|event| event.payload_number()).collect();
-    assert_eq!(found, (0..2 * EVENTS_PER_WRITE).collect::<HashSet<_>>());
-    assert_eq!(seen.len() as u64, 2 * EVENTS_PER_WRITE);
-    assert!(lost <= EVENTS_PER_WRITE);
+    assert_eq!(found, (0..2 * EVENT_COUNT).collect::<HashSet<_>>());
+    assert_eq!(seen.len() as u64, 2 * EVENT_COUNT);
+    assert!(lost <= EVENT_COUNT);
 }
 
 fn fork_with_private_session(folder: &Path) {
-    let mut session =
-        Some(PrivateSession::start(&sequential_config("forked", folder.join("forked.etl"))).unwrap());
+    let mut session = Some(PrivateSession::start(&file_config("forked", folder.join("forked.etl"))).unwrap());
     session.as_ref().unwrap().enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     write_events(&provider, 0);
@@ -212,17 +208,16 @@ fn fork_with_private_session(folder: &Path) {
         assert!(inherited.enable(PROVIDER, &all_events()).is_err());
         drop(inherited);
         // The child can start its own session.
-        let child_session =
-            PrivateSession::start(&sequential_config("child", folder.join("child.etl"))).unwrap();
+        let child_session = PrivateSession::start(&file_config("child", folder.join("child.etl"))).unwrap();
         child_session.enable(PROVIDER, &all_events()).unwrap();
         write_events(&provider, 5000);
         let end = child_session.stop().unwrap();
-        assert_eq!(end.events + end.events_lost, EVENTS_PER_WRITE);
+        assert_eq!(end.events + end.events_lost, EVENT_COUNT);
         let (seen, lost) = read_events(&folder.join("child.etl"));
-        assert_eq!(seen.len() as u64 + lost, EVENTS_PER_WRITE);
+        assert_eq!(seen.len() as u64 + lost, EVENT_COUNT);
         assert!(seen.iter().all(|event| event.process == std::process::id()));
     });
-    write_events(&provider, EVENTS_PER_WRITE);
+    write_events(&provider, EVENT_COUNT);
     session.take().unwrap().stop().unwrap();
 }
 
@@ -273,10 +268,10 @@ fn forked_child_of_classic_provider_gets_its_own_logger_handle() {
     parent.serve_registration(SESSION);
     let mut child = ProcessConnection::accept(&listener);
     child.serve_registration(SESSION);
-    wait_for_mark(runner.folder.path(), "parent wrote");
+    runner.wait_for_mark("parent wrote");
     let recorded = (payload_numbers(&parent.collect().0), payload_numbers(&child.collect().0));
     assert_eq!(recorded, (HashSet::from([1, 3]), HashSet::from([2])));
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 

@@ -16,7 +16,7 @@ use traceweir_format::spec::event::{
 };
 
 use crate::daemon::RealDaemon;
-use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, sequential_config, until};
+use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, file_config, until};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("all items", write_with_all_items),
@@ -43,7 +43,7 @@ fn params_with(property: u32) -> EnableParams {
 
 fn start_session(folder: &Path, name: &str, property: u32) -> (PrivateSession, PathBuf) {
     let path = folder.join(format!("{name}.etl"));
-    let session = PrivateSession::start(&sequential_config(name, path.clone())).unwrap();
+    let session = PrivateSession::start(&file_config(name, path.clone())).unwrap();
     session.enable(PROVIDER, &params_with(property)).unwrap();
     (session, path)
 }
@@ -251,7 +251,7 @@ fn event_too_large_with_its_stack_is_counted_in_that_session() {
 }
 
 fn write_too_large_with_stack(folder: &Path) {
-    let config = SessionConfig { buffer_size: 128, ..sequential_config("large", folder.join("large.etl")) };
+    let config = SessionConfig { buffer_size: 128, ..file_config("large", folder.join("large.etl")) };
     let session = PrivateSession::start(&config).unwrap();
     session.enable(PROVIDER, &params_with(STACK)).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
@@ -273,7 +273,7 @@ fn write_too_large_with_sid(folder: &Path) {
     for (buffer_size, max_record_bytes) in [(128, 65535), (4, 4096 - 72)] {
         let path = folder.join(format!("{buffer_size}.etl"));
         let session =
-            PrivateSession::start(&SessionConfig { buffer_size, ..sequential_config("sid", path.clone()) });
+            PrivateSession::start(&SessionConfig { buffer_size, ..file_config("sid", path.clone()) });
         let session = session.unwrap();
         session.enable(PROVIDER, &params_with(SID)).unwrap();
         let provider = Provider::register(PROVIDER, None).unwrap();
@@ -307,7 +307,7 @@ fn daemon_records_user_and_start_key_of_the_writer() {
     let mut daemon = RealDaemon::start(&runner.runtime());
     let controller = &mut daemon.controller;
     let (path, session) = (runner.path("who.etl"), SessionRef::Name("who".into()));
-    controller.start(&sequential_config("who", path.clone())).unwrap();
+    controller.start(&file_config("who", path.clone())).unwrap();
     let all = SID | TS_ID | PSM_KEY | START_KEY | EVENT_KEY | CONTAINER;
     controller.enable(&session, PROVIDER, EnableCode::Enable, &params_with(all), 0).unwrap();
     let child = runner.spawn("write one event");

@@ -17,7 +17,7 @@ use traceweir_transport::socket::{BACKLOG, Connection, Listener};
 
 use crate::daemon::{FailedOrder, ProcessConnection, find_socket_of, listen};
 use crate::descriptors::close_all_above_stderr;
-use crate::early::{DaemonProcess, EVENTS_PER_PROVIDER, run_daemon};
+use crate::early::{DaemonProcess, EVENT_COUNT, run_daemon};
 use crate::fork::{fork, run_in_child};
 use crate::sandbox::refuse;
 use crate::{
@@ -76,15 +76,7 @@ fn serve_process_that_missed_events(listener: &Listener) -> ProcessConnection {
     };
     enable(&process, 0);
     process.answer(&Message::Registered { registration });
-    assert_eq!(
-        process.expect_failed(),
-        FailedOrder {
-            order: 0,
-            registration: Some(registration),
-            session: SESSION,
-            status: Status::ERROR_TIMEOUT,
-        }
-    );
+    assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
     // A later enable has missed nothing.
     enable(&process, 7);
     process.expect_ack(7);
@@ -99,13 +91,13 @@ fn assert_process_connects_after_full_queue(scenario: &str) {
     // A process that cannot connect ends like any other.
     runner.run("register and end");
     let running = runner.spawn(scenario);
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     queue.accept_all(&listener);
     let mut process = serve_process_that_missed_events(&listener);
     assert_eq!(process.pid(), running.id());
-    wait_for_mark(runner.folder.path(), "written");
+    runner.wait_for_mark("written");
     assert_eq!(process.collect().0.len(), 1);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     running.assert_success();
 }
 
@@ -126,12 +118,12 @@ fn forked_child_connects_when_a_full_queue_has_room_again() {
     let listener = listen(&runner.runtime());
     let queue = FullQueue::new(&listener, &RuntimeDir::from_path(&runner.runtime()).control_socket());
     let running = runner.spawn("enabled later, forked");
-    wait_for_mark(runner.folder.path(), "forked");
+    runner.wait_for_mark("forked");
     queue.accept_all(&listener);
     let processes =
         [serve_process_that_missed_events(&listener), serve_process_that_missed_events(&listener)];
     assert_ne!(processes[0].pid(), processes[1].pid());
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     running.assert_success();
 }
 
@@ -188,12 +180,12 @@ fn process_connects_again_after_refusals_for_lack_of_room() {
     let connection = eventually("the process connects again", || listener.accept().unwrap());
     let hello = connection.receive(PATIENCE).unwrap().unwrap().message;
     assert!(matches!(hello, Message::Hello { role: Role::Provider, .. }), "{hello:?}");
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     refuse_for_lack_of_resources(&connection);
     drop(connection);
     let process = serve_process_that_missed_events(&listener);
     assert_eq!(process.pid(), running.id());
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     running.assert_success();
 }
 
@@ -201,7 +193,7 @@ fn process_connects_again_after_refusals_for_lack_of_room() {
 fn process_found_by_daemon_without_room_connects_later() {
     let runner = ScenarioRunner::new();
     let running = runner.spawn("enabled later");
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     let listener = listen(&runner.runtime());
     let dir = RuntimeDir::from_path(&runner.runtime());
     let socket = eventually("the provider's socket", || find_socket_of(&dir, running.id()));
@@ -209,7 +201,7 @@ fn process_found_by_daemon_without_room_connects_later() {
     refuse_for_lack_of_resources(&connection);
     let process = serve_process_that_missed_events(&listener);
     assert_eq!(process.pid(), running.id());
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     running.assert_success();
 }
 
@@ -217,7 +209,7 @@ fn process_found_by_daemon_without_room_connects_later() {
 fn refusal_that_comes_before_the_registrations_are_sent_is_heard() {
     let runner = ScenarioRunner::new();
     let running = runner.spawn("many registrations");
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     let listener = listen(&runner.runtime());
     let dir = RuntimeDir::from_path(&runner.runtime());
     let socket = eventually("the provider's socket", || find_socket_of(&dir, running.id()));
@@ -229,7 +221,7 @@ fn refusal_that_comes_before_the_registrations_are_sent_is_heard() {
     assert_eq!(poll(&mut ready, Some(&limit)).unwrap(), 1, "the process connects");
     refuse_for_lack_of_resources(&listener.accept().unwrap().unwrap());
     assert_eq!(ProcessConnection::accept(&listener).pid(), running.id());
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     running.assert_success();
 }
 
@@ -265,7 +257,7 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
     set_mark(&folder, "write");
     running.assert_success();
     assert_eq!(daemon.uncounted(), 2, "a process that is accepted later is not counted again");
-    assert_eq!(daemon.end(EVENTS_PER_PROVIDER), (EVENTS_PER_PROVIDER, 0));
+    assert_eq!(daemon.end(EVENT_COUNT), (EVENT_COUNT, 0));
 }
 
 /// Returns whether a daemon accepts another process with registrations.
@@ -295,7 +287,7 @@ fn write_after_refusal(folder: &Path) {
     set_mark(folder, "registered");
     wait_for_mark(folder, "write");
     until("the provider is enabled", || provider.enabled(INFORMATION, 0));
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }

@@ -12,8 +12,8 @@ use traceweir_transport::runtime::RuntimeDir;
 use crate::daemon::{ProcessConnection, find_socket_of, listen};
 use crate::sandbox::refuse;
 use crate::{
-    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, all_events, event, read_events,
-    sequential_config, set_mark, until, wait_for_mark,
+    INFORMATION, PATIENCE, PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, read_events,
+    set_mark, until, wait_for_mark,
 };
 
 const SESSION: u64 = 0x10001;
@@ -34,7 +34,7 @@ fn first_event_after_registration_reaches_existing_session() {
     let mut process = ProcessConnection::accept(&listener);
     assert_eq!(process.pid(), scenario.id());
     process.serve_registration(SESSION);
-    wait_for_mark(runner.folder.path(), "written");
+    runner.wait_for_mark("written");
     let (payloads, lost) = process.collect();
     assert_eq!((payloads.len(), lost), (100, 0));
 
@@ -53,9 +53,9 @@ fn first_event_after_registration_reaches_existing_session() {
     process.expect_ack(10);
     process.send(&Message::CloseSession { order: 11, session: SESSION });
     process.expect_ack(11);
-    set_mark(runner.folder.path(), "closed");
+    runner.set_mark("closed");
     assert_eq!(process.receive(), Message::Unregister { registration });
-    set_mark(runner.folder.path(), "unregister received");
+    runner.set_mark("unregister received");
     scenario.assert_success();
     let socket = find_socket_of(&RuntimeDir::from_path(&runner.runtime()), process.pid());
     assert_eq!(socket, None, "a process removes its socket when it ends");
@@ -86,15 +86,15 @@ fn register_after_daemon_started(folder: &Path) {
 fn daemon_started_later_finds_provider_and_can_leave() {
     let runner = ScenarioRunner::new();
     let scenario = runner.spawn("provider first");
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     for round in ["first", "second"] {
         let mut process = ProcessConnection::knock(&runner.runtime(), scenario.id());
         process.serve_registration(SESSION);
-        wait_for_mark(runner.folder.path(), round);
+        runner.wait_for_mark(round);
         assert_eq!(process.collect().0.len(), 10);
         // A killed daemon sends no message either.
         drop(process);
-        wait_for_mark(runner.folder.path(), &format!("{round} gone"));
+        runner.wait_for_mark(&format!("{round} gone"));
     }
     scenario.assert_success();
 }
@@ -108,10 +108,10 @@ fn process_reconnects_after_daemon_drops_it() {
         let mut process = ProcessConnection::accept(&listener);
         assert_eq!(process.pid(), scenario.id());
         process.serve_registration(SESSION);
-        wait_for_mark(runner.folder.path(), round);
+        runner.wait_for_mark(round);
         assert_eq!(process.collect().0.len(), 10);
         drop(process);
-        wait_for_mark(runner.folder.path(), &format!("{round} gone"));
+        runner.wait_for_mark(&format!("{round} gone"));
     }
     scenario.assert_success();
 }
@@ -160,7 +160,7 @@ fn register_without_runtime_folder(folder: &Path) {
 
 /// Asserts that a private session works without a daemon.
 fn assert_private_session_works(folder: &Path, provider: &Provider) {
-    let session = PrivateSession::start(&sequential_config("alone", folder.join("alone.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("alone", folder.join("alone.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     session.stop().unwrap();

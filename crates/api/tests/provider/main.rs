@@ -117,6 +117,14 @@ impl ScenarioRunner {
         command
     }
 
+    fn set_mark(&self, name: &str) {
+        set_mark(self.folder.path(), name);
+    }
+
+    fn wait_for_mark(&self, name: &str) {
+        wait_for_mark(self.folder.path(), name);
+    }
+
     fn spawn(&self, scenario: &str) -> RunningScenario {
         RunningScenario(Some(self.command(scenario).spawn().unwrap()))
     }
@@ -189,7 +197,7 @@ fn all_events() -> EnableParams {
     EnableParams::default()
 }
 
-fn sequential_config(name: &str, file: PathBuf) -> SessionConfig {
+fn file_config(name: &str, file: PathBuf) -> SessionConfig {
     SessionConfig {
         name: name.to_owned(),
         log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,

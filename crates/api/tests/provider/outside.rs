@@ -55,6 +55,12 @@ fn expect_state(process: &mut ProcessConnection) -> PrivateState {
     }
 }
 
+/// Asserts that the next `PrivateState` has a status.
+#[track_caller]
+fn assert_status(process: &mut ProcessConnection, expected: Status, reason: &str) {
+    assert_eq!(expect_state(process).status, expected, "{reason}");
+}
+
 fn current_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -72,8 +78,8 @@ fn private_session_started_before_registration_reply_gets_first_event() {
     let started = expect_state(&mut process);
     assert_eq!((started.order, started.status), (1, Status::ERROR_SUCCESS));
     assert_eq!(started.properties.config.log_file_mode, PRIVATE_FILE_MODE);
-    assert_eq!(expect_state(&mut process).status, Status::ERROR_SUCCESS);
-    wait_for_mark(runner.folder.path(), "written");
+    assert_status(&mut process, Status::ERROR_SUCCESS, "");
+    runner.wait_for_mark("written");
     process.send(&control_message(2, SESSION, Control::Stop));
     let stopped = expect_state(&mut process);
     assert_eq!((stopped.order, stopped.status), (2, Status::ERROR_SUCCESS));
@@ -84,9 +90,9 @@ fn private_session_started_before_registration_reply_gets_first_event() {
         control_message(3, 99, Control::Stop),
     ] {
         process.send(&order_to_ended_session);
-        assert_eq!(expect_state(&mut process).status, Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+        assert_status(&mut process, Status::ERROR_WMI_INSTANCE_NOT_FOUND, "");
     }
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -98,20 +104,12 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
     let mut process = ProcessConnection::accept(&listener);
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
-    wait_for_mark(runner.folder.path(), "written");
+    runner.wait_for_mark("written");
     process.send(&start_message(SESSION, current_uid() + 1, &file));
-    assert_eq!(
-        expect_state(&mut process).status,
-        Status::ERROR_ACCESS_DENIED,
-        "another user cannot start a session"
-    );
+    assert_status(&mut process, Status::ERROR_ACCESS_DENIED, "another user cannot start a session");
     if current_uid() != 0 {
         process.send(&start_message(SESSION, 0, &file));
-        assert_eq!(
-            expect_state(&mut process).status,
-            Status::ERROR_ACCESS_DENIED,
-            "only root's daemon can act for root"
-        );
+        assert_status(&mut process, Status::ERROR_ACCESS_DENIED, "only root's daemon can act for root");
     }
     // Both processes run as the same user, which is root if root runs the test.
     let Message::PrivateStart { config, .. } = start_message(SESSION, current_uid(), &file) else {
@@ -122,28 +120,20 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
         ..*config.clone()
     });
     process.send(&Message::PrivateStart { order: 1, session: SESSION, starter: current_uid(), config: live });
-    assert_eq!(
-        expect_state(&mut process).status,
-        Status::ERROR_INVALID_PARAMETER,
-        "a private session cannot be real-time"
-    );
+    assert_status(&mut process, Status::ERROR_INVALID_PARAMETER, "a private session cannot be real-time");
     process.send(&start_message(SESSION, current_uid(), &runner.path("none/a.etl")));
-    assert_eq!(expect_state(&mut process).status, Status::ERROR_PATH_NOT_FOUND);
+    assert_status(&mut process, Status::ERROR_PATH_NOT_FOUND, "");
     assert!(!file.exists());
 
     process.send(&start_message(SESSION, current_uid(), &file));
-    assert_eq!(
-        expect_state(&mut process).status,
-        Status::ERROR_SUCCESS,
-        "the user of the process can start a session"
-    );
+    assert_status(&mut process, Status::ERROR_SUCCESS, "the user of the process can start a session");
     process.send(&start_message(SESSION, current_uid(), &runner.path("b.etl")));
-    assert_eq!(expect_state(&mut process).status, Status::ERROR_ALREADY_EXISTS);
+    assert_status(&mut process, Status::ERROR_ALREADY_EXISTS, "");
     process.send(&start_message(SESSION + 1, current_uid(), &file));
-    assert_eq!(expect_state(&mut process).status, Status::ERROR_BAD_PATHNAME, "the log file is in use");
+    assert_status(&mut process, Status::ERROR_BAD_PATHNAME, "the log file is in use");
     let update = Update { log_file: Some(runner.path("none/a.etl")), ..Update::default() };
     process.send(&control_message(5, SESSION, Control::Update(update)));
-    assert_eq!(expect_state(&mut process).status, Status::ERROR_PATH_NOT_FOUND);
+    assert_status(&mut process, Status::ERROR_PATH_NOT_FOUND, "");
     let log_file = Some(runner.path("theirs.etl"));
     let update = Control::Update(Update { log_file: log_file.clone(), ..Update::default() });
     for control in [update, Control::Flush { log_file }] {
@@ -153,30 +143,22 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
             user: current_uid() + 1,
             control,
         });
-        assert_eq!(
-            expect_state(&mut process).status,
-            Status::ERROR_ACCESS_DENIED,
-            "another user cannot name a file"
-        );
+        assert_status(&mut process, Status::ERROR_ACCESS_DENIED, "another user cannot name a file");
     }
     assert!(!runner.path("theirs.etl").exists());
     let same_file = Update { log_file: Some(file.clone()), ..Update::default() };
     process.send(&control_message(5, SESSION, Control::Update(same_file)));
-    assert_eq!(expect_state(&mut process).status, Status::ERROR_BAD_PATHNAME, "the log file is in use");
+    assert_status(&mut process, Status::ERROR_BAD_PATHNAME, "the log file is in use");
     let update = Update { log_file: Some(runner.path("c.etl")), ..Update::default() };
     process.send(&control_message(5, SESSION, Control::Update(update)));
     let updated = expect_state(&mut process);
     assert_eq!(updated.status, Status::ERROR_SUCCESS);
     assert_eq!(updated.properties.config.log_file, Some(runner.path("c.etl")));
     process.send(&start_message(SESSION + 1, current_uid(), &runner.path("c.etl")));
-    assert_eq!(
-        expect_state(&mut process).status,
-        Status::ERROR_BAD_PATHNAME,
-        "the first session now writes this file"
-    );
+    assert_status(&mut process, Status::ERROR_BAD_PATHNAME, "the first session now writes this file");
     for unsupported in [Control::Increment, Control::ConvertToRealTime, Control::Outcome] {
         process.send(&control_message(5, SESSION, unsupported));
-        assert_eq!(expect_state(&mut process).status, Status::ERROR_INVALID_FUNCTION);
+        assert_status(&mut process, Status::ERROR_INVALID_FUNCTION, "");
     }
     assert!(!process.has_disconnected());
     // The daemon closes the connection without a message: the session ends as if it had been
@@ -186,7 +168,7 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
         crate::etl::Trace::open(std::fs::File::open(runner.path("c.etl")).unwrap())
             .is_ok_and(|trace| trace.is_finalised())
     });
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 

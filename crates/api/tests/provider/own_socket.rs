@@ -19,7 +19,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Listener};
 
 use crate::daemon::{ProcessConnection, listen, region_params};
-use crate::early::{DaemonProcess, EVENTS_PER_PROVIDER, OTHER_PROVIDER, session};
+use crate::early::{DaemonProcess, EVENT_COUNT, OTHER_PROVIDER, session};
 use crate::late::FullQueue;
 use crate::skip::can;
 use crate::{
@@ -110,7 +110,7 @@ fn folder_open_to_other_users_is_not_used() {
 fn process_not_accepted_by_exiting_daemon_uses_shared_socket() {
     let DaemonSockets { runner, own, shared } = DaemonSockets::open();
     let scenario = runner.spawn("register and stay");
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     assert!(shared.accept().unwrap().is_none(), "the process waits at the daemon user's socket");
     // A daemon that exits does the same.
     RuntimeDir::from_path(&runner.runtime()).remove_own();
@@ -118,7 +118,7 @@ fn process_not_accepted_by_exiting_daemon_uses_shared_socket() {
     let mut process = ProcessConnection::accept(&shared);
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 
@@ -157,7 +157,7 @@ fn root_process_found_by_system_daemon_loses_no_event_while_it_is_stopped() {
 fn stop_daemon_after_it_found_process(scope: Scope) {
     let runner = ScenarioRunner::new();
     let scenario = runner.spawn("one before and one after");
-    wait_for_mark(runner.folder.path(), "registered");
+    runner.wait_for_mark("registered");
     let mut daemon_process = DaemonProcess::start_on(runner, scope);
     until("the daemon has found the process", || {
         let providers = daemon_process.controller.provider_entries().unwrap();
@@ -173,21 +173,19 @@ fn stop_daemon_after_it_found_process(scope: Scope) {
         .enable(&session(), PROVIDER, EnableCode::Disable, &EnableParams::default(), 5000)
         .unwrap();
     daemon_process.stop_daemon();
-    set_mark(daemon_process.runner.folder.path(), "stopped");
+    daemon_process.runner.set_mark("stopped");
     scenario.assert_success();
     daemon_process.signal(Signal::CONT);
     until("all events are collected or counted", || {
         let properties = daemon_process.controller.query(&session()).unwrap();
-        properties.events
-            + properties.events_lost
-            + u64::from(properties.uncounted_processes) * EVENTS_PER_PROVIDER
-            >= EVENTS_PER_PROVIDER
+        properties.events + properties.events_lost + u64::from(properties.uncounted_processes) * EVENT_COUNT
+            >= EVENT_COUNT
     });
     let properties = daemon_process.controller.query(&session()).unwrap();
-    assert_eq!((properties.events, properties.events_lost), (EVENTS_PER_PROVIDER, 0), "{properties:?}");
+    assert_eq!((properties.events, properties.events_lost), (EVENT_COUNT, 0), "{properties:?}");
     assert_eq!(properties.uncounted_processes, 0);
     // The events of the other provider are not counted here.
-    assert_eq!(daemon_process.end(EVENTS_PER_PROVIDER), (0, 0));
+    assert_eq!(daemon_process.end(EVENT_COUNT), (0, 0));
 }
 
 fn register_before_and_after_stop(folder: &Path) {
@@ -196,7 +194,7 @@ fn register_before_and_after_stop(folder: &Path) {
     wait_for_mark(folder, "stopped");
     let other = Provider::register(OTHER_PROVIDER, None).unwrap();
     assert!(other.enabled(INFORMATION, 0), "enabled by the daemon's file");
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }

@@ -16,8 +16,8 @@ use traceweir_format::spec::session::{
 };
 
 use crate::{
-    INFORMATION, PROVIDER, Scenario, ScenarioRunner, alarm, all_events, event, read_events,
-    sequential_config, set_mark, wait_for_mark,
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, alarm, all_events, event, file_config, read_events,
+    set_mark,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -58,7 +58,7 @@ fn every_event_of_many_threads_is_recorded_or_counted_without_rseq() {
 }
 
 fn write_on_many_threads(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("many", folder.join("many.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("many", folder.join("many.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     std::thread::scope(|scope| {
@@ -110,7 +110,7 @@ fn session_that_is_not_stopped_is_finalised_at_exit() {
 }
 
 fn exit_without_stop(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("exit", folder.join("exit.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("exit", folder.join("exit.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     for n in 0..1000u64 {
@@ -124,7 +124,7 @@ fn exit_without_stop(folder: &Path) {
 fn file_of_killed_process_is_valid_to_last_flush_and_can_be_repaired() {
     let runner = ScenarioRunner::new();
     let scenario = runner.spawn("write until killed");
-    wait_for_mark(runner.folder.path(), "flushed");
+    runner.wait_for_mark("flushed");
     scenario.kill();
     let (killed_path, repaired_path) = (runner.path("killed.etl"), runner.path("repaired.etl"));
     let trace = etl::Trace::open(std::fs::File::open(&killed_path).unwrap()).unwrap();
@@ -138,7 +138,7 @@ fn file_of_killed_process_is_valid_to_last_flush_and_can_be_repaired() {
 }
 
 fn write_until_killed(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("killed", folder.join("killed.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("killed", folder.join("killed.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     for n in 0.. {
@@ -189,7 +189,7 @@ fn write_in_handler() {
 }
 
 fn write_in_signal_handler(folder: &Path, property: u32) {
-    let session = PrivateSession::start(&sequential_config("signals", folder.join("signals.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("signals", folder.join("signals.etl"))).unwrap();
     session.enable(PROVIDER, &EnableParams { property, ..all_events() }).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     HANDLER_PROVIDER.set(Provider::register(PROVIDER, None).unwrap()).unwrap();
@@ -213,7 +213,7 @@ fn process_has_at_most_three_private_sessions_and_one_per_file() {
 }
 
 fn start_refused_sessions(folder: &Path) {
-    let start = |name: &str, file: &str| PrivateSession::start(&sequential_config(name, folder.join(file)));
+    let start = |name: &str, file: &str| PrivateSession::start(&file_config(name, folder.join(file)));
     let mut sessions: Vec<_> = ["a", "b", "c"].map(|n| start(n, &format!("{n}.etl")).unwrap()).into();
     assert_eq!(start("d", "d.etl").unwrap_err().status(), Status::ERROR_NO_SYSTEM_RESOURCES);
     assert!(!folder.join("d.etl").exists(), "a refused session left a file");
@@ -229,7 +229,7 @@ fn start_refused_sessions(folder: &Path) {
     drop((session, sessions));
     let live = SessionConfig {
         log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
-        ..sequential_config("live", folder.join("live.etl"))
+        ..file_config("live", folder.join("live.etl"))
     };
     assert!(PrivateSession::start(&live).is_err());
     assert!(!folder.join("live.etl").exists());
@@ -247,7 +247,7 @@ fn private_session_can_switch_to_another_file() {
 }
 
 fn switch_files(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("s", folder.join("a.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("s", folder.join("a.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let provider = Provider::register(PROVIDER, None).unwrap();
     provider.write(&event(1), &[b"before"]).unwrap();
@@ -261,7 +261,7 @@ fn switch_files(folder: &Path) {
     let recorder = SessionConfig {
         log_file_mode: EVENT_TRACE_BUFFERING_MODE,
         log_file: None,
-        ..sequential_config("r", "unused".into())
+        ..file_config("r", "unused".into())
     };
     let recorder = PrivateSession::start(&recorder).unwrap();
     recorder.enable(PROVIDER, &all_events()).unwrap();
@@ -287,7 +287,7 @@ fn strings_activities_and_metadata_are_recorded_unchanged() {
 }
 
 fn write_each_kind_of_event(folder: &Path) {
-    let session = PrivateSession::start(&sequential_config("kinds", folder.join("kinds.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("kinds", folder.join("kinds.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let traits = b"\x0c\x00Provider\0\0";
     assert!(Provider::register_with_traits(PROVIDER, traits, None).is_err(), "a truncated trait is refused");
@@ -330,7 +330,7 @@ fn library_threads_block_signals() {
 
 fn check_signal_masks(folder: &Path) {
     let before = task_folders();
-    let session = PrivateSession::start(&sequential_config("quiet", folder.join("quiet.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("quiet", folder.join("quiet.etl"))).unwrap();
     let _provider = Provider::register(PROVIDER, None).unwrap();
     let library_tasks: Vec<_> = task_folders().into_iter().filter(|task| !before.contains(task)).collect();
     // The thread that started the session may not have ended yet.

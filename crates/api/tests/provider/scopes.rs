@@ -48,7 +48,7 @@ use traceweir_format::tracelogging::MetadataBuilder;
 use crate::control_group::{self, ControlGroup};
 use crate::daemon::RealDaemon;
 use crate::wait::PATIENCE;
-use crate::{PROVIDER, Scenario, ScenarioRunner, event, read_events, sequential_config};
+use crate::{PROVIDER, Scenario, ScenarioRunner, event, file_config, read_events};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("filters of one session", filter_one_session),
@@ -177,9 +177,7 @@ impl FilterTable {
         let mut daemon = RealDaemon::start(&folder.join("run"));
         let files: Vec<PathBuf> = (0..sessions).map(|n| folder.join(format!("{n}.etl"))).collect();
         let start = |(n, file): (usize, &PathBuf)| {
-            SessionRef::Id(
-                daemon.controller.start(&sequential_config(&n.to_string(), file.clone())).unwrap().id,
-            )
+            SessionRef::Id(daemon.controller.start(&file_config(&n.to_string(), file.clone())).unwrap().id)
         };
         Self {
             sessions: files.iter().enumerate().map(start).collect(),

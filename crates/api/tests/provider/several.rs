@@ -15,8 +15,7 @@ use traceweir_transport::message::{Message, PROPERTY_INDEPENDENT};
 use crate::daemon::{ProcessConnection, listen, region_params};
 use crate::items::read_records;
 use crate::{
-    INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, sequential_config, set_mark,
-    wait_for_mark,
+    INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, set_mark, wait_for_mark,
 };
 
 /// Bytes of an event header.
@@ -39,7 +38,7 @@ fn exclude_sessions(folder: &Path) {
     let write_ex = |exclude, flags| provider.event(&event(1)).exclude(exclude).flags(flags).write(&[b"x"]);
     assert_eq!(write_ex(u64::MAX, u32::MAX), Ok(()), "no session is enabled: arguments are not checked");
     let start = |name: &str, property| {
-        let session = PrivateSession::start(&sequential_config(name, folder.join(name))).unwrap();
+        let session = PrivateSession::start(&file_config(name, folder.join(name))).unwrap();
         session.enable(PROVIDER, &EnableParams { property, ..all_events() }).unwrap();
         session
     };
@@ -94,10 +93,8 @@ fn write_largest_events(folder: &Path) {
     ] {
         let lost = if failure == WriteError::MoreData { 3 } else { 0 };
         let path = folder.join(format!("{buffer_kib}.etl"));
-        let config = SessionConfig {
-            buffer_size: buffer_kib,
-            ..sequential_config("write largest events", path.clone())
-        };
+        let config =
+            SessionConfig { buffer_size: buffer_kib, ..file_config("write largest events", path.clone()) };
         let session = PrivateSession::start(&config).unwrap();
         session.enable(PROVIDER, &all_events()).unwrap();
         let payload = vec![5; max_record_bytes];
@@ -134,7 +131,7 @@ fn write_longest_strings(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert_eq!(provider.write_string(INFORMATION, 0, &"x".repeat(1 << 20)), Ok(()), "no session is enabled");
     let path = folder.join("strings.etl");
-    let config = SessionConfig { buffer_size: 128, ..sequential_config("strings", path.clone()) };
+    let config = SessionConfig { buffer_size: 128, ..file_config("strings", path.clone()) };
     let session = PrivateSession::start(&config).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     // Length in UTF-16 units, without the terminator.
@@ -183,7 +180,7 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
         process.enable(0, registration, session, EnableCode::Enable, params);
     }
     process.answer(&Message::Registered { registration });
-    wait_for_mark(runner.folder.path(), "written");
+    runner.wait_for_mark("written");
     let mut counts = Vec::new();
     for region in &mut regions {
         let mut records = 0;
@@ -202,7 +199,7 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
         .parse()
         .expect("the scenario writes the number of events that reached all sessions");
     assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 

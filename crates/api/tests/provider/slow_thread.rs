@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use traceweir::Provider;
 
-use crate::early::{DaemonProcess, EVENTS_PER_PROVIDER, OTHER_PROVIDER};
+use crate::early::{DaemonProcess, EVENT_COUNT, OTHER_PROVIDER};
 use crate::skip::can;
 use crate::stopped_thread::StoppedThread;
 use crate::{INFORMATION, PROVIDER, Scenario, event, eventually, set_mark, until, wait_for_mark};
@@ -34,7 +34,7 @@ fn registration_waits_for_a_control_thread_that_does_not_run() {
     }
     drop(stopped);
     scenario.assert_success();
-    assert_eq!(daemon_process.end(EVENTS_PER_PROVIDER), (EVENTS_PER_PROVIDER, 0));
+    assert_eq!(daemon_process.end(EVENT_COUNT), (EVENT_COUNT, 0));
 }
 
 fn register_while_thread_is_stopped(folder: &Path) {
@@ -46,7 +46,7 @@ fn register_while_thread_is_stopped(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     set_mark(folder, "registered");
     assert!(provider.enabled(INFORMATION, 0), "the registration returned before its session was enabled");
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }

@@ -5,9 +5,7 @@ use std::path::Path;
 use traceweir::provider::{Handle, MAX_REGISTRATIONS};
 use traceweir::{Guid, PrivateSession, Provider, Status, WriteError};
 
-use crate::{
-    INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, read_events, sequential_config,
-};
+use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, all_events, event, file_config, read_events};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("fill the table", fill_the_table),
@@ -38,7 +36,7 @@ fn handle_is_stale_after_its_registration_ends() {
 fn stale_handles(folder: &Path) {
     assert!(Handle::from_raw(0).is_none());
     assert!(Handle::from_raw(u64::MAX).is_none());
-    let session = PrivateSession::start(&sequential_config("stale", folder.join("stale.etl"))).unwrap();
+    let session = PrivateSession::start(&file_config("stale", folder.join("stale.etl"))).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
     let first = Provider::register(PROVIDER, None).unwrap().into_handle();
     assert_eq!(Handle::from_raw(first.to_raw()), Some(first));
@@ -77,11 +75,11 @@ fn limits_of_an_event(folder: &Path) {
     provider.write(&event(1), &too_many_blocks).unwrap();
     provider.write(&event(1), &[&too_large_payload]).unwrap();
 
-    let mut config = sequential_config("limits", folder.join("limits.etl"));
+    let mut config = file_config("limits", folder.join("limits.etl"));
     config.buffer_size = 128;
     let session = PrivateSession::start(&config).unwrap();
     session.enable(PROVIDER, &all_events()).unwrap();
-    let small = PrivateSession::start(&sequential_config("small", folder.join("small.etl"))).unwrap();
+    let small = PrivateSession::start(&file_config("small", folder.join("small.etl"))).unwrap();
     assert_eq!(provider.write(&event(1), &too_many_blocks), Err(WriteError::InvalidParameter));
     assert_eq!(provider.write(&event(1), &[&too_large_payload]), Err(WriteError::TooLarge));
     provider.write(&event(2), &too_many_blocks[1..]).unwrap();

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use traceweir::controller::{EnableCode, EnableParams};
-use traceweir::{ControlCode, Provider, Status};
+use traceweir::{ControlCode, Provider};
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Message;
 
 use crate::daemon::{FailedOrder, ProcessConnection, listen};
-use crate::early::{DaemonProcess, EVENTS_PER_PROVIDER, session};
+use crate::early::{DaemonProcess, EVENT_COUNT, session};
 use crate::{INFORMATION, PROVIDER, Scenario, ScenarioRunner, event, set_mark, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -40,7 +40,7 @@ fn register_and_name() -> Provider {
     assert!(!provider.enabled(INFORMATION, 0), "the provider has no name yet");
     provider.set_traits(&traits()).unwrap();
     assert!(provider.enabled(INFORMATION, 0), "enabled by the daemon's file");
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
     provider
@@ -54,11 +54,10 @@ fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopp
     daemon_process.signal(Signal::CONT);
     until("all events are collected or counted", || {
         let properties = daemon_process.controller.query(&session()).unwrap();
-        properties.events + u64::from(properties.uncounted_processes) * EVENTS_PER_PROVIDER
-            >= EVENTS_PER_PROVIDER
+        properties.events + u64::from(properties.uncounted_processes) * EVENT_COUNT >= EVENT_COUNT
     });
     assert_eq!(daemon_process.uncounted(), 0);
-    assert_eq!(daemon_process.end(EVENTS_PER_PROVIDER), (EVENTS_PER_PROVIDER, 0));
+    assert_eq!(daemon_process.end(EVENT_COUNT), (EVENT_COUNT, 0));
 }
 
 fn name_and_end(_: &Path) {
@@ -73,25 +72,25 @@ fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_sto
     let mut daemon_process = start_daemon_for_name();
     daemon_process.stop_daemon();
     let child = daemon_process.runner.spawn("name and stay");
-    wait_for_mark(daemon_process.runner.folder.path(), "before");
+    daemon_process.runner.wait_for_mark("before");
     daemon_process.signal(Signal::CONT);
     until("the first half is collected", || {
-        daemon_process.controller.query(&session()).unwrap().events == EVENTS_PER_PROVIDER
+        daemon_process.controller.query(&session()).unwrap().events == EVENT_COUNT
     });
-    set_mark(daemon_process.runner.folder.path(), "after");
+    daemon_process.runner.set_mark("after");
     child.assert_success();
     until("the second half is collected", || {
-        daemon_process.controller.query(&session()).unwrap().events == 2 * EVENTS_PER_PROVIDER
+        daemon_process.controller.query(&session()).unwrap().events == 2 * EVENT_COUNT
     });
     assert_eq!(daemon_process.uncounted(), 0);
-    assert_eq!(daemon_process.end(2 * EVENTS_PER_PROVIDER), (2 * EVENTS_PER_PROVIDER, 0));
+    assert_eq!(daemon_process.end(2 * EVENT_COUNT), (2 * EVENT_COUNT, 0));
 }
 
 fn name_and_stay(folder: &Path) {
     let provider = register_and_name();
     set_mark(folder, "before");
     wait_for_mark(folder, "after");
-    for n in 0..EVENTS_PER_PROVIDER {
+    for n in 0..EVENT_COUNT {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }
@@ -107,23 +106,15 @@ fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
     process.answer(&Message::Registered { registration });
     assert!(matches!(process.receive(), Message::SetTraits { .. }));
     // The test plays a daemon without an enable file, which answers after the process has gone on.
-    wait_for_mark(runner.folder.path(), "named");
+    runner.wait_for_mark("named");
     process.send_new_region(SESSION);
     process.enable(0, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Done);
-    assert_eq!(
-        process.expect_failed(),
-        FailedOrder {
-            order: 0,
-            registration: Some(registration),
-            session: SESSION,
-            status: Status::ERROR_TIMEOUT,
-        }
-    );
+    assert_eq!(process.expect_failed(), FailedOrder::timeout(0, Some(registration), SESSION));
     // A later enable has missed nothing.
     process.enable(8, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(8);
-    set_mark(runner.folder.path(), "done");
+    runner.set_mark("done");
     scenario.assert_success();
 }
 

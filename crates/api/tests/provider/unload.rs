@@ -187,10 +187,10 @@ fn statically_linked_program_records_its_events() {
 /// Returns whether a 64-bit little-endian ELF file has a PT_INTERP segment.
 #[cfg(target_env = "gnu")]
 fn has_interpreter(image: &[u8]) -> bool {
+    const PT_INTERP: usize = 3;
     let number = |at: usize, size: usize| {
         image[at..at + size].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
     };
-    const PT_INTERP: usize = 3;
     let (start, entry_size, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
     (0..count).any(|segment| number(start + segment * entry_size, 4) == PT_INTERP)
 }

@@ -65,65 +65,64 @@ fn run_with_daemon(program: &Path, wrapper: &[&str], only_daemon: bool) {
 }
 
 pub(crate) fn build_program(
-    program_folder: &ProgramFolder,
+    programs: &ProgramFolder,
     compiler: &str,
     name: &str,
     flags: &[&str],
 ) -> std::path::PathBuf {
     let flags = [flags, &["-pthread"]].concat();
-    program_folder.build(compiler, &crate_path("tests/c").join(name), &flags, Link::Shared)
+    programs.build(compiler, &crate_path("tests/c").join(name), &flags, Link::Shared)
 }
 
 #[test]
 fn without_a_daemon_errors_are_reported_and_private_sessions_run() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        run_without_daemon(&build_program(&program_folder, compiler, "control_alone.c", &[]), &[]);
+        run_without_daemon(&build_program(&programs, compiler, "control_alone.c", &[]), &[]);
     }
 }
 
 #[test]
 fn published_functions_control_a_session_from_start_to_stop() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        run_with_daemon(&build_program(&program_folder, compiler, "control.c", &[]), &[], false);
+        run_with_daemon(&build_program(&programs, compiler, "control.c", &[]), &[], false);
     }
 }
 
 #[test]
 fn controllers_compile_and_run_as_cpp() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in CPP.compilers() {
         let flags = ["-std=c++17", "-x", "c++"];
-        run_without_daemon(&build_program(&program_folder, compiler, "control_alone.c", &flags), &[]);
-        run_with_daemon(&build_program(&program_folder, compiler, "control.c", &flags), &[], false);
+        run_without_daemon(&build_program(&programs, compiler, "control_alone.c", &flags), &[]);
+        run_with_daemon(&build_program(&programs, compiler, "control.c", &flags), &[], false);
     }
 }
 
 #[test]
 fn sanitizers_report_no_error_in_controllers() {
     if has_sanitizers("gcc") {
-        let program_folder = ProgramFolder::new();
-        run_without_daemon(&build_program(&program_folder, "gcc", "control_alone.c", &SANITIZER_FLAGS), &[]);
-        run_with_daemon(&build_program(&program_folder, "gcc", "control.c", &SANITIZER_FLAGS), &[], false);
+        let programs = ProgramFolder::new();
+        run_without_daemon(&build_program(&programs, "gcc", "control_alone.c", &SANITIZER_FLAGS), &[]);
+        run_with_daemon(&build_program(&programs, "gcc", "control.c", &SANITIZER_FLAGS), &[], false);
     }
 }
 
 #[test]
 fn valgrind_reports_no_error_in_controllers() {
     if has_program("valgrind") {
-        let program_folder = ProgramFolder::new();
+        let programs = ProgramFolder::new();
         // Valgrind does not support memory that is mapped twice, which private sessions need.
-        let program = build_program(&program_folder, "gcc", "control.c", &[]);
+        let program = build_program(&programs, "gcc", "control.c", &[]);
         run_with_daemon(&program, &["valgrind", "--quiet", "--error-exitcode=9"], true);
     }
 }
 
 #[test]
 fn no_call_reads_or_writes_past_the_callers_memory() {
-    let (program_folder, daemon, logs) =
-        (ProgramFolder::new(), TestDaemon::new(), tempfile::tempdir().unwrap());
-    let program = build_program(&program_folder, "gcc", "control_edges.c", &[]);
+    let (programs, daemon, logs) = (ProgramFolder::new(), TestDaemon::new(), tempfile::tempdir().unwrap());
+    let program = build_program(&programs, "gcc", "control_edges.c", &[]);
     let output = expect_success(daemon.command(&program).arg(logs.path()));
     assert!(checked_rows(&output) > 250, "{output}");
     assert!(logs.path().join("snapshot.etl").exists());
@@ -131,8 +130,8 @@ fn no_call_reads_or_writes_past_the_callers_memory() {
 
 #[test]
 fn information_without_a_daemon_is_returned_if_none_runs() {
-    let program_folder = ProgramFolder::new();
-    let program = build_program(&program_folder, "gcc", "asked_alone.c", &[]);
+    let programs = ProgramFolder::new();
+    let program = build_program(&programs, "gcc", "asked_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new(&program);
     // No daemon can be started either.
@@ -153,8 +152,8 @@ fn information_without_a_daemon_is_returned_if_none_runs() {
 
 #[test]
 fn information_without_a_daemon_is_returned_if_its_socket_is_unusable() {
-    let program_folder = ProgramFolder::new();
-    let program = build_program(&program_folder, "gcc", "asked_alone.c", &[]);
+    let programs = ProgramFolder::new();
+    let program = build_program(&programs, "gcc", "asked_alone.c", &[]);
     let (runtime, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // A stream socket: a daemon uses another type of socket, so none can answer here.
     let _other = std::os::unix::net::UnixListener::bind(runtime.path().join("control.sock")).unwrap();

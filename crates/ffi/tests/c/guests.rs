@@ -35,13 +35,13 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
         return;
     }
     let Machine { has_counters, has_branches } = Machine::inspect();
-    let (program_folder, daemon, logs) =
+    let (programs, daemon, logs) =
         (ProgramFolder::new(), TestDaemon::for_all_users(), tempfile::tempdir().unwrap());
     admit_guest(&daemon);
     // The guest can read files here, too.
     let table = daemon.folder.path().join("classes.txt");
     std::fs::copy(crate_path("../../fixtures/information/classes.txt"), &table).unwrap();
-    let mut command = daemon.command(&build_program(&program_folder, "gcc", "information_table.c", &[]));
+    let mut command = daemon.command(&build_program(&programs, "gcc", "information_table.c", &[]));
     command.arg(table).arg(logs.path());
     for fact in [has_counters, has_branches] {
         command.arg(u8::from(fact).to_string());
@@ -63,7 +63,7 @@ fn provider_that_may_not_join_a_group_is_refused_and_not_enabled() {
         return;
     }
     let (closed_group, open_group) = (group(0xC0FF_EE40), group(0xC0FF_EE41));
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for (mode, status) in [("-D_USER_MODE", "0x80070005u"), ("-D_KERNEL_MODE", "0xC0000022u")] {
         let daemon = TestDaemon::for_all_users();
         let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST_UID));
@@ -75,7 +75,7 @@ fn provider_that_may_not_join_a_group_is_refused_and_not_enabled() {
         let params = EnableParams { level: 4, property, ..EnableParams::default() };
         let recording = daemon.record("groups", &[closed_group, open_group], &params);
         let status = format!("-DSTATUS_OR_HRESULT={status}");
-        let program = build_program(&program_folder, "gcc", "group_refused.c", &[mode, &status]);
+        let program = build_program(&programs, "gcc", "group_refused.c", &[mode, &status]);
         expect_success(daemon.command(&program).arg(GUEST_UID.to_string()));
         let members = |group| daemon.controller().group_info(group).unwrap().members.len();
         assert_eq!((members(closed_group), members(open_group)), (0, 0), "a member is left in a group");

@@ -111,19 +111,19 @@ fn classic_params() -> EnableParams {
 
 #[test]
 fn calls_return_the_published_status_while_no_session_listens() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        run_without_session(&program_folder.build(compiler, &source_path("quiet.c"), &[], Link::Shared), &[]);
+        run_without_session(&programs.build(compiler, &source_path("quiet.c"), &[], Link::Shared), &[]);
     }
 }
 
 #[test]
 fn programs_compile_and_run_as_cpp() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in CPP.compilers() {
         for standard in CPP.standards {
             let flags = [&format!("-std={standard}"), "-x", "c++"];
-            let build = |name| program_folder.build(compiler, &source_path(name), &flags, Link::Shared);
+            let build = |name| programs.build(compiler, &source_path(name), &flags, Link::Shared);
             run_without_session(&build("quiet.c"), &[]);
             let (_, events) = record_program(&build("heard.c"), HEARD, &[], &all_levels(), 0, copy_event);
             check_written_events(events);
@@ -167,9 +167,9 @@ fn check_written_events(events: Vec<RecordedEvent>) {
 
 #[test]
 fn events_are_recorded_as_they_were_written() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        let program = program_folder.build(compiler, &source_path("heard.c"), &[], Link::Shared);
+        let program = programs.build(compiler, &source_path("heard.c"), &[], Link::Shared);
         let (output, events) = record_program(&program, HEARD, &[], &all_levels(), 0, copy_event);
         assert!(checked_rows(&output) >= 25, "{output}");
         check_written_events(events);
@@ -178,8 +178,8 @@ fn events_are_recorded_as_they_were_written() {
 
 #[test]
 fn a_classic_provider_writes_events_instances_and_messages() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &source_path("classic.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("classic.c"), &[], Link::Shared);
     let view = |record: &Record<'_>| {
         let descriptor = record.descriptor();
         (
@@ -207,8 +207,8 @@ fn a_classic_provider_writes_events_instances_and_messages() {
 
 #[test]
 fn traits_time_stamps_and_sizes_are_honored() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &source_path("more.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("more.c"), &[], Link::Shared);
     let daemon = TestDaemon::new();
     let small = SessionConfig { buffer_size: 4, ..SessionConfig::default() };
     let session = daemon.record_with_config("more", &[MORE], &all_levels(), small);
@@ -226,11 +226,11 @@ fn traits_time_stamps_and_sizes_are_honored() {
 
 #[test]
 fn every_event_carries_traits_of_all_kinds() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     let decode = b"\x0d\xc0\xde\xc056789abcdef0";
     let traits = [b" \0T\0\x13\0\x02", &decode[..], b"\x03\0\x05\x06\0\xc8own"].concat();
     for compiler in C.compilers() {
-        let program = program_folder.build(compiler, &source_path("traits.c"), &[], Link::Shared);
+        let program = programs.build(compiler, &source_path("traits.c"), &[], Link::Shared);
         // The session knows the provider by its own GUID; the decode GUID selects the schema of the
         // events.
         let daemon = TestDaemon::new();
@@ -251,8 +251,8 @@ fn every_event_carries_traits_of_all_kinds() {
 
 #[test]
 fn callback_receives_the_session_and_its_context() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &source_path("callback.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("callback.c"), &[], Link::Shared);
     let daemon = TestDaemon::new();
     let filters = vec![Filter { kind: 7, data: b"abc".to_vec() }];
     let params =
@@ -278,11 +278,11 @@ fn callback_receives_the_session_and_its_context() {
 #[test]
 fn hello_example_writes_its_events() {
     let example = crate_path("../../examples/c/hello.c");
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
         for standard in C.standards {
             let flag = format!("-std={standard}");
-            let program = program_folder.build(compiler, &example, &[&flag], Link::Shared);
+            let program = programs.build(compiler, &example, &[&flag], Link::Shared);
             let (_, events) =
                 record_program(&program, HELLO, &[], &all_levels(), 0, |record| record.payload().to_vec());
             let string: Vec<u8> = "that was all\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -295,8 +295,8 @@ fn hello_example_writes_its_events() {
 
 #[test]
 fn program_can_be_linked_with_the_static_library() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &source_path("heard.c"), &[], Link::Static);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("heard.c"), &[], Link::Static);
     let needed = expect_success(Command::new("readelf").arg("-d").arg(&program));
     assert!(!needed.contains("libtraceweir"), "{needed}");
     let (_, events) = record_program(&program, HEARD, &[], &all_levels(), 0, copy_event);
@@ -305,9 +305,9 @@ fn program_can_be_linked_with_the_static_library() {
 
 #[test]
 fn plugin_registers_and_unloads_while_the_library_stays() {
-    let program_folder = ProgramFolder::new();
-    let plugin = program_folder.build("gcc", &source_path("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
-    let host = program_folder.path("host");
+    let programs = ProgramFolder::new();
+    let plugin = programs.build("gcc", &source_path("plugin.c"), &["-shared", "-fPIC"], Link::Shared);
+    let host = programs.path("host");
     expect_success(
         Command::new("gcc").args(STRICT_FLAGS).arg(source_path("host.c")).arg("-o").arg(&host).arg("-ldl"),
     );
@@ -336,8 +336,8 @@ fn plugin_registers_and_unloads_while_the_library_stays() {
 
 #[test]
 fn call_stack_begins_in_the_function_that_wrote() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &source_path("stack.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("stack.c"), &[], Link::Shared);
     let params = EnableParams { property: EVENT_ENABLE_PROPERTY_STACK_TRACE, ..all_levels() };
     let view = |record: &Record<'_>| {
         record.items().stack().expect("the event has a stack").frames().collect::<Vec<u64>>()
@@ -374,10 +374,10 @@ fn payload_filter() -> Filter {
 fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
     const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
     const KEY: u32 = EVENT_ENABLE_PROPERTY_EVENT_KEY;
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     // The loader resolves all functions at the start: resolving a function at its first call takes
     // 3 KiB of stack.
-    let program = program_folder.build("gcc", &source_path("signal_stack.c"), &["-Wl,-z,now"], Link::Shared);
+    let program = programs.build("gcc", &source_path("signal_stack.c"), &["-Wl,-z,now"], Link::Shared);
     let params_with = |property| EnableParams { property, ..all_levels() };
     let filtered = EnableParams { filters: vec![payload_filter()], ..params_with(STACK) };
     // Code without optimization needs more stack than the documented limit.
@@ -420,8 +420,8 @@ fn a_signal_handler_on_a_small_stack_writes_whatever_sessions_ask_for() {
 
 #[test]
 fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &source_path("described.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &source_path("described.c"), &[], Link::Shared);
     let (output, events) = record_program(&program, DESCRIBED, &[], &all_levels(), 0, copy_event);
     assert_eq!(checked_rows(&output), 16, "{output}");
     // Refused events are missing; the first event was written by the published function.
@@ -440,8 +440,8 @@ fn shortcut_of_the_macros_writes_usual_events_and_refuses_others() {
 
 /// Runs the programs with other compiler flags, or under a tool such as valgrind.
 fn run_under_tool(build: &[&str], wrapper: &[&str]) {
-    let program_folder = ProgramFolder::new();
-    let program = |name: &str| program_folder.build("gcc", &source_path(name), build, Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = |name: &str| programs.build("gcc", &source_path(name), build, Link::Shared);
     run_without_session(&program("quiet.c"), wrapper);
     let (_, events) = record_program(&program("heard.c"), HEARD, wrapper, &all_levels(), 0, copy_event);
     check_written_events(events);

@@ -7,17 +7,16 @@ use crate::support::{ProgramFolder, STRICT_FLAGS, crate_path, expect_success, ha
 
 #[test]
 fn library_exports_exactly_the_declared_functions() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     let declared = declared_functions();
     assert!(declared.len() > 20, "{declared:?}");
-    assert_eq!(exported_functions(&program_folder), declared);
+    assert_eq!(exported_functions(&programs), declared);
 }
 
 #[test]
 fn library_has_its_soname_and_stays_loaded() {
-    let program_folder = ProgramFolder::new();
-    let dynamic =
-        expect_success(Command::new("readelf").arg("-d").arg(program_folder.path("libtraceweir.so")));
+    let programs = ProgramFolder::new();
+    let dynamic = expect_success(Command::new("readelf").arg("-d").arg(programs.path("libtraceweir.so")));
     assert!(dynamic.contains("[libtraceweir.so.0]"), "{dynamic}");
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
 }

@@ -144,7 +144,7 @@ fn is_not_a_field(line: &str) -> bool {
 }
 
 /// Prints a trace with the C program, and compares each event with the result of the decoder.
-fn compare_with_decoder(program_folder: &ProgramFolder, program: &Path, trace: &str) -> usize {
+fn compare_with_decoder(programs: &ProgramFolder, program: &Path, trace: &str) -> usize {
     let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
     let mut decoder = Decoder::new();
     decoder.add_manifest(&std::fs::read(&manifest).unwrap()).unwrap();
@@ -167,7 +167,7 @@ fn compare_with_decoder(program_folder: &ProgramFolder, program: &Path, trace: &
             Err(_) => Expected::NoSchema,
         });
     }
-    let file = program_folder.path(&format!("{trace}.records"));
+    let file = programs.path(&format!("{trace}.records"));
     std::fs::write(&file, dumped).unwrap();
     let output = expect_success(
         Command::new(program).arg(&file).arg(&manifest).arg(&tmf).env("TRACEWEIR_MANIFESTS", ""),
@@ -203,8 +203,8 @@ fn compare_with_decoder(program_folder: &ProgramFolder, program: &Path, trace: &
 
 #[test]
 fn program_prints_what_the_decoder_returns() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &crate_path("tests/c/tdh.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh.c"), &[], Link::Shared);
     for (trace, min_events) in [
         ("tracelogging", 16),
         ("manifest", 5),
@@ -214,26 +214,26 @@ fn program_prints_what_the_decoder_returns() {
         ("eventsource", 1),
         ("merged", 1),
     ] {
-        let compared = compare_with_decoder(&program_folder, &program, trace);
+        let compared = compare_with_decoder(&programs, &program, trace);
         assert!(compared >= min_events, "{trace}: {compared} events");
     }
 }
 
 #[test]
 fn messages_are_formatted_as_text() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &crate_path("tests/c/tdh.c"), &[], Link::Shared);
-    compare_with_decoder(&program_folder, &program, "wpp");
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh.c"), &[], Link::Shared);
+    compare_with_decoder(&programs, &program, "wpp");
     let (manifest, tmf) = (fixture_path("manifests/everything.man"), fixture_path("tmf/sample.tmf"));
     let mut command = Command::new(&program);
-    let output = expect_success(command.arg(program_folder.path("wpp.records")).arg(manifest).arg(tmf));
+    let output = expect_success(command.arg(programs.path("wpp.records")).arg(manifest).arg(tmf));
     assert!(output.contains(" source 2\n") && output.contains("QueueInsert depth is "), "{output}");
 }
 
 #[test]
 fn every_call_of_the_table_returns_its_status() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &crate_path("tests/c/tdh_rows.c"), &[], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_rows.c"), &[], Link::Shared);
     let mut command = Command::new(&program);
     let output = expect_success(
         command
@@ -246,9 +246,9 @@ fn every_call_of_the_table_returns_its_status() {
 
 #[test]
 fn pipe_is_refused_as_a_file_of_message_formats_without_blocking() {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Shared);
-    let pipe = program_folder.path("pipe");
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Shared);
+    let pipe = programs.path("pipe");
     expect_success(Command::new("mkfifo").arg(&pipe));
     let mut command = Command::new(program);
     expect_success(command.arg(&pipe).env("TRACEWEIR_MANIFESTS", "/nowhere"));
@@ -259,16 +259,16 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     // For a privileged program, the loader does not search the folder of the program.
-    let program = program_folder.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Static);
-    let folder = program_folder.path("manifests");
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_folders.c"), &[], Link::Static);
+    let folder = programs.path("manifests");
     let set_mode =
         |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     std::fs::create_dir(&folder).unwrap();
     std::fs::copy(fixture_path("manifests/everything.man"), folder.join("everything.man")).unwrap();
     for (path, mode) in
-        [(program_folder.folder.path(), 0o755), (&folder, 0o755), (&folder.join("everything.man"), 0o644)]
+        [(programs.folder.path(), 0o755), (&folder, 0o755), (&folder.join("everything.man"), 0o644)]
     {
         set_mode(path, mode);
     }
@@ -293,9 +293,8 @@ fn privileged_program_ignores_the_callers_manifest_folders() {
 
 #[test]
 fn concurrent_queries_and_changes_do_not_mix_answers() {
-    let program_folder = ProgramFolder::new();
-    let program =
-        program_folder.build("gcc", &crate_path("tests/c/tdh_threads.c"), &["-pthread"], Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_threads.c"), &["-pthread"], Link::Shared);
     let mut command = Command::new(&program);
     expect_success(
         command.arg(fixture_path("manifests/everything.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"),
@@ -307,9 +306,8 @@ fn sanitizers_report_no_error_in_decoding_programs() {
     if !has_sanitizers("gcc") {
         return;
     }
-    let program_folder = ProgramFolder::new();
-    let program =
-        program_folder.build("gcc", &crate_path("tests/c/tdh_rows.c"), &SANITIZER_FLAGS, Link::Shared);
+    let programs = ProgramFolder::new();
+    let program = programs.build("gcc", &crate_path("tests/c/tdh_rows.c"), &SANITIZER_FLAGS, Link::Shared);
     let mut command = Command::new(&program);
     command.arg(fixture_path("manifests/everything.man")).arg(fixture_path("README.md"));
     expect_success(command.env("TRACEWEIR_MANIFESTS", "/nowhere").env("ASAN_OPTIONS", "detect_leaks=0"));

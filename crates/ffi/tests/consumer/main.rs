@@ -32,8 +32,8 @@ fn source_path(name: &str) -> PathBuf {
     crate_path("tests/consumer").join(name)
 }
 
-fn build_program(program_folder: &ProgramFolder, name: &str, flags: &[&str]) -> PathBuf {
-    program_folder.build("gcc", &source_path(name), &[flags, &["-pthread"]].concat(), Link::Shared)
+fn build_program(programs: &ProgramFolder, name: &str, flags: &[&str]) -> PathBuf {
+    programs.build("gcc", &source_path(name), &[flags, &["-pthread"]].concat(), Link::Shared)
 }
 
 /// Returns every trace of the fixtures.
@@ -151,8 +151,8 @@ fn assert_same_lines(printed: &[String], expected: &[String], what: &Path) {
 
 #[test]
 fn event_records_match_the_file() {
-    let program_folder = ProgramFolder::new();
-    let dump = build_program(&program_folder, "dump.c", &[]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
     for file in list_fixtures() {
         assert_same_lines(
             &run_program(&dump, &["records"], &[&file]),
@@ -183,8 +183,8 @@ fn items_of_unknown_types_arrive_unchanged() {
         writer.write(0, time, &record).unwrap();
     }
     std::fs::write(&file, writer.finish(Summary::default()).unwrap()).unwrap();
-    let program_folder = ProgramFolder::new();
-    let lines = run_program(&build_program(&program_folder, "dump.c", &[]), &["records"], &[&file]);
+    let programs = ProgramFolder::new();
+    let lines = run_program(&build_program(&programs, "dump.c", &[]), &["records"], &[&file]);
     assert_same_lines(&lines, &expected_lines(&file, expected_line, false), &file);
     for count in [1, 3, MAX_ITEMS] {
         assert!(lines.iter().any(|line| line.contains(&format!("items {count} "))), "{count}: {lines:#?}");
@@ -193,8 +193,8 @@ fn items_of_unknown_types_arrive_unchanged() {
 
 #[test]
 fn older_callback_receives_the_same_events() {
-    let program_folder = ProgramFolder::new();
-    let dump = build_program(&program_folder, "dump.c", &[]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
     let line = |record: &Record<'_>, stamp: i64| {
         let descriptor = record.descriptor();
         format!(
@@ -229,8 +229,8 @@ fn buffer_count(file: &Path) -> usize {
 
 #[test]
 fn buffer_callback_is_called_once_for_each_buffer() {
-    let program_folder = ProgramFolder::new();
-    let dump = build_program(&program_folder, "dump.c", &[]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
     for file in list_fixtures() {
         let buffers = buffer_count(&file);
         let mut expected = expected_lines(&file, expected_line, false);
@@ -241,8 +241,8 @@ fn buffer_callback_is_called_once_for_each_buffer() {
 
 #[test]
 fn several_files_are_merged_by_time_and_cut_to_a_window() {
-    let program_folder = ProgramFolder::new();
-    let dump = build_program(&program_folder, "dump.c", &[]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
     let files = list_fixtures();
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let mut expected: Vec<String> =
@@ -267,8 +267,8 @@ fn several_files_are_merged_by_time_and_cut_to_a_window() {
 
 #[test]
 fn kept_buffers_can_be_added_to_a_stream() {
-    let program_folder = ProgramFolder::new();
-    let dump = build_program(&program_folder, "dump.c", &[]);
+    let programs = ProgramFolder::new();
+    let dump = build_program(&programs, "dump.c", &[]);
     for file in list_fixtures() {
         let mut expected = expected_lines(&file, expected_line, false);
         let mut printed = run_program(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
@@ -304,13 +304,13 @@ fn run_table(program: &Path, wrapper: &[&str]) {
 
 #[test]
 fn calls_return_the_published_status() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for compiler in C.compilers() {
-        run_table(&program_folder.build(compiler, &source_path("table.c"), &["-pthread"], Link::Shared), &[]);
+        run_table(&programs.build(compiler, &source_path("table.c"), &["-pthread"], Link::Shared), &[]);
     }
     for compiler in CPP.compilers() {
         let flags = ["-pthread", "-x", "c++", "-Wno-missing-field-initializers"];
-        run_table(&program_folder.build(compiler, &source_path("table.c"), &flags, Link::Shared), &[]);
+        run_table(&programs.build(compiler, &source_path("table.c"), &flags, Link::Shared), &[]);
     }
 }
 
@@ -319,9 +319,9 @@ fn sanitizers_report_no_error() {
     if !has_sanitizers("gcc") {
         return;
     }
-    let program_folder = ProgramFolder::new();
-    run_table(&build_program(&program_folder, "table.c", &SANITIZER_FLAGS), &[]);
-    let dump = build_program(&program_folder, "dump.c", &SANITIZER_FLAGS);
+    let programs = ProgramFolder::new();
+    run_table(&build_program(&programs, "table.c", &SANITIZER_FLAGS), &[]);
+    let dump = build_program(&programs, "dump.c", &SANITIZER_FLAGS);
     for file in list_fixtures() {
         assert_same_lines(
             &run_program(&dump, &["buffers"], &[&file])[..1],
@@ -335,19 +335,19 @@ fn sanitizers_report_no_error() {
 #[test]
 fn valgrind_reports_no_error() {
     if has_program("valgrind") {
-        let program_folder = ProgramFolder::new();
+        let programs = ProgramFolder::new();
         let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
         let wrapper = [&["valgrind", "--quiet", "--error-exitcode=9"], &leaks[..]].concat();
-        run_table(&build_program(&program_folder, "table.c", &[]), &wrapper);
+        run_table(&build_program(&programs, "table.c", &[]), &wrapper);
     }
 }
 
 /// Runs a live session with a consumer in C, and returns the lines that the consumer printed for the
 /// events.
 fn run_live_session(ending: &str) -> Vec<String> {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     let (consumer, writer) =
-        (build_program(&program_folder, "live.c", &[]), build_program(&program_folder, "writer.c", &[]));
+        (build_program(&programs, "live.c", &[]), build_program(&programs, "writer.c", &[]));
     let daemon = TestDaemon::new();
     let mut controller = daemon.controller();
     let config = SessionConfig {

@@ -19,12 +19,12 @@ const NOT_FOUND: &str = "1168";
 const KITCHEN_PROVIDER: Guid = Guid::from_u128(0x2b4f0c6a_91d3_4c57_8a0e_6d5b3f1e7c42);
 
 /// Builds the writer, with its manifest compiled in.
-fn build_writer(program_folder: &ProgramFolder) -> PathBuf {
+fn build_writer(programs: &ProgramFolder) -> PathBuf {
     let manifest = Manifest::open(source_path("kitchen.man")).unwrap();
-    let [header, resource] = manifest.write_c(program_folder.folder.path(), &COptions::default()).unwrap();
+    let [header, resource] = manifest.write_c(programs.folder.path(), &COptions::default()).unwrap();
     let folder = format!("-I{}", header.parent().unwrap().display());
     let flags = [folder.as_str(), resource.to_str().unwrap(), "-Wl,--build-id", "-pthread"];
-    program_folder.build("gcc", &source_path("kitchen_writer.c"), &flags, Link::Shared)
+    programs.build("gcc", &source_path("kitchen_writer.c"), &flags, Link::Shared)
 }
 
 /// Returns the lines that `decode.c` prints if it knows the writer's manifest.
@@ -65,8 +65,8 @@ fn run_decoder(program: &Path, file: &Path) -> Vec<String> {
 
 #[test]
 fn events_are_decoded_by_the_program_that_their_trace_names() {
-    let (program_folder, daemon) = (ProgramFolder::new(), TestDaemon::new());
-    let (writer, reader) = (build_writer(&program_folder), build_program(&program_folder, "decode.c", &[]));
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (writer, reader) = (build_writer(&programs), build_program(&programs, "decode.c", &[]));
     let file = record_writer(&daemon, &writer);
     let mut lines = run_decoder(&reader, &file);
     // A query outside of a callback asks all open traces. A closed trace has no schemas any more.
@@ -74,12 +74,8 @@ fn events_are_decoded_by_the_program_that_their_trace_names() {
     assert_eq!(lines, expected_lines());
 
     // Neither another program at the path of the writer nor a file that is not a program is used.
-    let other = program_folder.build(
-        "gcc",
-        &crate_path("tests/consumer/writer.c"),
-        &["-Wl,--build-id"],
-        Link::Shared,
-    );
+    let other =
+        programs.build("gcc", &crate_path("tests/consumer/writer.c"), &["-Wl,--build-id"], Link::Shared);
     for replacement in [std::fs::read(&other).unwrap(), b"no program".to_vec(), Vec::new()] {
         std::fs::remove_file(&writer).unwrap();
         std::fs::write(&writer, replacement).unwrap();
@@ -94,8 +90,8 @@ fn events_are_decoded_by_the_program_that_their_trace_names() {
 
 #[test]
 fn live_events_are_decoded_by_the_program_that_their_session_names() {
-    let (program_folder, daemon) = (ProgramFolder::new(), TestDaemon::new());
-    let (writer, reader) = (build_writer(&program_folder), build_program(&program_folder, "decode.c", &[]));
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (writer, reader) = (build_writer(&programs), build_program(&programs, "decode.c", &[]));
     let mut controller = daemon.controller();
     let config = SessionConfig {
         name: "live".to_owned(),
@@ -133,8 +129,8 @@ fn run_consumer_while(mut command: Command, act: impl FnOnce()) -> Vec<String> {
 
 #[test]
 fn manifests_in_events_describe_earlier_and_later_events() {
-    let program_folder = ProgramFolder::new();
-    let reader = build_program(&program_folder, "decode.c", &[]);
+    let programs = ProgramFolder::new();
+    let reader = build_program(&programs, "decode.c", &[]);
     for (trace, min_decoded) in [("eventsource", 1), ("merged", 1)] {
         let file = crate_path("../../fixtures/etl").join(format!("{trace}.etl"));
         let lines = run_decoder(&reader, &file);
@@ -145,9 +141,8 @@ fn manifests_in_events_describe_earlier_and_later_events() {
 
 /// Returns the writer's events that pass a filter: ids and degrees.
 fn run_filtered(filter: &str) -> Vec<String> {
-    let (program_folder, daemon) = (ProgramFolder::new(), TestDaemon::new());
-    let (writer, listener) =
-        (build_writer(&program_folder), build_program(&program_folder, "filtered.c", &[]));
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (writer, listener) = (build_writer(&programs), build_program(&programs, "filtered.c", &[]));
     let mut command = daemon.command(&listener);
     command.arg(source_path("kitchen.man")).args(["kitchen", filter]);
     run_consumer_while(command, || {
@@ -171,7 +166,7 @@ fn all_required_filters_and_one_other_must_pass() {
 
 #[test]
 fn filters_of_a_manifest_are_listed_with_their_fields() {
-    let program_folder = ProgramFolder::new();
-    let mut command = Command::new(build_program(&program_folder, "filters.c", &[]));
+    let programs = ProgramFolder::new();
+    let mut command = Command::new(build_program(&programs, "filters.c", &[]));
     expect_success(command.arg(source_path("kitchen.man")).env("TRACEWEIR_MANIFESTS", "/nowhere"));
 }

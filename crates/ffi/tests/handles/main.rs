@@ -23,9 +23,9 @@ use support::{
 };
 
 /// Builds and runs a program of this folder, and returns its output.
-fn build_and_run(program_folder: &ProgramFolder, name: &str, flags: &[&str]) -> String {
+fn build_and_run(programs: &ProgramFolder, name: &str, flags: &[&str]) -> String {
     let source = crate_path("tests/handles").join(name);
-    run_program(&program_folder.build("gcc", &source, &[flags, &["-pthread"]].concat(), Link::Shared), false)
+    run_program(&programs.build("gcc", &source, &[flags, &["-pthread"]].concat(), Link::Shared), false)
 }
 
 /// Runs a program with a daemon, a trace and a manifest, and returns its output. If
@@ -61,9 +61,9 @@ fn exactly_one_racing_thread_ends_a_handle() {
 #[test]
 fn sanitizers_report_no_error() {
     if has_sanitizers("gcc") {
-        let program_folder = ProgramFolder::new();
-        build_and_run(&program_folder, "table.c", &SANITIZER_FLAGS);
-        build_and_run(&program_folder, "threads.c", &SANITIZER_FLAGS);
+        let programs = ProgramFolder::new();
+        build_and_run(&programs, "table.c", &SANITIZER_FLAGS);
+        build_and_run(&programs, "threads.c", &SANITIZER_FLAGS);
     }
 }
 

@@ -44,19 +44,19 @@ fn examples_compile_with_the_headers_of_mingw() {
 }
 
 /// Builds an example.
-fn build_example(program_folder: &ProgramFolder, file: &str) -> PathBuf {
+fn build_example(programs: &ProgramFolder, file: &str) -> PathBuf {
     let source = crate_path("../../examples/c").join(file);
     assert!(source.is_file(), "{}", source.display());
-    program_folder.build("gcc", &source, &["-std=c11"], Link::Shared)
+    programs.build("gcc", &source, &["-std=c11"], Link::Shared)
 }
 
 #[test]
 fn examples_compile_with_every_compiler_and_standard() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     for source in &list_examples() {
         for compiler in C.compilers() {
             for standard in C.standards {
-                program_folder.build(compiler, source, &[&format!("-std={standard}")], Link::Shared);
+                programs.build(compiler, source, &[&format!("-std={standard}")], Link::Shared);
             }
         }
     }
@@ -97,9 +97,9 @@ const GREETINGS: [u16; 4] = [10, 10, 12, 26];
 
 #[test]
 fn session_example_records_a_provider() {
-    let program_folder = ProgramFolder::new();
-    let hello = build_example(&program_folder, "hello.c");
-    let session = build_example(&program_folder, "session.c");
+    let programs = ProgramFolder::new();
+    let hello = build_example(&programs, "hello.c");
+    let session = build_example(&programs, "session.c");
     let daemon = TestDaemon::new();
     let file = daemon.folder.path().join("grüße.etl");
     let mut command = daemon.command(&session);
@@ -123,8 +123,8 @@ fn session_example_records_a_provider() {
 
 #[test]
 fn session_example_replaces_an_abandoned_session() {
-    let program_folder = ProgramFolder::new();
-    let session = build_example(&program_folder, "session.c");
+    let programs = ProgramFolder::new();
+    let session = build_example(&programs, "session.c");
     let daemon = TestDaemon::new();
     let abandoned = daemon.record("Left", &[], &EnableParams::default());
     let file = daemon.folder.path().join("new.etl");
@@ -143,9 +143,9 @@ fn session_example_replaces_an_abandoned_session() {
 
 #[test]
 fn consumer_example_reads_and_merges_files() {
-    let program_folder = ProgramFolder::new();
-    let hello = build_example(&program_folder, "hello.c");
-    let consumer = build_example(&program_folder, "consumer.c");
+    let programs = ProgramFolder::new();
+    let hello = build_example(&programs, "hello.c");
+    let consumer = build_example(&programs, "consumer.c");
     let daemon = TestDaemon::new();
     let recording = daemon.record(
         "greetings",
@@ -173,9 +173,9 @@ fn consumer_example_reads_and_merges_files() {
 
 #[test]
 fn printer_example_shows_live_events_with_their_fields() {
-    let program_folder = ProgramFolder::new();
-    let writer = build_example(&program_folder, "tracelogging.c");
-    let printer = build_example(&program_folder, "printer.c");
+    let programs = ProgramFolder::new();
+    let writer = build_example(&programs, "tracelogging.c");
+    let printer = build_example(&programs, "printer.c");
     let daemon = TestDaemon::new();
     let live = start_program(daemon.command(&printer).args(["Live", COPIER, "3"]), "listening");
     expect_success(&mut daemon.command(&writer));
@@ -191,8 +191,8 @@ fn printer_example_shows_live_events_with_their_fields() {
 
 #[test]
 fn list_example_shows_sessions() {
-    let program_folder = ProgramFolder::new();
-    let list = build_example(&program_folder, "list.c");
+    let programs = ProgramFolder::new();
+    let list = build_example(&programs, "list.c");
     let daemon = TestDaemon::new();
     let recording = daemon.record("listed", &[], &EnableParams::default());
     let all = expect_success(&mut daemon.command(&list));
@@ -220,11 +220,11 @@ int main(void) {
 
 #[test]
 fn list_example_shows_providers_with_their_processes_and_sessions() {
-    let program_folder = ProgramFolder::new();
-    let list = build_example(&program_folder, "list.c");
-    let source = program_folder.path("registered.c");
+    let programs = ProgramFolder::new();
+    let list = build_example(&programs, "list.c");
+    let source = programs.path("registered.c");
     std::fs::write(&source, REGISTERED).unwrap();
-    let registered = program_folder.build("gcc", &source, &[], Link::Shared);
+    let registered = programs.build("gcc", &source, &[], Link::Shared);
     let daemon = TestDaemon::new();
     let params = EnableParams { level: 4, match_any: 0x30, ..EnableParams::default() };
     let recording = daemon.record("enables", &[HELLO.parse().unwrap()], &params);

@@ -21,9 +21,9 @@ pub(crate) fn declared_functions() -> BTreeSet<String> {
 }
 
 /// Returns the functions that the shared library exports.
-pub(crate) fn exported_functions(program_folder: &ProgramFolder) -> BTreeSet<String> {
+pub(crate) fn exported_functions(programs: &ProgramFolder) -> BTreeSet<String> {
     let listed = expect_success(
-        Command::new("nm").args(["-D", "--defined-only"]).arg(program_folder.path("libtraceweir.so")),
+        Command::new("nm").args(["-D", "--defined-only"]).arg(programs.path("libtraceweir.so")),
     );
     listed.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }

@@ -7,11 +7,10 @@ use crate::support::expect_success;
 
 #[test]
 fn activities_follow_the_contract() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in cpp_compilers() {
         for (standard, optimization) in [(compiler.standards()[0], "-O0"), (compiler.standards()[1], "-O2")] {
-            let program =
-                source_folder.build(compiler, &sources().join("activity.cpp"), &[standard, optimization]);
+            let program = folder.build(compiler, &sources().join("activity.cpp"), &[standard, optimization]);
             assert_eq!(expect_success(&mut Command::new(program)), "all rules hold\n", "{compiler:?}");
         }
     }
@@ -19,9 +18,9 @@ fn activities_follow_the_contract() {
 
 #[test]
 fn calls_of_activities_out_of_order_are_asserted() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in cpp_compilers().into_iter().take(1) {
-        let program = source_folder.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
+        let program = folder.build(compiler, &sources().join("activity.cpp"), &["-std=c++17"]);
         for (wrong_call, message) in [
             ("start", "has been started already"),
             ("stop", "has not been started"),

@@ -10,9 +10,9 @@ use crate::support::{SANITIZER_FLAGS, crate_path, expect_success, has_program, h
 use crate::table;
 
 /// Returns the sources of all programs that need no library.
-fn list_sources(source_folder: &SourceFolder, compiler: Compiler) -> Vec<PathBuf> {
-    let table = source_folder
-        .write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
+fn list_sources(folder: &SourceFolder, compiler: Compiler) -> Vec<PathBuf> {
+    let table =
+        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
     let mut sources_found = vec![table, sources().join("rules.c")];
     if compiler.is_cpp {
         sources_found.extend(["activity.cpp", "places.cpp"].map(|name| sources().join(name)));
@@ -22,11 +22,11 @@ fn list_sources(source_folder: &SourceFolder, compiler: Compiler) -> Vec<PathBuf
 
 #[test]
 fn sanitizers_report_no_error() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in compilers().into_iter().filter(|compiler| has_sanitizers(compiler.program)) {
-        for source in list_sources(&source_folder, compiler) {
+        for source in list_sources(&folder, compiler) {
             let flags = [&SANITIZER_FLAGS[..], &["-O0", compiler.standards()[0]]].concat();
-            expect_success(&mut Command::new(source_folder.build(compiler, &source, &flags)));
+            expect_success(&mut Command::new(folder.build(compiler, &source, &flags)));
         }
     }
 }
@@ -36,10 +36,10 @@ fn valgrind_reports_no_error() {
     if !has_program("valgrind") {
         return;
     }
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in compilers().into_iter().filter(|compiler| compiler.program.starts_with('g')) {
-        for source in list_sources(&source_folder, compiler) {
-            let program = source_folder.build(compiler, &source, &["-O0", compiler.standards()[0]]);
+        for source in list_sources(&folder, compiler) {
+            let program = folder.build(compiler, &source, &["-O0", compiler.standards()[0]]);
             expect_success(
                 Command::new("valgrind")
                     .args(["--quiet", "--error-exitcode=9", "--leak-check=full"])
@@ -63,28 +63,23 @@ fn list_sections(object: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-fn compile_object(
-    source_folder: &SourceFolder,
-    compiler: Compiler,
-    source: &Path,
-    flags: &[&str],
-) -> PathBuf {
-    let object = source_folder.path("object.o");
+fn compile_object(folder: &SourceFolder, compiler: Compiler, source: &Path, flags: &[&str]) -> PathBuf {
+    let object = folder.path("object.o");
     let out = object.to_str().expect("the path is valid UTF-8");
     let flags = [flags, &["-c", "-O2", compiler.standards()[0], "-o", out]].concat();
-    let output = source_folder.compile(compiler, source, &flags);
+    let output = folder.compile(compiler, source, &flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     object
 }
 
 #[test]
 fn metadata_are_read_only_and_nothing_runs_before_main() {
-    let source_folder = SourceFolder::new();
-    let source = source_folder
-        .write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Library));
+    let folder = SourceFolder::new();
+    let source =
+        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Library));
     for compiler in compilers() {
         for pic in ["-fno-pic", "-fPIC"] {
-            let object = compile_object(&source_folder, compiler, &source, &[pic]);
+            let object = compile_object(&folder, compiler, &source, &[pic]);
             let bytes = std::fs::read(&object).expect("the object can be read");
             assert_eq!(
                 list_sections(&object).iter().any(|(name, _)| name == ".etw0"),
@@ -114,7 +109,7 @@ fn metadata_are_read_only_and_nothing_runs_before_main() {
 
 #[test]
 fn provider_can_be_declared_in_other_sources() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     let define = "#include \"hooks.h\"\n#include <TraceLoggingProvider.h>\nTRACELOGGING_DECLARE_PROVIDER(g);\n\
         TRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
         #ifdef __cplusplus\nextern \"C\"\n#endif\nvoid other(void);\n\
@@ -123,16 +118,16 @@ fn provider_can_be_declared_in_other_sources() {
         #ifdef __cplusplus\nextern \"C\"\n#endif\nvoid other(void);\nvoid other(void) {\n    CHECK(TraceLoggingProviderEnabled(g, 5, 0));\n\
             TraceLoggingWrite(g, \"E\", TraceLoggingInt8(1, \"n\"));\n    hook_print();\n}\n";
     let (define, declare) =
-        (source_folder.write_source("define.c", define), source_folder.write_source("declare.c", declare));
+        (folder.write_source("define.c", define), folder.write_source("declare.c", declare));
     // In any combination of languages.
     for (first, second) in
         compilers().into_iter().flat_map(|first| compilers().into_iter().map(move |second| (first, second)))
     {
-        let defined = compile_object(&source_folder, first, &define, &[]);
-        let defining_object = source_folder.path("define.o");
+        let defined = compile_object(&folder, first, &define, &[]);
+        let defining_object = folder.path("define.o");
         std::fs::rename(&defined, &defining_object).expect("the object can be renamed");
-        let declared = compile_object(&source_folder, second, &declare, &[]);
-        let program = source_folder.path("two");
+        let declared = compile_object(&folder, second, &declare, &[]);
+        let program = folder.path("two");
         expect_success(Command::new("gcc").arg(&defining_object).arg(&declared).arg("-o").arg(&program));
         let printed = expect_success(&mut Command::new(&program));
         // Size, tags, the event's name, the field's name and type.
@@ -142,15 +137,15 @@ fn provider_can_be_declared_in_other_sources() {
 
 #[test]
 fn headers_compile_alone_and_twice() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for header in ["TraceLoggingProvider.h", "TraceLoggingActivity.h"] {
         let text = format!("#include <{header}>\n#include <{header}>\nextern int unit;\nint unit = 1;\n");
-        let source = source_folder.write_source("alone.c", &text);
+        let source = folder.write_source("alone.c", &text);
         for compiler in
             compilers().into_iter().filter(|compiler| compiler.is_cpp || header.contains("Provider"))
         {
             for standard in compiler.standards() {
-                source_folder.assert_compiles(compiler, &source, &[standard, "-Wconversion", "-Wshadow"]);
+                folder.assert_compiles(compiler, &source, &[standard, "-Wconversion", "-Wshadow"]);
             }
         }
     }

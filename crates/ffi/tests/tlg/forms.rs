@@ -92,10 +92,10 @@ fn every_macro_takes_an_optional_name_description_and_tags() {
         .flat_map(|kind| macro_shapes(kind).into_iter().map(|shape| make_row(kind, &shape)));
     let (statements, rows): (Vec<_>, Vec<_>) = fields.chain(packed).unzip();
     assert!(rows.len() > 150, "{} rows", rows.len());
-    let source_folder = SourceFolder::new();
-    let source = source_folder.write_source("forms.c", &program_with_statements(&statements, Runtime::Hooks));
+    let folder = SourceFolder::new();
+    let source = folder.write_source("forms.c", &program_with_statements(&statements, Runtime::Hooks));
     for compiler in compilers() {
-        let program = source_folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
+        let program = folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
         let printed = expect_success(&mut Command::new(program));
         assert_eq!(
             printed.lines().count(),
@@ -121,9 +121,9 @@ fn kinds_without_arrays_have_no_array_macros() {
         }
     }
     assert_eq!(rows, 36, "strings, SIDs, binary, socket addresses, IPv6 and custom");
-    let source_folder = SourceFolder::new();
-    let source = source_folder.write_source("none.c", &text);
+    let folder = SourceFolder::new();
+    let source = folder.write_source("none.c", &text);
     for compiler in compilers() {
-        source_folder.assert_compiles(compiler, &source, &[compiler.standards()[0]]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[0]]);
     }
 }

@@ -30,10 +30,10 @@ pub(crate) fn expected_line(event: &EventDeclaration) -> String {
 
 #[test]
 fn metadata_from_c_and_cpp_equal_those_of_the_builder() {
-    let (table, source_folder) = (table::read_declarations(), SourceFolder::new());
-    let source = source_folder.write_source("table.c", &generate::program(&table, Runtime::Hooks));
+    let (table, folder) = (table::read_declarations(), SourceFolder::new());
+    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Hooks));
     for compiler in compilers() {
-        let program = source_folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
+        let program = folder.build(compiler, &source, &[compiler.standards()[0], "-O0"]);
         let printed = expect_success(&mut Command::new(program));
         assert_eq!(
             printed.lines().count(),
@@ -82,10 +82,10 @@ fn table_has_every_kind_and_every_array() {
 
 #[test]
 fn table_compiles_strictly_in_the_newer_standard() {
-    let source_folder = SourceFolder::new();
-    let source = source_folder
-        .write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
+    let folder = SourceFolder::new();
+    let source =
+        folder.write_source("table.c", &generate::program(&table::read_declarations(), Runtime::Hooks));
     for compiler in compilers() {
-        source_folder.assert_compiles(compiler, &source, &[compiler.standards()[1]]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[1]]);
     }
 }

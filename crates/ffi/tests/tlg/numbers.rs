@@ -94,10 +94,10 @@ fn c_and_rust_use_the_published_numbers() {
         assert_eq!(in_rust, published, "{name} in Rust");
         text += &format!("CHECK((int)({name}) == {published});\n");
     }
-    let source_folder = SourceFolder::new();
-    let source = source_folder.write_source("numbers.c", &text);
+    let folder = SourceFolder::new();
+    let source = folder.write_source("numbers.c", &text);
     for compiler in compilers() {
-        source_folder.assert_compiles(compiler, &source, &[compiler.standards()[0]]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[0]]);
     }
 }
 

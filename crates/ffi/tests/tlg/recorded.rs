@@ -84,8 +84,8 @@ fn copy_event(decoder: &mut Decoder, record: &Record<'_>) -> RecordedEvent {
 
 /// Returns the events that a session records of a program linked with the library.
 fn record_source(compiler: Compiler, source: &Path, link: Link, provider: Guid) -> Vec<RecordedEvent> {
-    let program_folder = ProgramFolder::new();
-    let program = program_folder.build(compiler.program, source, &[compiler.standards()[0]], link);
+    let programs = ProgramFolder::new();
+    let program = programs.build(compiler.program, source, &[compiler.standards()[0]], link);
     record_program(&program, provider)
 }
 
@@ -138,10 +138,10 @@ fn check_event(event: &EventDeclaration, recorded: &RecordedEvent) -> String {
 
 #[test]
 fn session_records_and_decodes_what_the_macros_write() {
-    let (table, source_folder) = (table::read_declarations(), SourceFolder::new());
+    let (table, folder) = (table::read_declarations(), SourceFolder::new());
     let text = generate::program(&table, Runtime::Library);
     for compiler in compilers() {
-        let source = source_folder.write_source(if compiler.is_cpp { "table.cc" } else { "table.c" }, &text);
+        let source = folder.write_source(if compiler.is_cpp { "table.cc" } else { "table.c" }, &text);
         let events = record_source(compiler, &source, Link::Shared, TABLE_PROVIDER);
         assert_eq!(events.len(), table.len(), "{compiler:?}");
         check_decoded(
@@ -156,8 +156,8 @@ fn session_records_and_decodes_what_the_macros_write() {
 
 #[test]
 fn statically_linked_program_records_the_same_events() {
-    let (table, source_folder) = (table::read_declarations(), SourceFolder::new());
-    let source = source_folder.write_source("table.c", &generate::program(&table, Runtime::Library));
+    let (table, folder) = (table::read_declarations(), SourceFolder::new());
+    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Library));
     let events = record_source(GCC, &source, Link::Static, TABLE_PROVIDER);
     assert_eq!(events.len(), table.len());
     table.iter().zip(&events).for_each(|(event, recorded)| drop(check_event(event, recorded)));
@@ -165,11 +165,10 @@ fn statically_linked_program_records_the_same_events() {
 
 #[test]
 fn source_that_uses_the_published_function_records_the_same_events() {
-    let (table, source_folder, program_folder) =
-        (table::read_declarations(), SourceFolder::new(), ProgramFolder::new());
-    let source = source_folder.write_source("table.c", &generate::program(&table, Runtime::Library));
+    let (table, folder, programs) = (table::read_declarations(), SourceFolder::new(), ProgramFolder::new());
+    let source = folder.write_source("table.c", &generate::program(&table, Runtime::Library));
     let flags = [GCC.standards()[0], "-DTLG_EVENT_WRITE_TRANSFER=EventWriteTransfer"];
-    let program = program_folder.build(GCC.program, &source, &flags, Link::Shared);
+    let program = programs.build(GCC.program, &source, &flags, Link::Shared);
     let events = record_program(&program, TABLE_PROVIDER);
     assert_eq!(events.len(), table.len());
     table.iter().zip(&events).for_each(|(event, recorded)| drop(check_event(event, recorded)));
@@ -177,7 +176,7 @@ fn source_that_uses_the_published_function_records_the_same_events() {
 
 #[test]
 fn events_of_the_callback_during_registration_are_recorded() {
-    let (program_folder, daemon) = (ProgramFolder::new(), TestDaemon::new());
+    let (programs, daemon) = (ProgramFolder::new(), TestDaemon::new());
     let (provider, group) =
         (0xC0FF_EE10_0001_0002_0304_0506_0708_090A, 0xC0FF_EE11_0001_0002_0304_0506_0708_090A);
     for (enabled, property, flags) in [
@@ -185,7 +184,7 @@ fn events_of_the_callback_during_registration_are_recorded() {
         (provider, 0, &["-DWITH_GROUP"]),
         (group, EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, &["-DWITH_GROUP"]),
     ] {
-        let program = program_folder.build("gcc", &crate_path("tests/tlg/rundown.c"), flags, Link::Shared);
+        let program = programs.build("gcc", &crate_path("tests/tlg/rundown.c"), flags, Link::Shared);
         let session = daemon.record(
             "rundown",
             &[Guid::from_u128(enabled)],

@@ -8,10 +8,10 @@ use crate::support::{Link, ProgramFolder, crate_path, expect_success};
 
 #[test]
 fn rules_hold_in_c_and_cpp() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
-            let program = source_folder.build(compiler, &sources().join("rules.c"), &flags);
+            let program = folder.build(compiler, &sources().join("rules.c"), &flags);
             assert_eq!(
                 expect_success(&mut Command::new(program)),
                 "all rules hold\n",
@@ -29,44 +29,44 @@ const CPP_WARNINGS: [&str; 3] = ["-Wold-style-cast", "-Wzero-as-null-pointer-con
 
 #[test]
 fn events_cause_no_warnings_in_careful_programs() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
         void f(int n, const char *s, const short *a, unsigned short c, const GUID *id);\nvoid f(int n, const char *s, const short *a, unsigned short c, const GUID *id) {\n\
         TraceLoggingWrite(g, \"E\", TraceLoggingLevel(4), TraceLoggingKeyword(0x8000000000000000u), TraceLoggingEventTag(0x4000), TraceLoggingInt32(n),\n\
         TraceLoggingString(s, \"s\", \"\", 1), TraceLoggingValue(n), TraceLoggingInt16Array(a, c), TraceLoggingInt16FixedArray(a, 3, \"fixed\"),\n\
         TraceLoggingStruct(2, \"t\"), TraceLoggingCountedString(s, c), TraceLoggingBinary(s, c), TraceLoggingPackedField(s, c, TlgInBINARY),\n\
         TraceLoggingCustom(s, c, 5, (1, 255), 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, id, id);\n    TraceLoggingRegister(g);\n}\n";
-    let source = source_folder.write_source("careful.c", text);
+    let source = folder.write_source("careful.c", text);
     for compiler in compilers() {
         let flags = [&EXTRA_WARNINGS[..], &[compiler.standards()[0]]].concat();
-        source_folder.assert_compiles(compiler, &source, &flags);
+        folder.assert_compiles(compiler, &source, &flags);
         if compiler.is_cpp {
             let style = [&flags[..], &CPP_WARNINGS].concat();
-            source_folder.assert_compiles(compiler, &source, &style);
-            source_folder.assert_compiles(compiler, &crate_path("../../examples/cpp/activities.cpp"), &style);
+            folder.assert_compiles(compiler, &source, &style);
+            folder.assert_compiles(compiler, &crate_path("../../examples/cpp/activities.cpp"), &style);
         }
     }
 }
 
 #[test]
 fn inline_functions_that_are_not_static_write_events() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     let text = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DECLARE_PROVIDER(g);\nextern inline void f(int n, const char *s);\n\
         inline void f(int n, const char *s) {\n    TraceLoggingWrite(g, \"E\", TraceLoggingInt32(n), TraceLoggingString(s), TraceLoggingValue(s),\n\
         TraceLoggingBinary(s, 3), TraceLoggingCountedString(s, 2));\n    TraceLoggingWriteEx(g, \"X\", 0, 0, NULL, NULL);\n}\n";
-    let source = source_folder.write_source("inline.c", text);
+    let source = folder.write_source("inline.c", text);
     for compiler in compilers() {
-        source_folder.assert_compiles(compiler, &source, &[compiler.standards()[0], "-O0"]);
+        folder.assert_compiles(compiler, &source, &[compiler.standards()[0], "-O0"]);
     }
 }
 
 #[test]
 fn events_work_wherever_cpp_allows_them() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in cpp_compilers() {
         for flags in [["-O0", compiler.standards()[0]], ["-O2", compiler.standards()[1]]] {
             let flags = [&flags[..], &EXTRA_WARNINGS].concat();
-            let program = source_folder.build(compiler, &sources().join("places.cpp"), &flags);
+            let program = folder.build(compiler, &sources().join("places.cpp"), &flags);
             assert_eq!(
                 expect_success(&mut Command::new(program)),
                 "all places do\n",
@@ -78,9 +78,9 @@ fn events_work_wherever_cpp_allows_them() {
 
 #[test]
 fn registering_a_registered_provider_is_asserted() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for (flags, is_asserted) in [(vec!["-O0"], true), (vec!["-DNDEBUG"], false)] {
-        let program = source_folder.build(GCC, &sources().join("rules.c"), &flags);
+        let program = folder.build(GCC, &sources().join("rules.c"), &flags);
         let output = Command::new(program).arg("twice").output().expect("the program starts");
         let is_reported = String::from_utf8_lossy(&output.stderr).contains("registered already");
         assert_eq!((output.status.success(), is_reported), (!is_asserted, is_asserted), "{flags:?}");
@@ -176,11 +176,11 @@ const INFORMATION_MODES: &[(&[&str], &str, &str)] = &[
 
 #[test]
 fn set_information_follows_its_mode() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in compilers() {
         for (flags, status, expected) in INFORMATION_MODES {
             let flags = [*flags, &[compiler.standards()[0]]].concat();
-            let program = source_folder.build(compiler, &sources().join("modes.c"), &flags);
+            let program = folder.build(compiler, &sources().join("modes.c"), &flags);
             let printed = expect_success(Command::new(program).arg(status));
             assert_eq!(printed.trim_end(), *expected, "{compiler:?} {flags:?}");
         }
@@ -189,7 +189,7 @@ fn set_information_follows_its_mode() {
 
 #[test]
 fn failed_registration_returns_the_status_of_the_mode() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     for compiler in compilers() {
         for (flag, rows) in [
             ("-D_USER_MODE", [("0", "00000000"), ("8", "80070008"), ("1450", "800705aa"), ("5", "80070005")]),
@@ -199,7 +199,7 @@ fn failed_registration_returns_the_status_of_the_mode() {
             ),
         ] {
             let flags = [flag, "-DWITH_OVERRIDE", compiler.standards()[0]];
-            let program = source_folder.build(compiler, &sources().join("modes.c"), &flags);
+            let program = folder.build(compiler, &sources().join("modes.c"), &flags);
             for (given, expected) in rows {
                 let printed = expect_success(Command::new(&program).args(["register", given]));
                 assert_eq!(printed.trim_end(), expected, "{compiler:?} {flag} {given}");
@@ -210,7 +210,7 @@ fn failed_registration_returns_the_status_of_the_mode() {
 
 #[test]
 fn set_information_returns_the_librarys_status_in_every_mode() {
-    let program_folder = ProgramFolder::new();
+    let programs = ProgramFolder::new();
     let no_daemon = SourceFolder::new();
     for compiler in compilers() {
         for mode in [None, Some("0"), Some("1"), Some("2")] {
@@ -224,7 +224,7 @@ fn set_information_returns_the_librarys_status_in_every_mode() {
                 flags.extend(mode.as_deref());
                 flags.extend(kernel.then_some("-D_KERNEL_MODE"));
                 let source = sources().join("information.c");
-                let program = program_folder.build(compiler.program, &source, &flags, link);
+                let program = programs.build(compiler.program, &source, &flags, link);
                 let mut command = Command::new(program);
                 let printed = expect_success(command.env("TRACEWEIR_RUNTIME_DIR", no_daemon.path(".")));
                 assert_eq!(printed, "rows: 24\n", "{compiler:?} {flags:?} {link:?}");
@@ -340,7 +340,7 @@ const INVALID_STATEMENTS: &[(&str, &str)] = &[
 
 #[test]
 fn invalid_statements_do_not_compile_and_are_explained() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     let prologue = "#include <TraceLoggingProvider.h>\nTRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n";
     // With the two metadata blocks 129; rules.c has an event with 128.
     let pairs: Vec<String> = (0..63).map(|i| format!("TraceLoggingBinary(\"x\", 1, \"f{i}\")")).collect();
@@ -354,12 +354,11 @@ fn invalid_statements_do_not_compile_and_are_explained() {
     ];
     for compiler in compilers() {
         for (statement, message) in INVALID_STATEMENTS.iter().chain(&long_statements) {
-            let source = source_folder.write_source(
+            let source = folder.write_source(
                 "wrong.c",
                 &format!("{prologue}void f(void);\nvoid f(void) {{ {statement} }}\n"),
             );
-            let output =
-                source_folder.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
+            let output = folder.compile(compiler, &source, &["-fsyntax-only", compiler.standards()[0]]);
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success(), "{compiler:?} accepts {statement:.80}");
             assert!(errors.contains(message), "{compiler:?} {statement:.80}:\n{errors}");
@@ -369,7 +368,7 @@ fn invalid_statements_do_not_compile_and_are_explained() {
 
 #[test]
 fn wchar_t_of_two_bytes_is_a_wchar() {
-    let source_folder = SourceFolder::new();
+    let folder = SourceFolder::new();
     let text = "#include \"hooks.h\"\n#include <TraceLoggingProvider.h>\n\
         TRACELOGGING_DEFINE_PROVIDER(g, \"G\", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));\n\
         static void f(const wchar_t *w) { TraceLoggingWrite(g, \"E\", TraceLoggingWideString(L\"x\", \"a\"), \
@@ -377,9 +376,9 @@ fn wchar_t_of_two_bytes_is_a_wchar() {
         TraceLoggingValue(w, \"f\")); hook_print();\n\
         #ifdef __cplusplus\n    TraceLoggingWrite(g, \"V\", TraceLoggingValue(L'x', \"a\"), TraceLoggingValue(L\"x\", \"b\")); hook_print();\n#endif\n}\n\
         int main(void) { hook.enabled_at_register = TRUE; CHECK(TraceLoggingRegister(g) == S_OK); f(L\"y\"); return 0; }\n";
-    let source = source_folder.write_source("short.c", text);
+    let source = folder.write_source("short.c", text);
     for compiler in compilers() {
-        let program = source_folder.build(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
+        let program = folder.build(compiler, &source, &["-fshort-wchar", compiler.standards()[0]]);
         let printed = expect_success(&mut Command::new(program));
         let mut lines = printed.lines();
         let mut expect_line = |metadata: &[u8], payload: &[u8]| {

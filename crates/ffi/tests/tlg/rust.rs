@@ -122,12 +122,11 @@ fn metadata_from_the_rust_macros_and_the_builder_equal_those_of_c() {
 
 #[test]
 fn metadata_from_the_published_crates_are_the_same() {
-    let (events, source_folder, program_folder) =
+    let (events, source_folder, programs) =
         (events_with_rust_form(), SourceFolder::new(), ProgramFolder::new());
     let folder = source_folder.path(".");
     for library in ["libOneCore_apiset.so", "librpcrt4.so"] {
-        symlink(program_folder.path("libtraceweir.so"), program_folder.path(library))
-            .expect("a link can be created");
+        symlink(programs.path("libtraceweir.so"), programs.path(library)).expect("a link can be created");
     }
     let dependencies = "tracelogging = \"=1.2.4\"\ntracelogging_dynamic = \"=1.2.4\"";
     write_package(&folder, &program(&events, TracingCrates::Published), dependencies);
@@ -136,7 +135,7 @@ fn metadata_from_the_published_crates_are_the_same() {
     if !fetched.iter().any(|fetch| fetch(&folder).status.success()) {
         return skip("registry", "the packages tracelogging and tracelogging_dynamic cannot be fetched");
     }
-    let libraries = program_folder.path(".").display().to_string();
+    let libraries = programs.path(".").display().to_string();
     let flags = [
         // Only the crates of this program are compiled for Windows, not those that run in the
         // compiler.

@@ -24,7 +24,8 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::session::{
-    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+    EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER,
 };
 use traceweir_format::spec::system::NO_SYSCONFIG;
 use traceweir_format::stack_key::{Definitions, StackKey};
@@ -42,6 +43,9 @@ const CAPTURE_STATE: u32 = ControlCode::CaptureState.number();
 /// The context switch, a frequent event on every system.
 const CONTEXT_SWITCH: ClassicEventId = ClassicEventId { class: class::THREAD, opcode: 36 };
 
+const SUCCESS: Status = Status::ERROR_SUCCESS;
+const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+const PRIVILEGE_NOT_HELD: Status = Status::ERROR_PRIVILEGE_NOT_HELD;
 /// A provider with a GUID that occurs in no other data.
 const WRITER: Guid = Guid::from_u128(0x5eed_0123_4567_4abc_9def_8899_aabb_ccdd);
 
@@ -50,7 +54,7 @@ fn connect(folder: &Path) -> Controller {
 }
 
 fn status<T>(result: traceweir::Result<T>) -> Status {
-    result.err().map_or(Status::ERROR_SUCCESS, |error| error.status())
+    result.err().map_or(SUCCESS, |error| error.status())
 }
 
 /// Moves this thread to a processor. Returns `false` if it cannot run there.
@@ -74,7 +78,7 @@ fn stream_count_matches_the_streams_of_the_trace() {
             let config = SessionConfig {
                 name: "s".into(),
                 log_file,
-                log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | mode,
+                log_file_mode: SEQUENTIAL | mode,
                 ..SessionConfig::default()
             };
             let session = SessionRef::Id(controller.start(&config).unwrap().id);
@@ -129,7 +133,7 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
             controller.stop(&SessionRef::Id(ids[0])).unwrap();
             assert_eq!(
                 status(controller.start(&small(most))),
-                Status::ERROR_SUCCESS,
+                SUCCESS,
                 "a stopped session makes room for another"
             );
         },
@@ -165,7 +169,7 @@ fn periodic_capture_state_enforces_its_reported_limits() {
             {
                 assert_eq!(
                     status(session.controller.set_information(&session.session, &refused)),
-                    Status::ERROR_INVALID_PARAMETER
+                    INVALID_PARAMETER
                 );
             }
             until(
@@ -193,12 +197,8 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
                 ["asking", "enabled", "not enabled"].map(|name| folder.join(name).with_extension("etl"));
             let sessions = [0, 1, 2].map(|n: usize| {
                 let (name, log_file) = (n.to_string(), Some(files[n].clone()));
-                let config = SessionConfig {
-                    name,
-                    log_file,
-                    log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
-                    ..SessionConfig::default()
-                };
+                let config =
+                    SessionConfig { name, log_file, log_file_mode: SEQUENTIAL, ..SessionConfig::default() };
                 SessionRef::Id(controller.start(&config).unwrap().id)
             });
             let answer = |notice: &traceweir::provider::EnableNotice<'_>| {
@@ -268,7 +268,7 @@ fn profile_sources_and_counters_match_the_machine() {
             let answer = ask(Query::PmcCounterOwners(processor)).unwrap();
             assert_eq!(answer, Answer::PmcCounterOwners { processor, owners });
         }
-        assert_eq!(status(ask(Query::PmcCounterOwners(processors))), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(status(ask(Query::PmcCounterOwners(processors))), INVALID_PARAMETER);
     });
 }
 
@@ -299,19 +299,14 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
             };
             let (least, most) = (sources[0].min_interval, sources[0].max_interval);
             assert_eq!(interval(&mut controller), 10_000.clamp(least, most), "the default interval");
-            let session = SessionRef::Id(
-                controller.start(&live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE)).unwrap().id,
-            );
+            let session = SessionRef::Id(controller.start(&live_config("system", SYSTEM_LOGGER)).unwrap().id);
             for (requested, expected) in [(0, least), (u32::MAX, most), (50_000, 50_000.clamp(least, most))] {
                 let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval: requested });
                 controller.set_information(&NO_SESSION, &set).unwrap();
                 assert_eq!(interval(&mut controller), expected, "{requested}");
             }
             let unknown = Set::SampledProfileInterval(ProfileInterval { source: 77, interval: 20_000 });
-            assert_eq!(
-                status(controller.set_information(&NO_SESSION, &unknown)),
-                Status::ERROR_INVALID_PARAMETER
-            );
+            assert_eq!(status(controller.set_information(&NO_SESSION, &unknown)), INVALID_PARAMETER);
             controller.stop(&session).unwrap();
             drop(controller);
             assert_eq!(interval(&mut connect(folder)), 50_000.clamp(least, most));
@@ -332,17 +327,10 @@ fn global_logger_id_refers_to_the_session_of_that_name() {
             };
             assert_eq!(ask(&mut controller), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
             assert_ne!(controller.start(&live_config("globallogger", 0)).unwrap().id, 1);
-            assert_eq!(ask(&mut controller), Status::ERROR_SUCCESS);
-            assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), Status::ERROR_SUCCESS);
+            assert_eq!(ask(&mut controller), SUCCESS);
+            assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), SUCCESS);
             let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
-            assert_eq!(
-                status(branches),
-                if can_profile() {
-                    Status::ERROR_INVALID_PARAMETER
-                } else {
-                    Status::ERROR_PRIVILEGE_NOT_HELD
-                }
-            );
+            assert_eq!(status(branches), if can_profile() { INVALID_PARAMETER } else { PRIVILEGE_NOT_HELD });
         },
     );
 }
@@ -352,11 +340,7 @@ pub(crate) fn can_get_kernel_events(controller: &mut Controller, session: &Sessi
     let set = |mask| Set::SystemTraceEnableFlags([mask, 0, 0, 0, 0, 0, 0, 0]);
     let is_available = match controller.set_information(session, &set(0x10)) {
         Ok(()) => true,
-        Err(error)
-            if [Status::ERROR_NOT_SUPPORTED, Status::ERROR_PRIVILEGE_NOT_HELD].contains(&error.status()) =>
-        {
-            false
-        }
+        Err(error) if [Status::ERROR_NOT_SUPPORTED, PRIVILEGE_NOT_HELD].contains(&error.status()) => false,
         Err(error) => panic!("{error}"),
     };
     controller.set_information(session, &set(0)).unwrap();
@@ -369,9 +353,7 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
     run_in_own_process("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = connect(folder);
-        let system = SessionRef::Id(
-            controller.start(&live_config("system", EVENT_TRACE_SYSTEM_LOGGER_MODE)).unwrap().id,
-        );
+        let system = SessionRef::Id(controller.start(&live_config("system", SYSTEM_LOGGER)).unwrap().id);
         let plain = SessionRef::Id(controller.start(&live_config("plain", 0)).unwrap().id);
         let flags_and_mask = |controller: &mut Controller| {
             let flags = controller.query(&system).unwrap().config.enable_flags;
@@ -393,10 +375,7 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
             let fifth = if can_profile() { 0x40 } else { 0 };
             let set = |fifth| Set::SystemTraceEnableFlags([1, 2, 0, 0, fifth, 0, 0, 0]);
             if !can_profile() {
-                assert_eq!(
-                    status(controller.set_information(&system, &set(0x40))),
-                    Status::ERROR_PRIVILEGE_NOT_HELD
-                );
+                assert_eq!(status(controller.set_information(&system, &set(0x40))), PRIVILEGE_NOT_HELD);
                 assert_eq!(flags_and_mask(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
             }
             controller.set_information(&system, &set(fifth)).unwrap();
@@ -410,14 +389,11 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
         let before = flags_and_mask(&mut controller);
         controller.update(&system, &Update { flush_timer: Some(3), ..Update::default() }).unwrap();
         assert_eq!(flags_and_mask(&mut controller), before, "an update without flags keeps them");
-        assert_eq!(
-            status(controller.update(&system, &update(0x8000_0000)).map(drop)),
-            Status::ERROR_INVALID_PARAMETER
-        );
+        assert_eq!(status(controller.update(&system, &update(0x8000_0000)).map(drop)), INVALID_PARAMETER);
         assert_eq!(flags_and_mask(&mut controller), before);
         controller.update(&system, &update(0)).unwrap();
         assert_eq!(flags_and_mask(&mut controller), (0, [0; 8]));
-        assert_eq!(status(controller.update(&plain, &update(1)).map(drop)), Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(status(controller.update(&plain, &update(1)).map(drop)), INVALID_PARAMETER);
         controller.update(&plain, &update(0)).unwrap();
     });
 }
@@ -492,7 +468,7 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
         let file = folder.join("system.etl");
         let config = SessionConfig {
             name: "deep".into(),
-            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
+            log_file_mode: SEQUENTIAL | SYSTEM_LOGGER,
             log_file: Some(file.clone()),
             ..SessionConfig::default()
         };
@@ -536,9 +512,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
         let log = folder.join("log");
         let _daemon = DaemonInProcess::with_log(folder, &log);
         let mut controller = connect(folder);
-        let session = SessionRef::Id(
-            controller.start(&live_config("deep", EVENT_TRACE_SYSTEM_LOGGER_MODE)).unwrap().id,
-        );
+        let session = SessionRef::Id(controller.start(&live_config("deep", SYSTEM_LOGGER)).unwrap().id);
         let Machine { has_counters, has_branches } = Machine::inspect();
         let cycles = ProfileInterval { source: 19, interval: 70_000 };
         let all = [
@@ -551,8 +525,8 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
         ];
         for (target, set, is_available) in all {
             let (outcome, class) = (controller.set_information(target, &set), set.class());
-            let status = outcome.as_ref().err().map_or(Status::ERROR_SUCCESS, |error| error.status());
-            let expected = if is_available { Status::ERROR_SUCCESS } else { Status::ERROR_NOT_SUPPORTED };
+            let status = outcome.as_ref().err().map_or(SUCCESS, |error| error.status());
+            let expected = if is_available { SUCCESS } else { Status::ERROR_NOT_SUPPORTED };
             assert_eq!(status, expected, "{class:?}");
             let log_text = std::fs::read_to_string(&log).unwrap();
             let Err(error) = outcome else { continue };
